@@ -1,0 +1,1 @@
+"""All that answers a problem with a plan: exact, heuristic, search, learned."""

@@ -1,0 +1,163 @@
+"""Clusters: named devices on nodes, and the links between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from heterps_configs.catalogue import device_type_named
+from heterps_configs.device import DeviceType
+from heterps_configs.document import Document
+
+
+class Link(Document):
+    """A link: a message of n bytes takes `latency_s + n / bandwidth_bytes_per_s`."""
+
+    latency_s: float = Field(ge=0)
+    bandwidth_bytes_per_s: PositiveFloat
+
+    def transfer_s(self, num_bytes: float) -> float:
+        """Seconds for one message of `num_bytes`."""
+        return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+
+
+class DeviceGroup(Document):
+    """Equal devices on one node.
+
+    Attributes:
+        name: With `count` 1 the device's name; otherwise the devices are `name-0`, `name-1`, ...
+        type: A device type of the cluster file or of the shipped catalogue.
+        memory_bytes: Overrides the type's memory (a limit, or a bigger card).
+        price_usd_per_hour: Overrides the type's price (a spot price, say).
+    """
+
+    name: str = Field(min_length=1)
+    type: str
+    count: PositiveInt = 1
+    memory_bytes: PositiveInt | None = None
+    price_usd_per_hour: float | None = Field(default=None, ge=0)
+
+    def device_names(self) -> list[str]:
+        """The names of the group's devices, in order."""
+        return [self.name] if self.count == 1 else [f"{self.name}-{i}" for i in range(self.count)]
+
+
+class Node(Document):
+    """A host: its devices, and the link between any two of them."""
+
+    name: str = Field(min_length=1)
+    region: str = "local"
+    devices: tuple[DeviceGroup, ...] = Field(min_length=1)
+    link: Link
+
+
+class LinkOverride(Document):
+    """A link between two named nodes that differs from the cluster's rule."""
+
+    between: tuple[str, str]
+    link: Link
+
+
+@dataclass(frozen=True)
+class Device:
+    """One concrete device. Memory in bytes, price in US dollars per hour."""
+
+    name: str
+    type: DeviceType
+    node: str
+    region: str
+    memory_bytes: int
+    price_usd_per_hour: float
+
+
+class Cluster(Document):
+    """Devices and links.
+
+    Attributes:
+        device_types: Types that this file defines itself; they win over the shipped catalogue.
+        inter_node_link: Link between devices on different nodes of one region.
+        inter_region_link: Link between regions; by default the same as between nodes.
+        link_overrides: Exceptions for named pairs of nodes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    device_types: tuple[DeviceType, ...] = ()
+    nodes: tuple[Node, ...] = Field(min_length=1)
+    inter_node_link: Link | None = None
+    inter_region_link: Link | None = None
+    link_overrides: tuple[LinkOverride, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        names = [
+            name for node in self.nodes for group in node.devices for name in group.device_names()
+        ]
+        _refuse_duplicates("device name", names)
+        _refuse_duplicates("node name", [node.name for node in self.nodes])
+        _refuse_duplicates("device type", [entry.name for entry in self.device_types])
+        if len(self.nodes) > 1 and self.inter_node_link is None:
+            raise ValueError("inter_node_link is needed, because there are several nodes")
+        nodes = {node.name for node in self.nodes}
+        for override in self.link_overrides:
+            for name in set(override.between) - nodes:
+                raise ValueError(f"link_overrides: no node is called {name!r}")
+        for node in self.nodes:
+            for group in node.devices:
+                self.device_type(group.type)
+        return self
+
+    def device_type(self, name: str) -> DeviceType:
+        """The type called `name`: this file's own first, then the shipped catalogue's.
+
+        Raises:
+            UnknownNameError: With near names.
+        """
+        own = {entry.name: entry for entry in self.device_types}
+        return own[name] if name in own else device_type_named(name, also_known=own)
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices, in the order of the file."""
+        return tuple(
+            self._device(node, group, name)
+            for node in self.nodes
+            for group in node.devices
+            for name in group.device_names()
+        )
+
+    def _device(self, node: Node, group: DeviceGroup, name: str) -> Device:
+        entry = self.device_type(group.type)
+        price = group.price_usd_per_hour
+        return Device(
+            name=name,
+            type=entry,
+            node=node.name,
+            region=node.region,
+            memory_bytes=group.memory_bytes or entry.memory_bytes,
+            price_usd_per_hour=entry.price_usd_per_hour if price is None else price,
+        )
+
+    def link(self, first: Device, second: Device) -> Link:
+        """The link between two devices (same node, override, same region, between regions)."""
+        if first.node == second.node:
+            return next(node.link for node in self.nodes if node.name == first.node)
+        for override in self.link_overrides:
+            if set(override.between) == {first.node, second.node}:
+                return override.link
+        assert self.inter_node_link is not None
+        if first.region != second.region and self.inter_region_link is not None:
+            return self.inter_region_link
+        return self.inter_node_link
+
+
+def _refuse_duplicates(what: str, names: list[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what} {', '.join(map(repr, twice))} stands more than once")

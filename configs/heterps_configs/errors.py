@@ -1,0 +1,45 @@
+"""The one family of errors that a user can cause; every other exception is a defect of ours."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeterpsError(ValueError):
+    """Bad input of a user. Its text is one clear message; commands print it and exit with code 2."""
+
+
+class DocumentError(HeterpsError):
+    """A document breaks its schema. Carries every problem of the file at once.
+
+    Attributes:
+        source: Where the document came from (a path or a shipped name).
+        problems: One line for each problem, each starting with the path of its field.
+    """
+
+    def __init__(self, source: str, problems: Iterable[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__(f"{source}: " + "; ".join(self.problems))
+
+
+class UnknownNameError(HeterpsError):
+    """A name that nobody knows; the message suggests the near ones."""
+
+    def __init__(self, kind: str, name: str, available: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name = kind, name
+        self.available = tuple(sorted(available))
+        near = difflib.get_close_matches(name, self.available, n=3, cutoff=0.4)
+        known = (
+            f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(self.available)}"
+        )
+        super().__init__(f"unknown {kind} {name!r}; {known}" + (f" {hint}" if hint else ""))
+
+
+class InfeasibleError(HeterpsError):
+    """No plan can satisfy the problem; the message names the limit and by how much it is missed."""
+
+
+class PlanMismatchError(HeterpsError):
+    """A plan that was made for another model or another cluster."""

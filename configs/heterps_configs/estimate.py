@@ -1,0 +1,45 @@
+"""Estimates: what the simulator says of a plan. A trace of a real run has the same shape."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from heterps_configs.document import Document
+
+
+class TimelineEvent(Document):
+    """One action on one device, in seconds from the start of the step."""
+
+    device: str
+    action: str
+    stage: str
+    micro_batch: int
+    start_s: float
+    end_s: float
+
+
+class Estimate(Document):
+    """Predicted (or measured) behaviour of a plan.
+
+    Attributes:
+        step_time_s: The simulator's step time.
+        closed_form_step_time_s: The closed form's step time, which planners minimise.
+        price_usd_per_million_samples: Price of all devices that the plan uses, for 10^6 samples.
+        memory_bytes: Peak of each device.
+        feasible: Memory and the throughput floor are kept.
+        reasons: Why not, one line each.
+        layer_times: Where the layer times come from.
+        timeline: Every action of one step; empty when it was not asked for.
+    """
+
+    step_time_s: float
+    closed_form_step_time_s: float | None = None
+    throughput_samples_per_s: float
+    price_usd_per_million_samples: float
+    memory_bytes: dict[str, int]
+    memory_limit_bytes: dict[str, int] = {}
+    bubble_share: float | None = None
+    feasible: bool = True
+    reasons: tuple[str, ...] = ()
+    layer_times: Literal["measured", "roofline estimate", "partly measured"] = "roofline estimate"
+    timeline: tuple[TimelineEvent, ...] = ()

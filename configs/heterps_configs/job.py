@@ -1,0 +1,73 @@
+"""Jobs: what is trained, in which pieces, and what is asked for."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import PositiveFloat, PositiveInt, model_validator
+
+from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
+
+Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
+Schedule = Literal["1f1b", "gpipe"]
+Objective = Literal["throughput", "price"]
+
+# Optimizer state for each parameter, in bytes. Reduced-precision training with AdamW keeps float32
+# master weights beside the two moments (Micikevicius et al., Mixed Precision Training, 2018).
+_MOMENT_BYTES: dict[str, int] = {"adamw": 8, "sgd": 0, "sgd-momentum": 4}
+
+
+class Job(Document):
+    """One training job.
+
+    Attributes:
+        global_batch_size: Samples for each optimizer step.
+        micro_batch_size: Samples that pass the pipeline together; the last one may be smaller.
+        objective: `throughput`: most samples per second. `price`: cheapest sample, under
+            `min_throughput_samples_per_s` where that is given.
+        schedule: Order of forward and backward passes on every device.
+    """
+
+    global_batch_size: PositiveInt = 32
+    micro_batch_size: PositiveInt = 1
+    dtype: Dtype = "bfloat16"
+    optimizer: Optimizer = "adamw"
+    schedule: Schedule = "1f1b"
+    objective: Objective = "throughput"
+    min_throughput_samples_per_s: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.micro_batch_size > self.global_batch_size:
+            raise ValueError(
+                f"micro_batch_size {self.micro_batch_size} is larger than "
+                f"global_batch_size {self.global_batch_size}"
+            )
+        return self
+
+    @property
+    def micro_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each micro-batch; all equal but perhaps the last."""
+        full, rest = divmod(self.global_batch_size, self.micro_batch_size)
+        return (self.micro_batch_size,) * full + ((rest,) if rest else ())
+
+    @property
+    def num_micro_batches(self) -> int:
+        """How many micro-batches one step has."""
+        return -(-self.global_batch_size // self.micro_batch_size)
+
+    @property
+    def weight_bytes_per_parameter(self) -> int:
+        """Bytes of one weight, and of one gradient."""
+        return BYTES_PER_ELEMENT[self.dtype]
+
+    @property
+    def optimizer_bytes_per_parameter(self) -> int:
+        """Moments, and the float32 master copy where the weights are smaller than float32."""
+        master = 4 if self.dtype != "float32" and self.optimizer == "adamw" else 0
+        return _MOMENT_BYTES[self.optimizer] + master
+
+    @property
+    def state_bytes_per_parameter(self) -> int:
+        """Weight, gradient and optimizer state of one parameter."""
+        return 2 * self.weight_bytes_per_parameter + self.optimizer_bytes_per_parameter

@@ -1,0 +1,154 @@
+"""Model profiles: the layers of a model in execution order, with their bytes, FLOPs and seconds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
+
+LossName = Literal["cross_entropy", "binary_cross_entropy", "mean_squared_error"]
+
+
+class InputSpecification(Document):
+    """One input of the model, or its target: the shape is that of one sample, without the batch.
+
+    Attributes:
+        num_classes: Integer tensors are drawn from `0 .. num_classes - 1`.
+    """
+
+    name: str
+    shape: tuple[PositiveInt, ...] = ()
+    dtype: Literal["int64", "float32"] = "float32"
+    num_classes: PositiveInt | None = None
+
+
+class ModelSource(Document):
+    """How to build the model again: a Hugging Face config, or a factory that returns a module.
+
+    Attributes:
+        kind: `huggingface` (needs `config`) or `factory` (needs `factory`).
+        factory: `package.module:function`; called without arguments, returns a `torch.nn.Module`.
+        config: The content of a Hugging Face `config.json`, with `model_type`.
+        architecture: Class of `transformers`, such as `LlamaForCausalLM`.
+        inputs: What `forward` takes, by name, in order.
+        target: What the loss compares the output with.
+    """
+
+    kind: Literal["huggingface", "factory"]
+    factory: str | None = None
+    config: dict[str, Any] | None = None
+    architecture: str | None = None
+    inputs: tuple[InputSpecification, ...] = Field(min_length=1)
+    target: InputSpecification | None = None
+    loss: LossName = "cross_entropy"
+
+
+class LayerProfile(Document):
+    """One layer: the smallest piece that a plan can place. All sizes are for one sample, in the profile's dtype.
+
+    Attributes:
+        name: Unique in the model; the module path (several joined by `+` where they cannot be cut).
+        kind: Class of the module. Layers of equal kind and equal sizes are measured once.
+        num_parameters: Parameters that this layer uses, tied ones included.
+        forward_flops: Floating-point operations of the forward pass of one sample.
+        backward_flops: Floating-point operations of the backward pass of one sample.
+        activation_bytes: Kept from the forward to the backward pass, one sample.
+        output_bytes: Crosses the cut behind this layer, one sample, one way; 0 for the last layer.
+        memory_traffic_bytes: Read and written by the forward pass of one sample, without parameters.
+        sparse_parameters: Of `num_parameters`, how many sit in embedding tables, of which a pass
+            touches only the looked-up rows.
+        tied_to: Name of the layer that owns a parameter that this layer also uses.
+    """
+
+    name: str
+    kind: str
+    num_parameters: int = Field(ge=0)
+    forward_flops: float = Field(ge=0)
+    backward_flops: float = Field(ge=0)
+    activation_bytes: float = Field(ge=0)
+    output_bytes: float = Field(ge=0)
+    memory_traffic_bytes: float = Field(ge=0, default=0)
+    sparse_parameters: int = Field(ge=0, default=0)
+    tied_to: str | None = None
+
+
+class Measurement(Document):
+    """Seconds of every layer on one device type, for one micro-batch of `micro_batch_size` samples.
+
+    Attributes:
+        source: `measured` on that device, or `corrected` from the stage times of a run.
+        forward_s: Seconds for each layer, in the order of the profile's layers.
+        backward_s: The same for the backward pass.
+        optimizer_s: The same for the optimizer step; empty when it was not measured.
+        date: When (YYYY-MM-DD).
+    """
+
+    device_type: str
+    tensor_parallel: PositiveInt = 1
+    micro_batch_size: PositiveInt
+    dtype: Dtype = "float32"
+    source: Literal["measured", "corrected"] = "measured"
+    date: str = ""
+    host: str = ""
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    optimizer_s: tuple[float, ...] = ()
+
+
+class ModelProfile(Document):
+    """The model as a chain of layers in execution order.
+
+    Attributes:
+        dtype: Format that the byte counts are for; a job in another format scales them.
+        sample: What one sample is, in words ("a sequence of 2048 tokens").
+        command: The command that made this file.
+        measurements: Measured times. A device type without one is estimated by a roofline.
+    """
+
+    name: str
+    description: str = ""
+    dtype: Dtype = "float32"
+    sample: str = ""
+    command: str = ""
+    source: ModelSource | None = None
+    layers: tuple[LayerProfile, ...] = Field(min_length=1)
+    measurements: tuple[Measurement, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        names = [layer.name for layer in self.layers]
+        if len(set(names)) < len(names):
+            raise ValueError("layers: two layers have the same name")
+        for index, entry in enumerate(self.measurements):
+            for field in ("forward_s", "backward_s", "optimizer_s"):
+                values = getattr(entry, field)
+                if len(values) != len(names) and not (field == "optimizer_s" and not values):
+                    raise ValueError(
+                        f"measurements.{index}.{field}: {len(values)} values for {len(names)} layers"
+                    )
+                if any(value < 0 for value in values):
+                    raise ValueError(f"measurements.{index}.{field}: a time is negative")
+        return self
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the model has."""
+        return len(self.layers)
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the model; tied ones are counted once."""
+        return sum(layer.num_parameters for layer in self.layers if layer.tied_to is None)
+
+    @property
+    def bytes_per_element(self) -> int:
+        """Bytes of one number in the profile's dtype."""
+        return BYTES_PER_ELEMENT[self.dtype]
+
+    def layers_fingerprint(self) -> str:
+        """Identifies the layers alone: equal for two profiles that differ only in measurements."""
+        return self.model_copy(
+            update={"measurements": (), "description": "", "command": "", "source": None}
+        ).fingerprint()

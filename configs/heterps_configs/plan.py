@@ -1,0 +1,121 @@
+"""Plans: a placement bound to concrete devices. What the simulator times is what the runtime runs."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from heterps_configs.document import Document
+from heterps_configs.job import Job
+
+BoundStatus = Literal["proven", "bounded", "unknown"]
+
+
+class Stage(Document):
+    """A range of layers on one device group (one device, or a tensor-parallel group).
+
+    Attributes:
+        first_layer: Index of its first layer.
+        last_layer: Index of its last layer (inclusive).
+        devices: Names of the group's devices.
+    """
+
+    name: str
+    first_layer: int = Field(ge=0)
+    last_layer: int = Field(ge=0)
+    devices: tuple[str, ...] = Field(min_length=1)
+
+    @property
+    def layers(self) -> range:
+        """The layer indices."""
+        return range(self.first_layer, self.last_layer + 1)
+
+
+class Pipeline(Document):
+    """A chain of stages that covers every layer once, and the micro-batches that take this route."""
+
+    stages: tuple[str, ...] = Field(min_length=1)
+    micro_batches: tuple[int, ...] = Field(min_length=1)
+
+
+class Bound(Document):
+    """How good the plan can still become.
+
+    Attributes:
+        step_time_s: No plan has a closed-form step time below this.
+        gap: Closed-form step time of the plan over `step_time_s`, minus 1.
+        status: `proven`: an exact solver finished. `bounded`: within `gap`. `unknown`: no bound.
+    """
+
+    step_time_s: float | None = Field(default=None, ge=0)
+    gap: float | None = None
+    status: BoundStatus = "unknown"
+
+
+class Plan(Document):
+    """A set of pipelines over shared or private stages.
+
+    Attributes:
+        model: Name of the model profile, and how to find it again (`model_reference`).
+        model_fingerprint: `ModelProfile.layers_fingerprint()` of the profile it was made for.
+        cluster: Name of the cluster; `cluster_reference` is what `--cluster` was given.
+        planner: Name of the planner that made it, with its seed.
+        predicted_step_time_s: What the simulator said when the plan was made.
+    """
+
+    model: str
+    model_reference: str = ""
+    model_fingerprint: str
+    num_layers: PositiveInt
+    cluster: str
+    cluster_reference: str = ""
+    job: Job
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    pipelines: tuple[Pipeline, ...] = Field(min_length=1)
+    planner: str = ""
+    seed: int = 0
+    predicted_step_time_s: float | None = None
+    bound: Bound = Bound()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        stages = {stage.name: stage for stage in self.stages}
+        if len(stages) < len(self.stages):
+            raise ValueError("stages: two stages have the same name")
+        for index, pipeline in enumerate(self.pipelines):
+            covered = [self._layers_of(stages, name, index) for name in pipeline.stages]
+            if [layer for part in covered for layer in part] != list(range(self.num_layers)):
+                raise ValueError(
+                    f"pipelines.{index}: its stages do not cover the layers 0..{self.num_layers - 1} "
+                    "exactly once, in order"
+                )
+        routed = sorted(m for pipeline in self.pipelines for m in pipeline.micro_batches)
+        if routed != list(range(self.job.num_micro_batches)):
+            raise ValueError(
+                f"pipelines: micro-batches 0..{self.job.num_micro_batches - 1} must each take one route"
+            )
+        unused = set(stages) - {name for pipeline in self.pipelines for name in pipeline.stages}
+        if unused:
+            raise ValueError(f"stages: no pipeline uses {', '.join(sorted(unused))}")
+        return self
+
+    @staticmethod
+    def _layers_of(stages: dict[str, Stage], name: str, pipeline: int) -> range:
+        if name not in stages:
+            raise ValueError(f"pipelines.{pipeline}: no stage is called {name!r}")
+        return stages[name].layers
+
+    def stage(self, name: str) -> Stage:
+        """The stage called `name`."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that the plan uses, in the order of its stages, each once."""
+        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.devices))
+
+    def route(self, micro_batch: int) -> tuple[Stage, ...]:
+        """The stages that a micro-batch passes, in order."""
+        pipeline = next(p for p in self.pipelines if micro_batch in p.micro_batches)
+        return tuple(self.stage(name) for name in pipeline.stages)

@@ -1,0 +1,1 @@
+"""The simulated world: cost model, memory, simulator, bounds, environments, problem generator."""

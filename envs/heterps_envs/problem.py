@@ -1,0 +1,173 @@
+"""Problems: model profile + cluster + job, and the arrays of seconds and bytes that every cost works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.cluster import Cluster, Device
+from heterps_configs.device import DeviceType
+from heterps_configs.job import Job
+from heterps_configs.model_profile import ModelProfile
+from heterps_envs.layer_times import LayerTimes, layer_times
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DeviceClass:
+    """Devices that a placement need not tell apart: same type, memory, price and region.
+
+    A placement names classes; binding picks the devices. Regions are kept apart because a link
+    between regions is orders of magnitude slower than one inside.
+    """
+
+    name: str
+    type: DeviceType
+    devices: tuple[Device, ...]
+
+    @property
+    def count(self) -> int:
+        """How many devices there are."""
+        return len(self.devices)
+
+
+@dataclass(frozen=True)
+class CostTables:
+    """Everything that the cost model reads: L layers, T device classes, one micro-batch.
+
+    Attributes:
+        num_micro_batches: M, micro-batches of one step.
+        is_gpipe: All forwards before all backwards (every micro-batch is in flight).
+        forward_s, backward_s: (L, T) seconds of one micro-batch.
+        optimizer_s: (L, T) seconds of the optimizer step.
+        state_bytes: (L,) weights, gradients and optimizer state.
+        gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
+        activation_bytes: (L,) kept for the backward pass of one micro-batch.
+        output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; 0 for the last.
+        count: (T,) devices of each class.
+        memory_bytes: (T,) of one device.
+        price_usd_per_hour: (T,) of one device.
+        latency_s: (T, T) of the slowest link between two devices of the classes.
+        inverse_bandwidth_s_per_byte: (T, T) of the same links.
+    """
+
+    num_micro_batches: int
+    is_gpipe: bool
+    forward_s: Floats
+    backward_s: Floats
+    optimizer_s: Floats
+    state_bytes: Floats
+    gradient_bytes: Floats
+    activation_bytes: Floats
+    output_bytes: Floats
+    count: Integers
+    memory_bytes: Floats
+    price_usd_per_hour: Floats
+    latency_s: Floats
+    inverse_bandwidth_s_per_byte: Floats
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.state_bytes)
+
+    @property
+    def num_classes(self) -> int:
+        """T."""
+        return len(self.count)
+
+    @cached_property
+    def compute_s(self) -> Floats:
+        """(L, T) forward plus backward."""
+        return self.forward_s + self.backward_s
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a planner answers with a plan."""
+
+    profile: ModelProfile
+    cluster: Cluster
+    job: Job
+    model_reference: str = ""
+    cluster_reference: str = ""
+
+    @cached_property
+    def classes(self) -> tuple[DeviceClass, ...]:
+        """The cluster's device classes, in the order of the file."""
+        groups: dict[tuple[object, ...], list[Device]] = {}
+        for device in self.cluster.devices:
+            key = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
+            groups.setdefault(key, []).append(device)
+        names = [devices[0].type.name for devices in groups.values()]
+        return tuple(
+            DeviceClass(
+                name=name
+                if names.count(name) == 1
+                else f"{name}@{devices[0].region}/{devices[0].name}",
+                type=devices[0].type,
+                devices=tuple(devices),
+            )
+            for name, devices in zip(names, groups.values(), strict=True)
+        )
+
+    @cached_property
+    def layer_times(self) -> LayerTimes:
+        """(L, T) seconds for each layer and class, and where they come from."""
+        return layer_times(self.profile, [entry.type for entry in self.classes], self.job)
+
+    @cached_property
+    def tables(self) -> CostTables:
+        """The arrays of the cost model."""
+        job, layers = self.job, self.profile.layers
+        parameters = np.array([layer.num_parameters for layer in layers], dtype=float)
+        scale = (
+            job.weight_bytes_per_parameter / self.profile.bytes_per_element * job.micro_batch_size
+        )
+        activation = np.array([layer.activation_bytes for layer in layers]) * scale
+        output = np.array([layer.output_bytes for layer in layers]) * scale
+        output[-1] = 0.0
+        latency, inverse_bandwidth = self._links()
+        return CostTables(
+            num_micro_batches=job.num_micro_batches,
+            is_gpipe=job.schedule == "gpipe",
+            forward_s=self.layer_times.forward_s,
+            backward_s=self.layer_times.backward_s,
+            optimizer_s=self.layer_times.optimizer_s,
+            state_bytes=parameters * job.state_bytes_per_parameter,
+            gradient_bytes=parameters * job.weight_bytes_per_parameter,
+            activation_bytes=activation,
+            output_bytes=output,
+            count=np.array([entry.count for entry in self.classes], dtype=np.int64),
+            memory_bytes=np.array([entry.devices[0].memory_bytes for entry in self.classes], float),
+            price_usd_per_hour=np.array(
+                [entry.devices[0].price_usd_per_hour for entry in self.classes]
+            ),
+            latency_s=latency,
+            inverse_bandwidth_s_per_byte=inverse_bandwidth,
+        )
+
+    def _links(self) -> tuple[Floats, Floats]:
+        """The slowest link between any two different devices of each pair of classes."""
+        size = len(self.classes)
+        latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
+        for i, first in enumerate(self.classes):
+            for j, second in enumerate(self.classes):
+                links = {
+                    id(link): link
+                    for a in first.devices
+                    for b in second.devices
+                    if a.name != b.name
+                    for link in [self.cluster.link(a, b)]
+                }
+                if links:
+                    latency[i, j] = max(link.latency_s for link in links.values())
+                    inverse_bandwidth[i, j] = max(
+                        1 / link.bandwidth_bytes_per_s for link in links.values()
+                    )
+        return latency, inverse_bandwidth

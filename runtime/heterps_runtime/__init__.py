@@ -1,0 +1,1 @@
+"""The real world: trace, profile, execute, checkpoint, fine-tune online."""
