@@ -52,7 +52,7 @@ class KernelTables(NamedTuple):
     gradient_prefix_bytes: Floats  # (L + 1,)
     activation_prefix_bytes: Floats  # (L + 1,)
     output_bytes: Floats  # (L,)
-    count: NDArray[np.int64]  # (T,)
+    device_count: NDArray[np.int64]  # (T,)
     memory_bytes: Floats  # (T,)
     price_usd_per_hour: Floats  # (T,)
     latency_s: Floats  # (T, T)
@@ -78,7 +78,7 @@ def kernel_tables(tables: CostTables) -> KernelTables:
         gradient_prefix_bytes=prefix(tables.gradient_bytes),
         activation_prefix_bytes=prefix(tables.activation_bytes),
         output_bytes=np.ascontiguousarray(tables.output_bytes, dtype=float),
-        count=np.ascontiguousarray(tables.count, dtype=np.int64),
+        device_count=np.ascontiguousarray(tables.device_count, dtype=np.int64),
         memory_bytes=np.ascontiguousarray(tables.memory_bytes, dtype=float),
         price_usd_per_hour=np.ascontiguousarray(tables.price_usd_per_hour, dtype=float),
         latency_s=np.ascontiguousarray(tables.latency_s, dtype=float),
@@ -182,7 +182,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
         ):
             start -= 1
         used[kind] += replicas
-        if used[kind] > k.count[kind]:
+        if used[kind] > k.device_count[kind]:
             return math.inf, math.inf, OUT_OF_DEVICES
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, replicas_behind)
         memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (

@@ -49,7 +49,7 @@ class CostTables:
         gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
         activation_bytes: (L,) kept for the backward pass of one micro-batch.
         output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; 0 for the last.
-        count: (T,) devices of each class.
+        device_count: (T,) devices of each class.
         memory_bytes: (T,) of one device.
         price_usd_per_hour: (T,) of one device.
         latency_s: (T, T) of the slowest link between two devices of the classes.
@@ -65,7 +65,7 @@ class CostTables:
     gradient_bytes: Floats
     activation_bytes: Floats
     output_bytes: Floats
-    count: Integers
+    device_count: Integers
     memory_bytes: Floats
     price_usd_per_hour: Floats
     latency_s: Floats
@@ -79,7 +79,7 @@ class CostTables:
     @property
     def num_classes(self) -> int:
         """T."""
-        return len(self.count)
+        return len(self.device_count)
 
     @cached_property
     def compute_s(self) -> Floats:
@@ -143,7 +143,7 @@ class Problem:
             gradient_bytes=parameters * job.weight_bytes_per_parameter,
             activation_bytes=activation,
             output_bytes=output,
-            count=np.array([entry.count for entry in self.classes], dtype=np.int64),
+            device_count=np.array([entry.count for entry in self.classes], dtype=np.int64),
             memory_bytes=np.array([entry.devices[0].memory_bytes for entry in self.classes], float),
             price_usd_per_hour=np.array(
                 [entry.devices[0].price_usd_per_hour for entry in self.classes]
