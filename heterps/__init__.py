@@ -1,0 +1,44 @@
+"""heterps: which layer of a neural network runs on which device of a mixed cluster.
+
+The Python front door; every name is loaded when it is first used:
+
+    from heterps import load_problem, place
+    result = place(load_problem("llama-7b", "a100-v100-t4"))
+    print(result.summary())
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heterps_agents.registry import planner_named as planner_named
+
+    from heterps.comparison import compare as compare
+    from heterps.placing import PlaceResult as PlaceResult
+    from heterps.placing import place as place
+    from heterps.problems import load_problem as load_problem
+    from heterps_agents.planner import Budget as Budget
+    from heterps_configs.errors import HeterpsError as HeterpsError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Budget": "heterps_agents.planner",
+    "HeterpsError": "heterps_configs.errors",
+    "PlaceResult": "heterps.placing",
+    "compare": "heterps.comparison",
+    "load_problem": "heterps.problems",
+    "place": "heterps.placing",
+    "planner_named": "heterps_agents.registry",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name on first use (PEP 562), so that `import heterps` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'heterps' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

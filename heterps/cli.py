@@ -1,0 +1,407 @@
+"""The `heterps` command. Every verb loads its own libraries: `--help` and `place` stay quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.command_options import (
+    ClusterOption,
+    DtypeOption,
+    Evaluations,
+    GlobalBatch,
+    InputOption,
+    JobFile,
+    Json,
+    MicroBatch,
+    MinThroughput,
+    Model,
+    ObjectiveOption,
+    OptimizerOption,
+    ScheduleOption,
+    Seconds,
+    Seed,
+    SequenceLength,
+    problem_options,
+)
+from heterps_configs.errors import HeterpsError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Decide which layer of a neural network runs on which device of a mixed cluster.",
+)
+
+_settings = {"debug": False}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from heterps import __version__
+
+        typer.echo(f"heterps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+    _settings["debug"] = debug
+
+
+@app.command()
+def place(
+    model: Model,
+    cluster: ClusterOption,
+    planner: Annotated[str, typer.Option("--planner", "-p", help="A planner's name.")] = "auto",
+    objective: ObjectiveOption = None,
+    min_throughput: MinThroughput = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: MicroBatch = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    evaluations: Evaluations = None,
+    seconds: Seconds = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan: print the estimate, the bound and the table of stages."""
+    from heterps.placing_command import run_place
+
+    run_place(
+        model,
+        cluster,
+        planner,
+        problem_options(
+            job,
+            inputs,
+            sequence_length,
+            objective,
+            min_throughput,
+            global_batch,
+            micro_batch,
+            dtype,
+            optimizer,
+            schedule,
+        ),
+        evaluations=evaluations,
+        seconds=seconds,
+        seed=seed,
+        output=output,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def compare(
+    model: Model,
+    cluster: ClusterOption,
+    planners: Annotated[
+        list[str] | None, typer.Option("--planner", "-p", help="Only these; repeat for several.")
+    ] = None,
+    objective: ObjectiveOption = None,
+    min_throughput: MinThroughput = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: MicroBatch = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    evaluations: Annotated[
+        int, typer.Option("--evaluations", help="Placements that each planner may evaluate.")
+    ] = 10_000,
+    seconds: Seconds = None,
+    seed: Seed = 0,
+    log_directory: Annotated[Path, typer.Option("--logdir", help="TensorBoard folder.")] = Path(
+        "runs/compare"
+    ),
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard/--no-tensorboard", help="Write TensorBoard files.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """All planners on one problem at an equal budget: a table and TensorBoard."""
+    from heterps.comparison_command import run_compare
+
+    run_compare(
+        model,
+        cluster,
+        planners or [],
+        problem_options(
+            job,
+            inputs,
+            sequence_length,
+            objective,
+            min_throughput,
+            global_batch,
+            micro_batch,
+            dtype,
+            optimizer,
+            schedule,
+        ),
+        evaluations=evaluations,
+        seconds=seconds,
+        seed=seed,
+        log_directory=log_directory if tensorboard else None,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan file, from `heterps place -o`.")],
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")] = 10,
+    model: Annotated[
+        str | None, typer.Option("--model", help="MODEL, where the plan's own reference moved.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Cluster, where the plan's own moved.")
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Also train in one process; print the largest difference."),
+    ] = False,
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="Correct the profile, fine-tune, re-place while running."),
+    ] = False,
+    slow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slow", help="DEVICE=FACTOR@STEP: make an emulated device slower from a step on."
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="Policy that --online fine-tunes.")
+    ] = "generalist",
+    fine_tune_s: Annotated[
+        float, typer.Option("--fine-tune-seconds", min=0, help="Of each --online fine-tuning.")
+    ] = 15.0,
+    port: Annotated[
+        int | None, typer.Option("--port", help="Rendezvous port; by default the system chooses.")
+    ] = None,
+    run_directory: Annotated[
+        Path, typer.Option("--run-directory", help="Logs, measurements, plans.")
+    ] = Path("runs/run"),
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Execute a plan under torchrun; predicted against measured."""
+    from heterps.run_command import run_run
+
+    run_run(
+        plan,
+        steps=steps,
+        model=model,
+        cluster=cluster,
+        verify=verify,
+        online=online,
+        slow=slow or [],
+        policy=policy,
+        fine_tune_s=fine_tune_s,
+        port=port,
+        run_directory=run_directory,
+        seed=seed,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def train(
+    config: Annotated[
+        str, typer.Option("--config", help="Training config: shipped name or file.")
+    ] = "quick",
+    run_directory: Annotated[
+        Path | None, typer.Option("--run-directory", help="Checkpoints and TensorBoard.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint.")
+    ] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="field=value of the config; repeat for several."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the trained policy (.npz) here too."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a placement policy; TensorBoard; resumable."""
+    from heterps.train_command import run_train
+
+    run_train(
+        config,
+        run_directory=run_directory,
+        resume=resume,
+        overrides=overrides or [],
+        output=output,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def profile(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the profile to this file.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda:0: measure; without it only trace.")
+    ] = None,
+    device_type: Annotated[
+        str | None, typer.Option("--device-type", help="Type that the times are filed under.")
+    ] = None,
+    micro_batches: Annotated[
+        str, typer.Option("--micro-batch", help="Sizes to measure, such as 1,2,4.")
+    ] = "1,2,4",
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    as_json: Json = False,
+) -> None:
+    """Trace a model and time its layers; write a model profile."""
+    from heterps.profile_command import run_profile
+
+    run_profile(
+        model,
+        output=output,
+        device=device,
+        device_type=device_type,
+        micro_batches=micro_batches,
+        inputs=inputs or [],
+        sequence_length=sequence_length,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def simulate(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")],
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Chrome trace (opens in Perfetto).")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option("--figure", help="Timeline as PNG or SVG.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="MODEL, where it moved.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a plan: estimate, timeline as Chrome trace and figure."""
+    from heterps.simulate_command import run_simulate
+
+    run_simulate(plan, trace=trace, figure=figure, model=model, cluster=cluster, as_json=as_json)
+
+
+@app.command(name="list")
+def list_shipped(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="clusters, models, devices, policies, training or planners."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What is shipped: clusters, models, devices, policies, training configs, planners."""
+    from heterps.library_command import run_list
+
+    run_list(kind, as_json=as_json)
+
+
+@app.command()
+def copy(
+    name: Annotated[str, typer.Argument(help="A shipped name, see `heterps list`.")],
+    destination: Annotated[Path, typer.Argument(help="Folder to copy it to.")] = Path("."),
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Where two kinds share the name.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
+    ] = False,
+) -> None:
+    """Copy a shipped file, to edit the copy."""
+    from heterps.library_command import run_copy
+
+    run_copy(name, destination, kind=kind, overwrite=overwrite)
+
+
+@app.command()
+def schema(
+    folder: Annotated[Path, typer.Argument(help="Folder for the JSON schema files.")],
+) -> None:
+    """Write the JSON schema of every document, for editors."""
+    from heterps.library_command import run_schema
+
+    run_schema(folder)
+
+
+@app.command()
+def demo(
+    run_directory: Annotated[
+        Path, typer.Option("--run-directory", help="Everything the demo writes.")
+    ] = Path("runs/demo"),
+    train_s: Annotated[
+        float, typer.Option("--train-seconds", min=1, help="Seconds of policy training.")
+    ] = 60.0,
+    seed: Seed = 0,
+) -> None:
+    """The whole loop on this machine: profile, train, place, compare, run, drift, adapt."""
+    from heterps.demo import run_demo
+
+    run_demo(run_directory, train_s=train_s, seed=seed)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script.
+
+    Args:
+        arguments: The command line without the program's name; by default that of the process.
+
+    Raises:
+        SystemExit: 0 when all went well, 2 for what a user can mend, 1 for a defect of ours. Errors
+            are one line on stderr; with `--debug` they keep their traceback.
+    """
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="heterps")
+    except HeterpsError as error:
+        _fail(error, str(error), 2)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; that is no error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except Exception as error:
+        text = (
+            f"internal error: {type(error).__name__}: {error} (`heterps --debug ...` shows where)"
+        )
+        _fail(error, text, 1)
+
+
+def _fail(error: Exception, text: str, code: int) -> None:
+    if _settings["debug"]:
+        raise error
+    typer.echo(f"error: {text}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

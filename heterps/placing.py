@@ -1,0 +1,106 @@
+"""The front door of planning: `place(problem) -> PlaceResult`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heterps_agents.registry import planner_named
+from heterps_envs.bounds import bound_for
+from heterps_envs.simulator import estimate
+
+from heterps_agents.planner import Budget
+from heterps_configs.errors import InfeasibleError
+from heterps_configs.estimate import Estimate
+from heterps_configs.plan import Bound, Plan
+from heterps_envs.problem import Problem
+
+
+@dataclass(frozen=True)
+class PlaceResult:
+    """A plan, what the simulator says of it, and how good it can still become.
+
+    Attributes:
+        requested_planner: The planner that was asked; `plan.planner` is the one that made the plan.
+        evaluations: Placements whose cost was computed.
+        planning_s: Wall-clock seconds of planning alone.
+    """
+
+    problem: Problem
+    requested_planner: str
+    plan: Plan
+    estimate: Estimate
+    bound: Bound
+    evaluations: int
+    planning_s: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The JSON contract of `heterps place --json`."""
+        shown = self.estimate
+        return {
+            "planner": self.plan.planner,
+            "requested_planner": self.requested_planner,
+            "plan": self.plan.model_dump(mode="json"),
+            "estimate": {
+                "step_time_s": shown.step_time_s,
+                "closed_form_step_time_s": shown.closed_form_step_time_s,
+                "throughput_samples_per_s": shown.throughput_samples_per_s,
+                "price_usd_per_million_samples": shown.price_usd_per_million_samples,
+                "memory_bytes": dict(shown.memory_bytes),
+                "feasible": shown.feasible,
+                "layer_times": shown.layer_times,
+            },
+            "bound": {
+                "step_time_s": self.bound.step_time_s,
+                "gap": self.bound.gap,
+                "status": self.bound.status,
+            },
+            "planning_s": self.planning_s,
+        }
+
+    def summary(self) -> str:
+        """One paragraph in words."""
+        shown = self.estimate
+        return (
+            f"{self.plan.planner}: {len(self.plan.stages)} stages "
+            f"on {len(self.plan.devices)} devices, "
+            f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
+            f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
+            f"{describe_bound(self.bound)}; layer times: {shown.layer_times}"
+        )
+
+
+def place(
+    problem: Problem, planner: str = "auto", *, budget: Budget | None = None, seed: int = 0
+) -> PlaceResult:
+    """Finds a plan and says how good it is.
+
+    Args:
+        problem: Model profile, cluster and job.
+        planner: A registered name.
+        budget: Evaluations and seconds that the planner may spend; unlimited by default.
+        seed: Of planners that draw random numbers.
+
+    Raises:
+        UnknownNameError: No planner has that name.
+        InfeasibleError: No plan keeps memory and the throughput floor.
+    """
+    chosen = planner_named(planner, seed=seed)
+    spent = budget or Budget()
+    plan = chosen.plan(problem, spent)
+    planning_s = spent.seconds_used
+    shown = estimate(problem, plan)
+    if not shown.feasible:
+        raise InfeasibleError(f"planner {planner}: " + "; ".join(shown.reasons))
+    bound = plan.bound if plan.bound.status == "proven" else bound_for(problem, plan)
+    plan = plan.model_copy(update={"predicted_step_time_s": shown.step_time_s, "bound": bound})
+    return PlaceResult(problem, planner, plan, shown, bound, spent.evaluations_used, planning_s)
+
+
+def describe_bound(bound: Bound) -> str:
+    """The optimality of a plan in words: proven, within x %, or unknown."""
+    if bound.status == "proven":
+        return "proven optimal for the closed form"
+    if bound.status == "bounded" and bound.gap is not None:
+        return f"within {100 * bound.gap:.1f} % of the bound"
+    return "distance to the optimum unknown"

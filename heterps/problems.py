@@ -1,0 +1,96 @@
+"""From what a user types to a problem: MODEL, cluster and job options become documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heterps_configs.library import load_cluster, load_job, shipped
+
+from heterps_configs.errors import DocumentError
+from heterps_configs.job import Job
+
+if TYPE_CHECKING:
+    from heterps_configs.cluster import Cluster
+    from heterps_configs.model_profile import ModelProfile
+    from heterps_envs.problem import Problem
+
+
+def load_model(
+    reference: str, inputs: Sequence[str] = (), sequence_length: int | None = None
+) -> ModelProfile:
+    """The profile that MODEL stands for.
+
+    Args:
+        reference: Shipped name, profile file, Hugging Face config, or `package.module:factory`.
+        inputs: `name=shape:dtype` for each input, for a factory.
+        sequence_length: Tokens of one sample, for a Hugging Face language model.
+
+    Raises:
+        HeterpsError: Nothing of that name, a broken file, or a factory that fails.
+    """
+    from heterps_configs.library import load_profile
+
+    path = Path(reference)
+    is_saved = reference in shipped("models") or path.suffix in {".yaml", ".yml"}
+    if is_saved or not (":" in reference or path.exists()):
+        return load_profile(reference)
+    # Only here is torch needed: the model has to be traced first.
+    from heterps_runtime.model_source import resolve_profile
+
+    return resolve_profile(reference, inputs=tuple(inputs), sequence_length=sequence_length)
+
+
+def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any) -> Job:
+    """The job of a file, overridden by options.
+
+    Args:
+        profile: Its dtype is the default dtype.
+        job_file: A job document; without one the defaults of `Job` hold.
+        options: Fields of `Job`; None means not given.
+
+    Raises:
+        DocumentError: With the command-line name of every wrong option.
+    """
+    base = load_job(job_file).to_mapping() if job_file else {"dtype": profile.dtype}
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return Job.from_mapping({**base, **given}, source=job_file or "job options")
+    except DocumentError as error:
+        raise DocumentError(error.source, error.problems) from None
+
+
+def load_problem(
+    model: str,
+    cluster: str | Cluster,
+    *,
+    job_file: str | None = None,
+    inputs: Sequence[str] = (),
+    sequence_length: int | None = None,
+    **job_options: Any,
+) -> Problem:
+    """A problem from references, as the commands make it.
+
+    Args:
+        model: MODEL, see `load_model`.
+        cluster: Shipped name, cluster file, or a `Cluster`.
+        job_file: A job document.
+        inputs: See `load_model`.
+        sequence_length: See `load_model`.
+        job_options: Fields of `Job` that override the file.
+
+    Raises:
+        HeterpsError: With one clear message.
+    """
+    from heterps_envs.problem import Problem
+
+    document = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    profile = load_model(model, inputs, sequence_length)
+    return Problem(
+        profile=profile,
+        cluster=document,
+        job=make_job(profile, job_file, **job_options),
+        model_reference=model,
+        cluster_reference=cluster if isinstance(cluster, str) else document.name,
+    )
