@@ -1,4 +1,4 @@
-"""Figures of a plan: the pipeline timeline. Drawn from an estimate; nothing here is imported by planners."""
+"""Figures of a plan, drawn from an estimate; no planner imports this."""
 
 from __future__ import annotations
 

@@ -40,14 +40,15 @@ def run_simulate(
     if as_json:
         print_json(shown.model_dump(mode="json", exclude={"timeline"}))
         return
+    bubble = 100 * (shown.bubble_share or 0)
     answer.print(
-        f"step time {seconds_text(shown.step_time_s)}, {shown.throughput_samples_per_s:.5g} samples/s, "
-        f"bubble {100 * (shown.bubble_share or 0):.0f} %, layer times: {shown.layer_times}"
+        f"step time {seconds_text(shown.step_time_s)}, "
+        f"{shown.throughput_samples_per_s:.5g} samples/s, bubble {bubble:.0f} %, "
+        f"layer times: {shown.layer_times}"
     )
     for device, used in shown.memory_bytes.items():
         limit = shown.memory_limit_bytes.get(device)
-        answer.print(
-            f"  {device}: {bytes_text(used)}" + (f" of {bytes_text(limit)}" if limit else "")
-        )
+        of = f" of {bytes_text(limit)}" if limit else ""
+        answer.print(f"  {device}: {bytes_text(used)}{of}")
     for reason in shown.reasons:
         answer.print(f"not feasible: {reason}")

@@ -1,4 +1,4 @@
-"""TensorBoard of a comparison: scalars, hparams, the timeline as a figure, and the summary as text."""
+"""TensorBoard of a comparison: scalars, hparams, the timeline as a figure, a summary as text."""
 
 from __future__ import annotations
 
