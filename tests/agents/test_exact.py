@@ -122,7 +122,7 @@ def test_exact_equals_brute_force(first_seed: int) -> None:
 
 
 def test_a_known_upper_bound_changes_nothing() -> None:
-    kernel = kernel_tables(random_tables(1, 12, [2, 3, 2]))
+    kernel = kernel_tables(random_tables(1, 12, [2, 3, 2], memory=10.0))
     free = solve(kernel)
     bounded = solve(kernel, upper_s=free.step_time_s)
     assert bounded.step_time_s == free.step_time_s
@@ -130,7 +130,7 @@ def test_a_known_upper_bound_changes_nothing() -> None:
 
 
 def test_a_floor_below_the_optimum_is_infeasible() -> None:
-    kernel = kernel_tables(random_tables(1, 8, [2, 2]))
+    kernel = kernel_tables(random_tables(1, 8, [2, 2], memory=10.0))
     best_s = solve(kernel).step_time_s
     assert solve(kernel, Goal(is_price=True, floor_s=best_s * 0.99)).status == "infeasible"
     assert solve(kernel, Goal(is_price=True, floor_s=best_s * (1 + 1e-9))).status == "optimal"
