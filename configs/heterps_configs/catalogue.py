@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
+from types import MappingProxyType
 
 from heterps_configs.device import DeviceCatalogue, DeviceType
-from heterps_configs.document import parse_yaml
 from heterps_configs.errors import UnknownNameError
+from heterps_configs.yaml_files import parse_yaml, read_text
 
 
 @lru_cache(maxsize=1)
-def shipped_device_types() -> dict[str, DeviceType]:
-    """All shipped device types by name."""
+def shipped_device_types() -> Mapping[str, DeviceType]:
+    """All shipped device types by name (read once, so read-only)."""
     file = files("heterps_configs") / "devices" / "catalogue.yaml"
-    catalogue = DeviceCatalogue.from_mapping(parse_yaml(file.read_text(), "catalogue"), "catalogue")
-    return {entry.name: entry for entry in catalogue.device_types}
+    catalogue = DeviceCatalogue.from_mapping(
+        parse_yaml(read_text(file, file.name), file.name), file.name
+    )
+    return MappingProxyType({entry.name: entry for entry in catalogue.device_types})
 
 
 def device_type_named(name: str, also_known: Iterable[str] = ()) -> DeviceType:

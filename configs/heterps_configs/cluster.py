@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from heterps_configs.catalogue import device_type_named
+from heterps_configs.cluster_problems import (
+    MAX_GROUP_SIZE,
+    cluster_problems,
+    group_device_names,
+)
 from heterps_configs.device import DeviceType
 from heterps_configs.document import Document
+from heterps_configs.problems import InconsistentError
 
 
 class Link(Document):
@@ -37,13 +43,13 @@ class DeviceGroup(Document):
 
     name: str = Field(min_length=1)
     type: str
-    count: PositiveInt = 1
+    count: int = Field(default=1, ge=1, le=MAX_GROUP_SIZE)
     memory_bytes: PositiveInt | None = None
     price_usd_per_hour: float | None = Field(default=None, ge=0)
 
     def device_names(self) -> list[str]:
         """The names of the group's devices, in order."""
-        return [self.name] if self.count == 1 else [f"{self.name}-{i}" for i in range(self.count)]
+        return group_device_names(self.name, self.count)
 
 
 class Node(Document):
@@ -94,23 +100,16 @@ class Cluster(Document):
     inter_region_link: Link | None = None
     link_overrides: tuple[LinkOverride, ...] = ()
 
+    @classmethod
+    def problems_between_fields(cls, data: Mapping[str, Any]) -> list[str]:
+        """Names that stand twice or that nothing has, and links that are missing."""
+        return list(cluster_problems(data))
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        names = [
-            name for node in self.nodes for group in node.devices for name in group.device_names()
-        ]
-        _refuse_duplicates("device name", names)
-        _refuse_duplicates("node name", [node.name for node in self.nodes])
-        _refuse_duplicates("device type", [entry.name for entry in self.device_types])
-        if len(self.nodes) > 1 and self.inter_node_link is None:
-            raise ValueError("inter_node_link is needed, because there are several nodes")
-        nodes = {node.name for node in self.nodes}
-        for override in self.link_overrides:
-            for name in set(override.between) - nodes:
-                raise ValueError(f"link_overrides: no node is called {name!r}")
-        for node in self.nodes:
-            for group in node.devices:
-                self.device_type(group.type)
+        problems = self.problems_between_fields(self.model_dump())
+        if problems:
+            raise InconsistentError(problems)
         return self
 
     def device_type(self, name: str) -> DeviceType:
@@ -155,9 +154,3 @@ class Cluster(Document):
         if first.region != second.region and self.inter_region_link is not None:
             return self.inter_region_link
         return self.inter_node_link
-
-
-def _refuse_duplicates(what: str, names: list[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"{what} {', '.join(map(repr, twice))} stands more than once")

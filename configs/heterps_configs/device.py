@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -10,7 +11,7 @@ from heterps_configs.document import Document, Dtype
 
 
 class Emulation(Document):
-    """An emulated device: the host computes for real, then sleeps until `slowdown` times the host's time.
+    """An emulated device: it computes for real, then sleeps up to `slowdown` times that.
 
     Attributes:
         host_device_type: Type whose measured layer times are multiplied.
@@ -37,7 +38,7 @@ class DeviceType(Document):
     name: str = Field(min_length=1)
     kind: Literal["gpu", "cpu"] = "gpu"
     memory_bytes: PositiveInt
-    peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(min_length=1)
+    peak_flops_per_s: Mapping[Dtype, PositiveFloat] = Field(min_length=1)
     memory_bandwidth_bytes_per_s: PositiveFloat
     price_usd_per_hour: float = Field(ge=0)
     price_source: str = ""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# A profile has hundreds of layers: more than this would hide the first problem.
+MAX_SHOWN_PROBLEMS = 12
+
 
 class HeterpsError(ValueError):
-    """Bad input of a user. Its text is one clear message; commands print it and exit with code 2."""
+    """Bad input of a user. Its text is one clear message; commands print it and exit with 2."""
 
 
 class DocumentError(HeterpsError):
@@ -21,7 +24,10 @@ class DocumentError(HeterpsError):
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
         self.problems = tuple(problems)
-        super().__init__(f"{source}: " + "; ".join(self.problems))
+        shown = [*self.problems[:MAX_SHOWN_PROBLEMS]]
+        if len(self.problems) > len(shown):
+            shown.append(f"and {len(self.problems) - len(shown)} problems more")
+        super().__init__(f"{source}: " + "; ".join(shown))
 
 
 class UnknownNameError(HeterpsError):
@@ -30,11 +36,19 @@ class UnknownNameError(HeterpsError):
     def __init__(self, kind: str, name: str, available: Iterable[str], hint: str = "") -> None:
         self.kind, self.name = kind, name
         self.available = tuple(sorted(available))
-        near = difflib.get_close_matches(name, self.available, n=3, cutoff=0.4)
+        near = _near(name, self.available)
         known = (
             f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(self.available)}"
         )
         super().__init__(f"unknown {kind} {name!r}; {known}" + (f" {hint}" if hint else ""))
+
+
+def _near(name: str, available: tuple[str, ...]) -> list[str]:
+    """Up to three names that a user may have meant, whatever their case."""
+    known = {entry.casefold(): entry for entry in available}
+    return [
+        known[match] for match in difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.4)
+    ]
 
 
 class InfeasibleError(HeterpsError):

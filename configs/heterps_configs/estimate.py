@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from heterps_configs.document import Document
@@ -36,8 +37,8 @@ class Estimate(Document):
     closed_form_step_time_s: float | None = None
     throughput_samples_per_s: float
     price_usd_per_million_samples: float
-    memory_bytes: dict[str, int]
-    memory_limit_bytes: dict[str, int] = {}
+    memory_bytes: Mapping[str, int]
+    memory_limit_bytes: Mapping[str, int] = {}
     bubble_share: float | None = None
     feasible: bool = True
     reasons: tuple[str, ...] = ()

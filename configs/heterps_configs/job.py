@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
 from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
+from heterps_configs.problems import InconsistentError
 
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
 Schedule = Literal["1f1b", "gpipe"]
@@ -39,9 +40,11 @@ class Job(Document):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.micro_batch_size > self.global_batch_size:
-            raise ValueError(
-                f"micro_batch_size {self.micro_batch_size} is larger than "
-                f"global_batch_size {self.global_batch_size}"
+            raise InconsistentError(
+                [
+                    f"micro_batch_size: {self.micro_batch_size} is larger than "
+                    f"global_batch_size {self.global_batch_size}"
+                ]
             )
         return self
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
+from heterps_configs.problems import InconsistentError, repeated
 
 LossName = Literal["cross_entropy", "binary_cross_entropy", "mean_squared_error"]
 
@@ -46,7 +47,9 @@ class ModelSource(Document):
 
 
 class LayerProfile(Document):
-    """One layer: the smallest piece that a plan can place. All sizes are for one sample, in the profile's dtype.
+    """One layer: the smallest piece that a plan can place.
+
+    All sizes are for one sample, in the profile's dtype.
 
     Attributes:
         name: Unique in the model; the module path (several joined by `+` where they cannot be cut).
@@ -56,7 +59,8 @@ class LayerProfile(Document):
         backward_flops: Floating-point operations of the backward pass of one sample.
         activation_bytes: Kept from the forward to the backward pass, one sample.
         output_bytes: Crosses the cut behind this layer, one sample, one way; 0 for the last layer.
-        memory_traffic_bytes: Read and written by the forward pass of one sample, without parameters.
+        memory_traffic_bytes: Read and written by the forward pass of one sample, parameters not
+            counted.
         sparse_parameters: Of `num_parameters`, how many sit in embedding tables, of which a pass
             touches only the looked-up rows.
         tied_to: Name of the layer that owns a parameter that this layer also uses.
@@ -92,9 +96,9 @@ class Measurement(Document):
     source: Literal["measured", "corrected"] = "measured"
     date: str = ""
     host: str = ""
-    forward_s: tuple[float, ...]
-    backward_s: tuple[float, ...]
-    optimizer_s: tuple[float, ...] = ()
+    forward_s: tuple[NonNegativeFloat, ...]
+    backward_s: tuple[NonNegativeFloat, ...]
+    optimizer_s: tuple[NonNegativeFloat, ...] = ()
 
 
 class ModelProfile(Document):
@@ -118,18 +122,15 @@ class ModelProfile(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        names = [layer.name for layer in self.layers]
-        if len(set(names)) < len(names):
-            raise ValueError("layers: two layers have the same name")
+        problems = list(repeated("layers", "name", [layer.name for layer in self.layers]))
         for index, entry in enumerate(self.measurements):
             for field in ("forward_s", "backward_s", "optimizer_s"):
-                values = getattr(entry, field)
-                if len(values) != len(names) and not (field == "optimizer_s" and not values):
-                    raise ValueError(
-                        f"measurements.{index}.{field}: {len(values)} values for {len(names)} layers"
-                    )
-                if any(value < 0 for value in values):
-                    raise ValueError(f"measurements.{index}.{field}: a time is negative")
+                length = len(getattr(entry, field))
+                if length != self.num_layers and (length or field != "optimizer_s"):
+                    where = f"measurements.{index}.{field}"
+                    problems.append(f"{where}: {length} values for {self.num_layers} layers")
+        if problems:
+            raise InconsistentError(problems)
         return self
 
     @property

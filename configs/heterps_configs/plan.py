@@ -1,4 +1,4 @@
-"""Plans: a placement bound to concrete devices. What the simulator times is what the runtime runs."""
+"""Plans: a placement bound to concrete devices. What is simulated is what runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from heterps_configs.document import Document
 from heterps_configs.job import Job
+from heterps_configs.problems import InconsistentError, repeated
 
 BoundStatus = Literal["proven", "bounded", "unknown"]
 
@@ -26,6 +27,14 @@ class Stage(Document):
     last_layer: int = Field(ge=0)
     devices: tuple[str, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.last_layer < self.first_layer:
+            raise InconsistentError(
+                [f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"]
+            )
+        return self
+
     @property
     def layers(self) -> range:
         """The layer indices."""
@@ -33,7 +42,7 @@ class Stage(Document):
 
 
 class Pipeline(Document):
-    """A chain of stages that covers every layer once, and the micro-batches that take this route."""
+    """A chain of stages that covers every layer once, and the micro-batches on this route."""
 
     stages: tuple[str, ...] = Field(min_length=1)
     micro_batches: tuple[int, ...] = Field(min_length=1)
@@ -80,31 +89,31 @@ class Plan(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        stages = {stage.name: stage for stage in self.stages}
-        if len(stages) < len(self.stages):
-            raise ValueError("stages: two stages have the same name")
+        problems = list(repeated("stages", "name", [stage.name for stage in self.stages]))
+        layers = {stage.name: stage.layers for stage in self.stages}
         for index, pipeline in enumerate(self.pipelines):
-            covered = [self._layers_of(stages, name, index) for name in pipeline.stages]
-            if [layer for part in covered for layer in part] != list(range(self.num_layers)):
-                raise ValueError(
-                    f"pipelines.{index}: its stages do not cover the layers 0..{self.num_layers - 1} "
+            unknown = [name for name in pipeline.stages if name not in layers]
+            covered = [layer for name in pipeline.stages for layer in layers.get(name, ())]
+            if unknown:
+                named = ", ".join(map(repr, unknown))
+                problems.append(f"pipelines.{index}.stages: no stage is called {named}")
+            elif covered != list(range(self.num_layers)):
+                problems.append(
+                    f"pipelines.{index}.stages: must cover the layers 0..{self.num_layers - 1} "
                     "exactly once, in order"
                 )
         routed = sorted(m for pipeline in self.pipelines for m in pipeline.micro_batches)
         if routed != list(range(self.job.num_micro_batches)):
-            raise ValueError(
-                f"pipelines: micro-batches 0..{self.job.num_micro_batches - 1} must each take one route"
+            problems.append(
+                f"pipelines: each of the micro-batches 0..{self.job.num_micro_batches - 1} "
+                "must take exactly one route"
             )
-        unused = set(stages) - {name for pipeline in self.pipelines for name in pipeline.stages}
+        unused = set(layers) - {name for pipeline in self.pipelines for name in pipeline.stages}
         if unused:
-            raise ValueError(f"stages: no pipeline uses {', '.join(sorted(unused))}")
+            problems.append(f"stages: no pipeline uses {', '.join(sorted(unused))}")
+        if problems:
+            raise InconsistentError(problems)
         return self
-
-    @staticmethod
-    def _layers_of(stages: dict[str, Stage], name: str, pipeline: int) -> range:
-        if name not in stages:
-            raise ValueError(f"pipelines.{pipeline}: no stage is called {name!r}")
-        return stages[name].layers
 
     def stage(self, name: str) -> Stage:
         """The stage called `name`."""

@@ -1,0 +1,268 @@
+"""One way to every document: by path, by a name in `$HETERPS_CONFIG_PATH`, or by a shipped name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from heterps_configs.cluster import Cluster
+from heterps_configs.device import DeviceCatalogue, DeviceType
+from heterps_configs.document import Document
+from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.job import Job
+from heterps_configs.model_profile import ModelProfile
+from heterps_configs.plan import Plan
+from heterps_configs.yaml_files import parse_yaml, read_text, write_bytes
+
+CONFIG_PATH_VARIABLE = "HETERPS_CONFIG_PATH"
+YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of file.
+
+    Attributes:
+        folder: Folder of the shipped files; also the name of the kind in commands.
+        singular: What messages call one of them.
+        document: Class that checks it; None where another floor owns the schema.
+        suffixes: Allowed ends of a file name.
+    """
+
+    folder: str
+    singular: str
+    document: type[Document] | None
+    suffixes: tuple[str, ...] = YAML_SUFFIXES
+
+
+KINDS = {
+    kind.folder: kind
+    for kind in (
+        Kind("clusters", "cluster", Cluster),
+        Kind("models", "model", ModelProfile),
+        Kind("devices", "device catalogue", DeviceCatalogue),
+        Kind("policies", "policy", None, suffixes=(".npz",)),
+        Kind("training", "training configuration", None),
+        Kind("jobs", "job", Job),
+        Kind("plans", "plan", Plan),
+    )
+}
+
+
+def load_cluster(reference: str | os.PathLike[str]) -> Cluster:
+    """The cluster of a path or a name; see `find`.
+
+    Raises:
+        HeterpsError: Nothing of that name, or a broken file.
+    """
+    return Cluster.from_mapping(*_parsed("clusters", reference))
+
+
+def load_profile(reference: str | os.PathLike[str]) -> ModelProfile:
+    """The model profile of a path or a name; see `find`.
+
+    Raises:
+        HeterpsError: Nothing of that name, or a broken file.
+    """
+    return ModelProfile.from_mapping(*_parsed("models", reference))
+
+
+def load_job(reference: str | os.PathLike[str]) -> Job:
+    """The job of a path; see `find`.
+
+    Raises:
+        HeterpsError: No such file, or a broken one.
+    """
+    return Job.from_mapping(*_parsed("jobs", reference))
+
+
+def load_plan(reference: str | os.PathLike[str]) -> Plan:
+    """The plan of a path; see `find`.
+
+    Raises:
+        HeterpsError: No such file, or a broken one.
+    """
+    return Plan.from_mapping(*_parsed("plans", reference))
+
+
+def load(kind: str, reference: str | os.PathLike[str]) -> Document:
+    """The document of any kind that this floor has a schema for.
+
+    Raises:
+        HeterpsError: Unknown kind, nothing of that name, or a broken file.
+    """
+    document = _kind(kind).document
+    if document is None:
+        raise HeterpsError(f"{kind} have no document schema; read them with `read`")
+    return document.from_mapping(*_parsed(kind, reference))
+
+
+def read(kind: str, reference: str | os.PathLike[str]) -> Any:
+    """The parsed YAML of a file of any kind, unchecked.
+
+    Raises:
+        HeterpsError: Unknown kind, nothing of that name, or not YAML.
+    """
+    return _parsed(kind, reference)[0]
+
+
+def find(kind: str, reference: str | os.PathLike[str]) -> Traversable:
+    """The file that a reference stands for (`Path` is a `Traversable`).
+
+    A reference is the path of an existing file; else a name looked up in each folder of
+    `$HETERPS_CONFIG_PATH` (`NAME.yaml` or `KIND/NAME.yaml`); else a shipped name.
+
+    Raises:
+        UnknownNameError: No such name; suggests near ones.
+        HeterpsError: A path that does not exist, is a folder, or has the wrong suffix.
+    """
+    entry, text = _kind(kind), os.fspath(reference)
+    path = Path(text)
+    if path.suffix in entry.suffixes and path.is_file():
+        return path
+    named = _available(kind)
+    if text in named:
+        return named[text]
+    allowed = ", ".join(entry.suffixes)
+    if path.is_dir():
+        raise HeterpsError(f"{text}: is a folder; expected a {entry.singular} file ({allowed})")
+    if path.exists():
+        raise HeterpsError(f"{text}: expected a {entry.singular} file ({allowed})")
+    if path.suffix in entry.suffixes or len(path.parts) > 1:
+        raise HeterpsError(f"{text}: no such file")
+    if not named:
+        raise HeterpsError(f"{text}: no such file; expected a {entry.singular} file ({allowed})")
+    raise UnknownNameError(entry.singular, text, named)
+
+
+def shipped(kind: str) -> tuple[str, ...]:
+    """Names of the shipped files of a kind, sorted."""
+    return tuple(sorted(_shipped(kind)))
+
+
+def describe(kind: str) -> tuple[tuple[str, str], ...]:
+    """Name and one line for each shipped file; for `devices` each device type.
+
+    Raises:
+        HeterpsError: Unknown kind, or a broken file.
+    """
+    if kind == "devices":
+        catalogues = [DeviceCatalogue.from_mapping(*_parsed(kind, name)) for name in shipped(kind)]
+        return tuple(
+            (entry.name, _specification(entry))
+            for catalogue in catalogues
+            for entry in catalogue.device_types
+        )
+    return tuple((name, _description(file)) for name, file in sorted(_shipped(kind).items()))
+
+
+def copy(
+    name: str,
+    destination_dir: str | os.PathLike[str],
+    kind: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Copies a shipped file into a folder, for the user to edit.
+
+    Args:
+        name: A shipped name.
+        destination_dir: Made if it does not exist.
+        kind: Needed only where two kinds share the name.
+        overwrite: Replace an existing file.
+
+    Returns:
+        The new file.
+
+    Raises:
+        UnknownNameError: Nothing shipped has that name.
+        HeterpsError: The name is ambiguous, or the file exists.
+    """
+    kinds = [_kind(kind)] if kind else list(KINDS.values())
+    having = [entry for entry in kinds if name in shipped(entry.folder)]
+    if not having:
+        raise UnknownNameError(
+            kinds[0].singular if kind else "shipped file",
+            name,
+            [known for entry in kinds for known in shipped(entry.folder)],
+        )
+    if len(having) > 1:
+        raise HeterpsError(
+            f"{name!r} is in {' and in '.join(entry.folder for entry in having)}; say which kind"
+        )
+    source = _shipped(having[0].folder)[name]
+    target = Path(destination_dir) / source.name
+    if target.exists() and not overwrite:
+        raise HeterpsError(f"{target}: exists already; ask for overwriting to replace it")
+    write_bytes(target, source.read_bytes())
+    return target
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise UnknownNameError("kind", name, KINDS)
+    return KINDS[name]
+
+
+def _parsed(kind: str, reference: str | os.PathLike[str]) -> tuple[Any, str]:
+    """The parsed file, and what error messages call it."""
+    file, source = find(kind, reference), os.fspath(reference)
+    return parse_yaml(read_text(file, source), source), source
+
+
+def _shipped(kind: str) -> dict[str, Traversable]:
+    """The shipped files of a kind by name."""
+    entry = _kind(kind)
+    return _names(entry, files("heterps_configs") / entry.folder)
+
+
+def _available(kind: str) -> dict[str, Traversable]:
+    """Everything that has a name, the first place that knows it winning."""
+    entry = _kind(kind)
+    found: dict[str, Traversable] = {}
+    for folder in _config_folders(entry.folder):
+        found = _names(entry, folder) | found
+    return _shipped(kind) | found
+
+
+def _config_folders(folder: str) -> Iterator[Path]:
+    for part in os.environ.get(CONFIG_PATH_VARIABLE, "").split(os.pathsep):
+        if part:
+            yield Path(part) / folder
+            yield Path(part)
+
+
+def _names(kind: Kind, folder: Traversable) -> dict[str, Traversable]:
+    """Files of a folder by name (without suffix)."""
+    if not folder.is_dir():
+        return {}
+    return {
+        Path(file.name).stem: file
+        for file in folder.iterdir()
+        if Path(file.name).suffix in kind.suffixes and file.is_file()
+    }
+
+
+def _description(file: Traversable) -> str:
+    """The `description` of a YAML file; of the YAML file beside it for anything else."""
+    if not file.name.endswith(YAML_SUFFIXES):
+        beside = Path(str(file)).with_suffix(".yaml")
+        if not beside.is_file():
+            return ""
+        file = beside
+    content = parse_yaml(read_text(file, file.name), file.name)
+    return str(content.get("description", "")) if isinstance(content, dict) else ""
+
+
+def _specification(entry: DeviceType) -> str:
+    """One line: memory, the fastest peak, price."""
+    dtype, peak = max(entry.peak_flops_per_s.items(), key=lambda item: item[1])
+    text = (
+        f"{entry.memory_bytes / 1e9:.0f} GB, {peak / 1e12:g} TFLOP/s {dtype}, "
+        f"${entry.price_usd_per_hour:g}/h"
+    )
+    return f"{text}, emulated" if entry.emulation else text

@@ -1,0 +1,133 @@
+"""YAML in and out: clear errors, numbers as people write them, files replaced in one move."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heterps_configs.errors import DocumentError, HeterpsError
+
+_FLOAT_TAG, _TIMESTAMP_TAG = "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"
+# YAML 1.2 floats. PyYAML follows YAML 1.1, for which 40e9 and 1e-4 are strings.
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe loader in which a repeated key is an error, `40e9` a number and a date a string."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own class attribute)
+        first: [entry for entry in resolvers if entry[0] != _TIMESTAMP_TAG]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"the key {key.value!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                seen.add(key.value)
+        return dict(super().construct_mapping(node, deep=deep))
+
+
+class _CompactDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """YAML with lists of scalars on one line, so that plans and profiles stay readable."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        items = list(sequence)
+        flat = all(isinstance(item, str | int | float | bool) or item is None for item in items)
+        return super().represent_sequence(tag, items, flow_style=flat)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _class in (_Loader, _CompactDumper):
+    _class.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+.0123456789"))
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Parses YAML (or JSON) text.
+
+    Args:
+        text: The text.
+        source: What error messages call it.
+
+    Raises:
+        DocumentError: A syntax error or a repeated key, with its line.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.reader.ReaderError:
+        raise DocumentError(source, ["not a text file"]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise DocumentError(source, [f"{where}{getattr(error, 'problem', error)}"]) from None
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(source, [f"not a YAML document ({error})"]) from None
+
+
+def to_yaml(data: Any) -> str:
+    """Plain data as YAML text, keys in their own order."""
+    return str(
+        yaml.dump(data, sort_keys=False, width=100, allow_unicode=True, Dumper=_CompactDumper)
+    )
+
+
+def read_text(file: Traversable, source: str) -> str:
+    """The text of a file.
+
+    Raises:
+        HeterpsError: It cannot be read, or is not UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HeterpsError(f"{source}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise HeterpsError(f"{source}: cannot be read: not a text file") from None
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """Parses a YAML (or JSON) file.
+
+    Raises:
+        HeterpsError: The file cannot be read, or is not YAML.
+    """
+    source = os.fspath(path)
+    return parse_yaml(read_text(Path(path), source), source)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file in one move: a reader sees the old content or the new, never half of it.
+
+    Raises:
+        HeterpsError: The file cannot be written.
+    """
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise HeterpsError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes text as UTF-8, see `write_bytes`."""
+    write_bytes(path, text.encode())
