@@ -35,7 +35,7 @@ class UnknownNameError(HeterpsError):
 
     def __init__(self, kind: str, name: str, available: Iterable[str], hint: str = "") -> None:
         self.kind, self.name = kind, name
-        self.available = tuple(sorted(available))
+        self.available = tuple(sorted(set(available)))
         near = _near(name, self.available)
         known = (
             f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(self.available)}"
@@ -46,9 +46,10 @@ class UnknownNameError(HeterpsError):
 def _near(name: str, available: tuple[str, ...]) -> list[str]:
     """Up to three names that a user may have meant, whatever their case."""
     known = {entry.casefold(): entry for entry in available}
-    return [
-        known[match] for match in difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.4)
-    ]
+    wanted = name.casefold()
+    longer = [entry for entry in known if wanted and entry.startswith(wanted)]
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.4)
+    return [known[match] for match in dict.fromkeys([*longer, *close])][:3]
 
 
 class InfeasibleError(HeterpsError):

@@ -64,6 +64,8 @@ def describe_problems(model: type[BaseModel], error: ValidationError) -> list[st
     """
     lines: list[str] = []
     for problem in error.errors():
+        if _is_consequence(problem):
+            continue
         location = [part for part in problem["loc"] if part != "[key]"]
         cause = problem.get("ctx", {}).get("error")
         messages = (
@@ -75,6 +77,11 @@ def describe_problems(model: type[BaseModel], error: ValidationError) -> list[st
         separator = "." if isinstance(cause, InconsistentError) else ": "
         lines.extend(f"{path}{separator}{text}" if path else text for text in messages)
     return lines
+
+
+def _is_consequence(problem: Any) -> bool:
+    """Pydantic calls a list too short when its entries are broken, which are reported already."""
+    return problem["type"] == "too_short" and bool(problem["input"])
 
 
 def _message(model: type[BaseModel], problem: Any, location: Sequence[str | int]) -> str:
@@ -96,6 +103,8 @@ def _message(model: type[BaseModel], problem: Any, location: Sequence[str | int]
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}{_given(problem)}"
     text = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    text = text.replace("greater than or equal to", "at least")
+    text = text.replace("less than or equal to", "at most")
     return text if kind == "value_error" else f"{text}{_given(problem)}"
 
 
@@ -119,7 +128,7 @@ def _unit(location: Sequence[str | int]) -> str | None:
 
 
 def _unknown_field(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return "unknown field; " + (
         f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     )
