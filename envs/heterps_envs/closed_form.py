@@ -26,6 +26,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.problem import MAX_CLASSES as MAX_CLASSES
 from heterps_envs.problem import CostTables
 
 Floats = NDArray[np.float64]
@@ -34,7 +35,7 @@ Floats = NDArray[np.float64]
 # although the next one has the same class, bits 5-10 replicas - 1 of the stage. The replicas are
 # read at the last layer of a stage; a change of class is always a cut.
 CLASS_MASK, CUT_BIT, REPLICA_SHIFT = 15, 16, 5
-MAX_CLASSES, MAX_REPLICAS = 16, 64
+MAX_REPLICAS = 64
 
 FITS, OUT_OF_DEVICES, OUT_OF_MEMORY = 0, 1, 2
 

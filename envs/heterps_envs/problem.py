@@ -8,14 +8,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.cluster import Cluster, Device
+from heterps_configs.cluster import Cluster, Device, Link
 from heterps_configs.device import DeviceType
+from heterps_configs.errors import HeterpsError
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_envs.layer_times import LayerTimes, layer_times
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# A coded placement has four bits for the class (see `heterps_envs.closed_form`).
+MAX_CLASSES = 16
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,20 @@ class Problem:
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:
-        """The cluster's device classes, in the order of the file."""
+        """The cluster's device classes, in the order of the file.
+
+        Raises:
+            HeterpsError: There are more than `MAX_CLASSES`.
+        """
         groups: dict[tuple[object, ...], list[Device]] = {}
         for device in self.cluster.devices:
             key = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
             groups.setdefault(key, []).append(device)
+        if len(groups) > MAX_CLASSES:
+            raise HeterpsError(
+                f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, memory, "
+                f"price and region); at most {MAX_CLASSES} are supported"
+            )
         names = [devices[0].type.name for devices in groups.values()]
         return tuple(
             DeviceClass(
@@ -115,6 +128,32 @@ class Problem:
             )
             for name, devices in zip(names, groups.values(), strict=True)
         )
+
+    @cached_property
+    def device_named(self) -> dict[str, Device]:
+        """The cluster's devices by name."""
+        return {device.name: device for device in self.cluster.devices}
+
+    @cached_property
+    def class_of(self) -> dict[str, int]:
+        """Index into `classes` for each device name."""
+        return {
+            device.name: index
+            for index, entry in enumerate(self.classes)
+            for device in entry.devices
+        }
+
+    def link(self, first: str, second: str) -> Link:
+        """The link between two devices, by their names."""
+        a, b = self.device_named[first], self.device_named[second]
+        nodes = (a.node, b.node)
+        if nodes not in self._links_by_node:
+            self._links_by_node[nodes] = self.cluster.link(a, b)
+        return self._links_by_node[nodes]
+
+    @cached_property
+    def _links_by_node(self) -> dict[tuple[str, str], Link]:
+        return {}
 
     @cached_property
     def layer_times(self) -> LayerTimes:
@@ -158,16 +197,14 @@ class Problem:
         latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
         for i, first in enumerate(self.classes):
             for j, second in enumerate(self.classes):
-                links = {
-                    id(link): link
+                pairs = {
+                    (a.node, b.node): (a.name, b.name)
                     for a in first.devices
                     for b in second.devices
                     if a.name != b.name
-                    for link in [self.cluster.link(a, b)]
                 }
+                links = [self.link(*pair) for pair in pairs.values()]
                 if links:
-                    latency[i, j] = max(link.latency_s for link in links.values())
-                    inverse_bandwidth[i, j] = max(
-                        1 / link.bandwidth_bytes_per_s for link in links.values()
-                    )
+                    latency[i, j] = max(link.latency_s for link in links)
+                    inverse_bandwidth[i, j] = max(1 / link.bandwidth_bytes_per_s for link in links)
         return latency, inverse_bandwidth

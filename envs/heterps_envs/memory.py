@@ -1,0 +1,185 @@
+"""Memory: what a plan needs on every device, and why a problem has no plan."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+
+from heterps_configs.model_profile import ModelProfile
+from heterps_configs.plan import Plan
+from heterps_envs.bounds import layer_bound_s, price_bound
+from heterps_envs.closed_form import in_flight
+from heterps_envs.problem import Floats, Problem
+
+
+def tied_layers(profile: ModelProfile) -> dict[int, tuple[int, ...]]:
+    """Layers that use parameters of another layer: the owner's index -> indices of its users."""
+    index = {layer.name: i for i, layer in enumerate(profile.layers)}
+    users: dict[int, list[int]] = defaultdict(list)
+    for i, layer in enumerate(profile.layers):
+        if layer.tied_to in index:
+            users[index[layer.tied_to]].append(i)
+    return {owner: tuple(found) for owner, found in users.items()}
+
+
+def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
+    """For each stage, how many micro-batches it may hold between their forward and backward passes.
+
+    The rule of `heterps_envs.closed_form.in_flight`. Pipelines that share a stage, directly or
+    through others, are counted together: replicas are the stages of equal layers among them, and
+    behind a stage are all that begin after its last layer.
+    """
+    group = {stage.name: stage.name for stage in plan.stages}
+
+    def root(name: str) -> str:
+        while group[name] != name:
+            name = group[name]
+        return name
+
+    share: dict[str, int] = defaultdict(int)
+    for pipeline in plan.pipelines:
+        for name in pipeline.stages:
+            group[root(name)] = root(pipeline.stages[0])
+            share[name] += len(pipeline.micro_batches)
+    together = defaultdict(list)
+    for stage in plan.stages:
+        together[root(stage.name)].append(stage)
+    held = {}
+    for stages in together.values():
+        for stage in stages:
+            replicas = sum(other.layers == stage.layers for other in stages)
+            behind = sum(other.first_layer > stage.last_layer for other in stages)
+            cap = in_flight(plan.job.num_micro_batches, False, replicas, behind)
+            held[stage.name] = (
+                share[stage.name] if plan.job.schedule == "gpipe" else min(share[stage.name], cap)
+            )
+    return held
+
+
+def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
+    """Peak bytes of every device that the plan uses.
+
+    Weights, gradients and optimizer state of its layers, and the activations of the micro-batches
+    that are in flight. Parameters that several layers of one device share are counted once.
+    """
+    tables, held = problem.tables, in_flight_micro_batches(plan)
+    need: dict[str, float] = defaultdict(float)
+    layers: dict[str, set[int]] = defaultdict(set)
+    for stage in plan.stages:
+        part = slice(stage.first_layer, stage.last_layer + 1)
+        activations = held[stage.name] * tables.activation_bytes[part].sum()
+        for device in stage.devices:
+            need[device] += tables.state_bytes[part].sum() + activations
+            layers[device].update(stage.layers)
+    for owner, users in tied_layers(problem.profile).items():
+        for device, present in layers.items():
+            sizes = sorted(tables.state_bytes[user] for user in users if user in present)
+            need[device] -= sum(sizes if owner in present else sizes[:-1])
+    return {device: math.ceil(value) for device, value in need.items()}
+
+
+def explain_infeasible(problem: Problem) -> str:
+    """Why no plan was found: the limit that is missed, where, and by how much.
+
+    In this order: a layer that fits on no device; more state than memory in all; a stage for which
+    no device is left; a throughput floor above what any plan can reach.
+    """
+    need = _least_bytes(problem)
+    return (
+        _layer_too_large(problem, need)
+        or _too_much_in_all(problem, need)
+        or _stage_too_large(problem)
+        or _floor_too_high(problem)
+        or "no plan was found, although no single limit rules one out; allow the planner more"
+    )
+
+
+def _least_bytes(problem: Problem) -> Floats:
+    """(L, T) bytes that a device of each class needs for one layer, however the rest is placed."""
+    tables = problem.tables
+    held = np.array(
+        [
+            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
+            for count in tables.device_count
+        ]
+    )
+    return np.asarray(tables.state_bytes[:, None] + held * tables.activation_bytes[:, None])
+
+
+def _layer_too_large(problem: Problem, need: Floats) -> str | None:
+    missing = need - problem.tables.memory_bytes
+    worst = int(missing.min(axis=1).argmax())
+    best = int(missing[worst].argmin())
+    if missing[worst, best] <= 0:
+        return None
+    return (
+        f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: it needs "
+        f"{math.ceil(need[worst, best])} bytes, {math.ceil(missing[worst, best])} more than a "
+        f"{problem.classes[best].name} has"
+    )
+
+
+def _too_much_in_all(problem: Problem, need: Floats) -> str | None:
+    tables = problem.tables
+    total, memory = need.min(axis=1).sum(), float(tables.device_count @ tables.memory_bytes)
+    if total <= memory:
+        return None
+    return (
+        f"the model needs at least {math.ceil(total)} bytes, {math.ceil(total - memory)} more than "
+        f"the {int(tables.device_count.sum())} devices of {problem.cluster.name!r} have together"
+    )
+
+
+def _stage_too_large(problem: Problem) -> str | None:
+    """Fills the largest devices first, from the back, and reports the layers that are left over."""
+    tables = problem.tables
+    free = [
+        index
+        for index in np.argsort(-tables.memory_bytes, kind="stable")
+        for _ in range(tables.device_count[index])
+    ]
+    stop, behind = tables.num_layers, 0
+    for kind in free:
+        start, room = stop, tables.memory_bytes[kind]
+        held = in_flight(tables.num_micro_batches, tables.is_gpipe, 1, behind)
+        while start > 0:
+            room -= tables.state_bytes[start - 1] + held * tables.activation_bytes[start - 1]
+            if room < 0:
+                break
+            start -= 1
+        if start < stop:
+            stop, behind = start, behind + 1
+        if stop == 0:
+            return None
+    held = in_flight(tables.num_micro_batches, tables.is_gpipe, 1, behind)
+    left = tables.state_bytes[:stop].sum() + held * tables.activation_bytes[:stop].sum()
+    first, last = problem.profile.layers[0].name, problem.profile.layers[stop - 1].name
+    return (
+        f"the stage of the layers 0..{stop - 1} ({first} .. {last}) fits on no device: the layers "
+        f"behind it fill {behind} of the {len(free)} devices, and no device has room for the "
+        f"{math.ceil(left)} bytes that it needs ({held} micro-batches in flight)"
+    )
+
+
+def _floor_too_high(problem: Problem) -> str | None:
+    floor = problem.job.min_throughput_samples_per_s
+    if floor is None:
+        return None
+    batch = problem.job.global_batch_size
+    each, together = layer_bound_s(problem.tables), price_bound(problem.tables)[0]
+    slowest = int(each.argmax())
+    name = problem.profile.layers[slowest].name
+    reachable = batch / max(together, 1e-30)
+    text = (
+        f"the throughput floor of {floor:g} samples/s is out of reach: no plan on "
+        f"{problem.cluster.name!r} can exceed {reachable:.4g} samples/s"
+        if reachable < floor
+        else f"no plan found reaches the throughput floor of {floor:g} samples/s (the bound for "
+        f"all plans is {reachable:.4g} samples/s)"
+    )
+    return (
+        f"{text}; the stage with layer {slowest} ({name}) limits it most: that layer alone allows "
+        f"{batch / max(each[slowest], 1e-30):.4g} samples/s at best"
+    )
