@@ -1,0 +1,110 @@
+"""What a user gets from the wheel, in a folder with an `envs` and an `agents` of its own."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE_FOLDERS = (
+    "heterps",
+    "envs/heterps_envs",
+    "agents/heterps_agents",
+    "runtime/heterps_runtime",
+    "configs/heterps_configs",
+)
+
+pytestmark = pytest.mark.slow
+
+
+def pip(*arguments: str | Path) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    command.extend(map(str, arguments))
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", ROOT, "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for `PYTHONPATH` that holds what the wheel installs."""
+    target = tmp_path_factory.mktemp("site")
+    pip("install", wheel, "--no-deps", "--no-index", "--target", target)
+    return target
+
+
+@pytest.fixture
+def foreign_project(tmp_path: Path) -> Path:
+    """A working folder whose packages have the names of our top-level folders."""
+    for name in ("envs", "agents", "runtime", "configs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the wrong package')\n")
+    return tmp_path
+
+
+def run_python(*arguments: str, cwd: Path, python_path: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(python_path)}
+    command = [sys.executable, *arguments]
+    result = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def shipped_data() -> Iterator[str]:
+    """Every file of the packages that is not code, as the wheel names it."""
+    for folder in PACKAGE_FOLDERS:
+        for file in (ROOT / folder).rglob("*"):
+            if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts:
+                yield str(file.relative_to((ROOT / folder).parent))
+
+
+def test_the_wheel_holds_five_packages_with_all_their_data(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {Path(folder).name for folder in PACKAGE_FOLDERS}
+    assert set(shipped_data()) <= set(names)
+    assert any(name.endswith(".yaml") for name in names)
+    assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_shipped_files_load_from_the_wheel_beside_foreign_packages(
+    installed: Path, foreign_project: Path
+) -> None:
+    code = (
+        "import heterps_configs.library as library\n"
+        "print(library.__file__)\n"
+        "print(len(library.load_cluster('eight-types').devices))\n"
+        "print(library.copy('local-emulated', 'copies'))\n"
+    )
+    file, count, copied = run_python(
+        "-c", code, cwd=foreign_project, python_path=installed
+    ).splitlines()
+    assert Path(file).is_relative_to(installed)
+    assert int(count) == 24
+    assert (foreign_project / copied).is_file()
+
+
+def test_the_command_runs_from_the_wheel_beside_foreign_packages(
+    installed: Path, foreign_project: Path
+) -> None:
+    assert "place" in run_python(
+        "-m", "heterps", "--help", cwd=foreign_project, python_path=installed
+    )
+    where = run_python(
+        "-c", "import heterps; print(heterps.__file__)", cwd=foreign_project, python_path=installed
+    )
+    assert Path(where.strip()).is_relative_to(installed)
