@@ -34,15 +34,6 @@ def test_every_module_says_what_it_is(name: str) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_no_module_is_longer_than_400_lines(name: str) -> None:
-    lengths = {
-        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines())
-        for file in PACKAGES[name].rglob("*.py")
-    }
-    assert {file: length for file, length in lengths.items() if length > 400} == {}
-
-
 def test_each_root_holds_one_uniquely_named_package() -> None:
     for name, folder in PACKAGES.items():
         if name != "heterps":
