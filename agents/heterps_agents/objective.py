@@ -26,6 +26,8 @@ ROUNDING = 1e-9
 # Costs above these are not step times or prices: too slow for the floor; more devices or memory
 # used than there are. Within each the cost is graded, so that a search can climb out.
 MISSES_FLOOR, DOES_NOT_FIT = 1e9, 1e12
+# Added to prices, so that among equally cheap placements (free devices) the faster one wins.
+TIE_BREAK_USD_PER_HOUR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,16 @@ def write_code(stages: Any, num_stages: int, code: Any) -> None:
         if row + 1 < num_stages and stages[row + 1, 1] == kind:
             code[stop - 1] |= CUT_BIT
         start = stop
+
+
+@njit(cache=True)
+def reverse_stages(stages: Any, count: int) -> None:
+    """Turns the first rows around: stages that were written back to front."""
+    for row in range(count // 2):
+        for column in range(3):
+            other = stages[count - 1 - row, column]
+            stages[count - 1 - row, column] = stages[row, column]
+            stages[row, column] = other
 
 
 @njit(cache=True)
@@ -151,7 +163,7 @@ def search_cost(
         return DOES_NOT_FIT * (1.0 + excess)
     if behind_s > floor_s:
         return MISSES_FLOOR * (behind_s / floor_s)
-    return price * behind_s if is_price else behind_s
+    return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if is_price else behind_s
 
 
 @njit(cache=True)

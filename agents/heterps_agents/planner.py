@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Protocol
 
@@ -35,6 +36,11 @@ class Budget:
         return time.perf_counter() - self._started
 
     @property
+    def seconds_left(self) -> float:
+        """Seconds that may still pass; inf for no limit."""
+        return math.inf if self.seconds is None else max(0.0, self.seconds - self.seconds_used)
+
+    @property
     def evaluations_left(self) -> int | None:
         """Evaluations that may still be spent; None for no limit."""
         return (
@@ -49,7 +55,7 @@ class Budget:
 
 
 class Planner(Protocol):
-    """Answers a problem with a plan. Implementations are registered in `heterps_agents.registry`."""
+    """Answers a problem with a plan; `heterps_agents.registry` knows the implementations."""
 
     name: str
 

@@ -1,0 +1,241 @@
+"""The planner `annealing`: simulated annealing over stages, from the best simple placement.
+
+A step moves a cut, changes the class or the replicas of a stage, splits, merges or swaps stages.
+Worse placements are accepted with the probability exp(-log(cost ratio) / temperature) (Kirkpatrick,
+Gelatt and Vecchi, 1983); ratios make the temperature independent of the problem's scale.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.answer import answer
+from heterps_agents.chunks import chunks
+from heterps_agents.greedy import greedy_code
+from heterps_agents.objective import Goal, code_cost, read_stages, search_cost, write_code
+from heterps_agents.planner import Budget
+from heterps_agents.proportional import simple_placements
+from heterps_agents.registry import register
+from heterps_configs.plan import Plan
+from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, kernel_tables
+from heterps_envs.placement import encode
+from heterps_envs.problem import Problem
+
+DEFAULT_EVALUATIONS = 20_000
+START_TEMPERATURE, POLISH_TEMPERATURE = 0.3, 0.03
+# Chance of a second move in the same step: a device goes from one stage to another.
+SECOND_MOVE = 0.3
+
+
+@register("annealing")
+class AnnealingPlanner:
+    """Starts from the best of greedy and the proportional placements."""
+
+    name = "annealing"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan seen.
+
+        Raises:
+            InfeasibleError: None of the placements seen can be used.
+        """
+        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
+        start = best_simple_code(problem, kernel, goal, budget)
+        code = anneal(start, kernel, goal, budget, self.seed)
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+
+
+def best_simple_code(
+    problem: Problem, kernel: KernelTables, goal: Goal, budget: Budget
+) -> NDArray[np.int16]:
+    """Code of the best of greedy and the proportional placements, whether it can be used or not."""
+    codes = [encode(placement) for placement in simple_placements(problem)]
+    budget.spend(len(codes))
+    greedy = greedy_code(problem.tables, kernel, goal, budget)
+    if greedy is not None:
+        codes.append(greedy)
+    return min(codes, key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s))
+
+
+def anneal(
+    code: NDArray[np.int16],
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    temperature: float = START_TEMPERATURE,
+    max_evaluations: int | None = None,
+) -> NDArray[np.int16]:
+    """The best code seen by simulated annealing; never a worse one than the start.
+
+    Args:
+        code: (L,) int16 to start from; it need not fit.
+        kernel: Cost tables.
+        goal: What to minimise.
+        budget: What may be spent.
+        seed: Equal seeds give equal codes, unless a limit in seconds ends the search.
+        temperature: At the start; it falls linearly to zero. 0.3 accepts 1.35 times the cost with
+            a probability of 1 / e.
+        max_evaluations: Stop there even if the budget allows more. Without this and any limit in
+            the budget, `DEFAULT_EVALUATIONS`.
+    """
+    stages = np.empty((kernel.num_layers, 3), np.int64)
+    best = np.empty_like(stages)
+    counts = np.full(2, read_stages(code, stages))
+    best[:] = stages
+    costs = np.full(2, code_cost(code, kernel, goal.is_price, goal.floor_s))
+    for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
+        _anneal(
+            kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng,
+            temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
+            stages, best, counts, costs,
+        )  # fmt: skip
+    out = np.zeros_like(code)
+    write_code(best, counts[1], out)
+    return out
+
+
+def polish(
+    code: NDArray[np.int16],
+    kernel: KernelTables,
+    evaluations: int,
+    seed: int,
+    goal: Goal | None = None,
+) -> NDArray[np.int16]:
+    """A short, cool annealing: the best code seen, never a worse one.
+
+    Args:
+        code: (L,) int16 to start from.
+        kernel: Cost tables.
+        evaluations: Placements to look at.
+        seed: Equal seeds give equal codes.
+        goal: What to minimise; by default the step time.
+    """
+    budget = Budget(evaluations=evaluations)
+    return anneal(code, kernel, goal or Goal(), budget, seed, temperature=POLISH_TEMPERATURE)
+
+
+@njit(cache=True)
+def _anneal(
+    k: Any,
+    is_price: bool,
+    floor_s: float,
+    evaluations: int,
+    rng: Any,
+    start_temperature: float,
+    stop_temperature: float,
+    stages: Any,
+    best: Any,
+    counts: Any,
+    costs: Any,
+) -> None:
+    """Goes on from (stages, counts[0], costs[0]); keeps the best in (best, counts[1], costs[1])."""
+    trial = np.empty_like(stages)
+    used = np.empty(k.num_classes, np.int64)
+    for step in range(evaluations):
+        done = step / evaluations
+        temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
+        trial[: counts[0]] = stages[: counts[0]]
+        count = _move(k, rng, trial, counts[0], used)
+        if rng.random() < SECOND_MOVE:
+            count = _move(k, rng, trial, count, used)
+        cost = search_cost(trial, count, k, used, is_price, floor_s)
+        if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
+            continue
+        stages[:count] = trial[:count]
+        counts[0], costs[0] = count, cost
+        if cost < costs[1]:
+            best[:count] = trial[:count]
+            counts[1], costs[1] = count, cost
+
+
+@njit(cache=True)
+def _move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
+    """Changes the stages in one random way, in place; returns how many there are then."""
+    row = int(rng.random() * count)
+    start = stages[row - 1, 0] if row > 0 else 0
+    choice = rng.random()
+    if choice < 0.3:
+        _shift_cut(rng, stages, count, row)
+    elif choice < 0.45:
+        stages[row, 1] = _free_class(k, rng, stages, count, used)
+        stages[row, 2] = min(stages[row, 2], _most_replicas(k, stages[row, 1]))
+    elif choice < 0.65:
+        step = 1 if rng.random() < 0.5 else -1
+        stages[row, 2] = min(max(1, stages[row, 2] + step), _most_replicas(k, stages[row, 1]))
+    elif choice < 0.77:
+        if stages[row, 0] - start > 1:
+            return _split(k, rng, stages, count, row, start, used)
+    elif choice < 0.89:
+        if count > 1:
+            return _merge(rng, stages, count, min(row, count - 2))
+    else:
+        other = int(rng.random() * count)
+        for column in (1, 2):
+            swapped = stages[row, column]
+            stages[row, column] = stages[other, column]
+            stages[other, column] = swapped
+    return count
+
+
+@njit(cache=True)
+def _most_replicas(k: Any, kind: int) -> int:
+    return min(k.device_count[kind], k.num_micro_batches, MAX_REPLICAS)
+
+
+@njit(cache=True)
+def _free_class(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
+    """A random class; one with a free device where the first two draws find one."""
+    used[:] = 0
+    for row in range(count):
+        used[stages[row, 1]] += stages[row, 2]
+    kind = int(rng.random() * k.num_classes)
+    if used[kind] >= k.device_count[kind]:
+        kind = int(rng.random() * k.num_classes)
+    return kind
+
+
+@njit(cache=True)
+def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
+    """Moves the cut behind a stage by one layer, or by a random share of the stage that shrinks."""
+    if row + 1 >= count:
+        return
+    start = stages[row - 1, 0] if row > 0 else 0
+    stop, next_stop = stages[row, 0], stages[row + 1, 0]
+    reach = stop - start - 1 if rng.random() < 0.5 else stop + 1 - next_stop
+    if reach == 0:
+        return
+    sign = -1 if reach > 0 else 1
+    length = 1 if rng.random() < 0.5 else 1 + int(rng.random() * abs(reach))
+    stages[row, 0] = stop + sign * length
+
+
+@njit(cache=True)
+def _split(k: Any, rng: Any, stages: Any, count: int, row: int, start: int, used: Any) -> int:
+    """Cuts a stage in two; one half keeps class and replicas, the other gets one device."""
+    kind = _free_class(k, rng, stages, count, used)
+    for other in range(count, row, -1):
+        stages[other] = stages[other - 1]
+    stages[row, 0] = start + 1 + int(rng.random() * (stages[row, 0] - start - 1))
+    half = row if rng.random() < 0.5 else row + 1
+    stages[half, 1], stages[half, 2] = kind, 1
+    return count + 1
+
+
+@njit(cache=True)
+def _merge(rng: Any, stages: Any, count: int, row: int) -> int:
+    """Joins a stage with the next one, on the devices of either."""
+    if rng.random() < 0.5:
+        stages[row + 1, 1], stages[row + 1, 2] = stages[row, 1], stages[row, 2]
+    for other in range(row, count - 1):
+        stages[other] = stages[other + 1]
+    return count - 1

@@ -1,0 +1,69 @@
+"""The planner `exact`: the optimum by the closed form, with its proof, where that is affordable."""
+
+from __future__ import annotations
+
+from heterps_agents.answer import answer
+from heterps_agents.exact import MAX_SECONDS, ExactResult, predicted_seconds, solve, table_bytes
+from heterps_agents.objective import Goal
+from heterps_agents.planner import Budget
+from heterps_agents.registry import register
+from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.plan import Bound, Plan
+from heterps_envs.closed_form import KernelTables, kernel_tables
+from heterps_envs.memory import explain_infeasible
+from heterps_envs.problem import Problem
+
+
+@register("exact")
+class ExactPlanner:
+    """Dynamic programme over layers, device classes and devices used (`heterps_agents.exact`).
+
+    It finishes or does not start: a budget in seconds that the predicted time exceeds is refused,
+    and a budget in evaluations does not bind it. Evaluations are counted as transitions: one stage
+    put before one state.
+
+    The bound of its plans is their own step time, proven. For the objective price that is the step
+    time of the cheapest plan: a faster one may exist, a cheaper one that keeps the floor does not.
+    """
+
+    name = "exact"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The optimal plan.
+
+        Raises:
+            InfeasibleError: No plan exists.
+            HeterpsError: The problem is too large for a proof.
+        """
+        kernel = kernel_tables(problem.tables)
+        seconds = min(MAX_SECONDS, budget.seconds_left)
+        result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)
+        if result.status == "over budget":
+            raise HeterpsError(_too_large(kernel, seconds))
+        budget.spend(result.transitions)
+        return proven_plan(problem, kernel, result, planner=self.name, seed=self.seed)
+
+
+def proven_plan(
+    problem: Problem, kernel: KernelTables, result: ExactResult, *, planner: str, seed: int
+) -> Plan:
+    """The plan of a finished proof.
+
+    Raises:
+        InfeasibleError: The proof is that there is none.
+    """
+    if result.code is None:
+        raise InfeasibleError(explain_infeasible(problem))
+    bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
+    return answer(problem, kernel, result.code, planner=planner, seed=seed, bound=bound)
+
+
+def _too_large(kernel: KernelTables, seconds: float) -> str:
+    return (
+        f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes take about "
+        f"{predicted_seconds(kernel):.3g} s and {table_bytes(kernel) / 1e6:.3g} MB "
+        f"(it may take {seconds:.3g} s); choose another planner, such as auto"
+    )

@@ -1,0 +1,264 @@
+"""The planner `greedy`: the stage that buys most for its price, under a target step time.
+
+A linear programme gives every device class a price (`heterps_envs.bounds`): the value of one of
+its seconds. For a target step time, stages are opened back to front; each grows to the front as
+far as memory and target allow, and the one that covers most value for the price of its devices is
+taken. The target is bisected. Prices of memory, and in US dollars, are tried the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.answer import answer
+from heterps_agents.exact import is_dominated
+from heterps_agents.objective import Goal, reverse_stages, search_cost, write_code
+from heterps_agents.planner import Budget
+from heterps_agents.registry import register
+from heterps_configs.plan import Plan
+from heterps_envs.bounds import price_bound
+from heterps_envs.closed_form import (
+    KernelTables,
+    behind_stage_s,
+    in_flight,
+    kernel_tables,
+    stage_busy_s,
+)
+from heterps_envs.problem import CostTables, Problem
+
+Floats = NDArray[np.float64]
+
+# The layers before a stage delay it at least by their compute on the fastest class; in fact by
+# more. Targets are kept with each of these multiples of that least delay.
+FILL_FACTORS = (1.0, 2.0)
+BISECTIONS, PRICE_TARGETS = 12, 16
+# Whatever completes the placement is taken before anything that does not.
+_COMPLETES = 1e6
+
+
+@register("greedy")
+class GreedyPlanner:
+    """About a hundred placements; no randomness."""
+
+    name = "greedy"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best greedy plan.
+
+        Raises:
+            InfeasibleError: None was found; there may be one.
+        """
+        kernel = kernel_tables(problem.tables)
+        code = greedy_code(problem.tables, kernel, Goal.of(problem.job), budget)
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+
+
+def greedy_code(
+    tables: CostTables, kernel: KernelTables, goal: Goal, budget: Budget
+) -> NDArray[np.int16] | None:
+    """Code of the best placement that greedy finds; None when nothing fits the memory.
+
+    Args:
+        tables: For the prices.
+        kernel: The same tables, for the kernels.
+        goal: What to minimise. A placement that misses the floor is returned if none keeps it.
+        budget: Charged one evaluation for each target; greedy stops when it is spent.
+    """
+    lower_s, prices = price_bound(tables)
+    if math.isinf(lower_s):
+        return None
+    search = _Search(kernel, goal, budget)
+    rules = _rules(tables, kernel, prices)
+    for fill_factor in FILL_FACTORS:
+        for value_prefix, class_price in rules:
+            search.bisect(value_prefix, class_price, fill_factor, lower_s)
+    if goal.is_price and math.isfinite(search.fastest_s):
+        slowest_s = goal.floor_s if math.isfinite(goal.floor_s) else 100 * search.fastest_s
+        for target_s in np.geomspace(search.fastest_s, slowest_s, PRICE_TARGETS):
+            for value_prefix, class_price in rules:
+                search.attempt(value_prefix, class_price, FILL_FACTORS[0], float(target_s))
+    return search.best_code
+
+
+def _rules(tables: CostTables, kernel: KernelTables, prices: Floats) -> list[tuple[Floats, Floats]]:
+    """(value of the layers before each cut, price of a device of each class), three ways."""
+    prices = np.maximum(prices, 1e-3 * prices.max())
+    worth = tables.compute_s * prices
+    dollars = np.maximum(tables.price_usd_per_hour, 1e-3 * tables.price_usd_per_hour.max())
+    rules = [
+        (worth.min(axis=1), prices),
+        (tables.state_bytes + tables.activation_bytes, kernel.memory_bytes),
+        (worth.min(axis=1), dollars),
+    ]
+    return [
+        (np.concatenate([[0.0], np.cumsum(value)]), price / price.max())
+        for value, price in rules
+        if price.max() > 0
+    ]
+
+
+class _Search:
+    """The best placement so far, over all rules and targets."""
+
+    def __init__(self, kernel: KernelTables, goal: Goal, budget: Budget) -> None:
+        self.kernel, self.goal, self.budget = kernel, goal, budget
+        self.best_code: NDArray[np.int16] | None = None
+        self.best_cost, self.fastest_s = math.inf, math.inf
+        least_s = np.diff(kernel.compute_prefix_s, axis=0).min(axis=1)
+        self._least_fill_s = np.concatenate([[0.0], np.cumsum(least_s)])
+        self._stages = np.empty((kernel.num_layers, 3), np.int64)
+        self._used = np.empty(kernel.num_classes, np.int64)
+
+    def attempt(
+        self, value_prefix: Floats, class_price: Floats, fill_factor: float, target_s: float
+    ) -> float:
+        """One greedy placement under a target; its step time, inf where it does not get through."""
+        if self.budget.is_exhausted:
+            return math.inf
+        self.budget.spend()
+        kernel = self.kernel
+        count = _place(
+            kernel, value_prefix, class_price, self._least_fill_s * fill_factor, target_s,
+            self._stages, self._used,
+        )  # fmt: skip
+        if count == 0:
+            return math.inf
+        step_time_s = search_cost(self._stages, count, kernel, self._used, False, math.inf)
+        cost = search_cost(
+            self._stages, count, kernel, self._used, self.goal.is_price, self.goal.floor_s
+        )
+        self.fastest_s = min(self.fastest_s, step_time_s)
+        if cost < self.best_cost:
+            self.best_cost = cost
+            self.best_code = np.zeros(kernel.num_layers, np.int16)
+            write_code(self._stages, count, self.best_code)
+        return float(step_time_s)
+
+    def bisect(
+        self, value_prefix: Floats, class_price: Floats, fill_factor: float, lower_s: float
+    ) -> None:
+        """Looks for the least target that greedy gets through, from a lower bound upwards."""
+        low_s = max(lower_s, 1e-12)
+        high_s = self.attempt(value_prefix, class_price, fill_factor, math.inf)
+        if math.isinf(high_s):
+            return
+        for _ in range(BISECTIONS):
+            target_s = math.sqrt(low_s * high_s)
+            reached_s = self.attempt(value_prefix, class_price, fill_factor, target_s)
+            if math.isinf(reached_s):
+                low_s = target_s
+            else:
+                high_s = min(target_s, reached_s)
+            low_s = min(low_s, high_s)
+
+
+@njit(cache=True)
+def _place(
+    k: Any,
+    value_prefix: Any,
+    class_price: Any,
+    fill_s: Any,
+    target_s: float,
+    stages: Any,
+    used: Any,
+) -> int:
+    """One greedy placement, back to front.
+
+    Args:
+        k: `KernelTables`.
+        value_prefix: (L + 1,) value of the layers before each cut.
+        class_price: (T,) price of one device.
+        fill_s: (L + 1,) seconds to keep for the layers before each cut.
+        target_s: Step time to stay under.
+        stages: (L, 3) int64 to write to, see `heterps_agents.objective.read_stages`.
+        used: (T,) int64 scratch.
+
+    Returns:
+        How many stages there are; 0 where the target cannot be kept.
+    """
+    used[:] = 0
+    stop, behind_s, next_kind, total, count = k.num_layers, 0.0, -1, 0, 0
+    while stop > 0:
+        best_score, best_start, best_kind, best_replicas, best_s = -1.0, -1, -1, 0, 0.0
+        for kind in range(k.num_classes):
+            for replicas in range(1, k.device_count[kind] - used[kind] + 1):
+                if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+                    continue
+                start, reached_s = _grow(
+                    k, stop, kind, replicas, next_kind, behind_s, total, fill_s, target_s
+                )
+                if start == stop:
+                    continue
+                covered = value_prefix[stop] - value_prefix[start]
+                score = (covered + 1e-30) / (class_price[kind] * replicas)
+                if start == 0:
+                    score += _COMPLETES * value_prefix[-1] / (class_price[kind] * replicas)
+                if score > best_score:
+                    best_score, best_start, best_s = score, start, reached_s
+                    best_kind, best_replicas = kind, replicas
+        if best_start < 0:
+            return 0
+        stages[count, 0], stages[count, 1], stages[count, 2] = stop, best_kind, best_replicas
+        used[best_kind] += best_replicas
+        total += best_replicas
+        stop, behind_s, next_kind, count = best_start, best_s, best_kind, count + 1
+    reverse_stages(stages, count)
+    return count
+
+
+@njit(cache=True)
+def _grow(
+    k: Any,
+    stop: int,
+    kind: int,
+    replicas: int,
+    next_kind: int,
+    behind_s: float,
+    total: int,
+    fill_s: Any,
+    target_s: float,
+) -> tuple[int, float]:
+    """The front-most first layer of a stage that ends at `stop`, and the step time from there."""
+    held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
+    best_start, best_s = stop, 0.0
+    neighbour = next_kind if next_kind >= 0 else kind
+    for start in range(stop - 1, -1, -1):
+        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
+            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+        )
+        if memory > k.memory_bytes[kind]:
+            break
+        compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+        busy = stage_busy_s(
+            compute,
+            k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
+            k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
+            replicas,
+            k.num_micro_batches,
+            k.latency_s[kind, kind],
+            k.inverse_bandwidth_s_per_byte[kind, kind],
+        )
+        reached_s = behind_stage_s(
+            compute,
+            busy,
+            behind_s,
+            next_kind >= 0,
+            replicas,
+            k.num_micro_batches,
+            k.output_bytes[stop - 1],
+            k.latency_s[kind, neighbour],
+            k.inverse_bandwidth_s_per_byte[kind, neighbour],
+        )
+        if reached_s + fill_s[start] <= target_s:
+            best_start, best_s = start, reached_s
+        elif busy > target_s:
+            break
+    return best_start, best_s
