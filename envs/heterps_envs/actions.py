@@ -1,4 +1,4 @@
-"""Actions: what a device does in one step, in order. The simulator times these lists; the runtime executes them."""
+"""Actions: what a device does in a step. The simulator times these lists, the runtime runs them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ class Action(NamedTuple):
 
 
 class ReduceBucket(NamedTuple):
-    """Layers whose gradients are summed over the same devices in one all-reduce."""
+    """Layers whose gradients are summed over the same devices in one all-reduce.
+
+    A layer that owns tied parameters stands for its other parameters; each user of tied parameters
+    (`LayerProfile.tied_to`) stands for those, and its devices hold the owner or a user.
+    """
 
     devices: tuple[str, ...]
     layers: tuple[int, ...]
 
 
 class Schedule(NamedTuple):
-    """The action lists of one step, for each device, and the gradient buckets in their global order."""
+    """The action lists of one step by device, and the gradient buckets in their global order."""
 
     actions: dict[str, tuple[Action, ...]]
     buckets: tuple[ReduceBucket, ...]

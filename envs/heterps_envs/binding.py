@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import gcd
+from typing import NamedTuple
 
 from heterps_configs.cluster import Device
 from heterps_configs.errors import InfeasibleError
@@ -65,7 +66,7 @@ def bind(
     plan = Plan(
         model=problem.profile.name,
         model_reference=problem.model_reference,
-        model_fingerprint=problem.profile.layers_fingerprint(),
+        model_fingerprint=problem.layers_fingerprint,
         num_layers=problem.profile.num_layers,
         cluster=problem.cluster.name,
         cluster_reference=problem.cluster_reference,
@@ -95,62 +96,74 @@ def _check_counts(problem: Problem, placement: Placement) -> None:
 
 def _choose_devices(problem: Problem, placement: Placement) -> list[list[Device]]:
     first = problem.classes[placement[0].device_class].devices
-    starts = list({device.node: device for device in reversed(first)}.values())[::-1][:MAX_STARTS]
-    return min(
-        (_greedy(problem, placement, start) for start in starts), key=lambda found: found[0]
-    )[1]
+    nodes = list(dict.fromkeys(device.node for device in first))[:MAX_STARTS]
+    choices = [_greedy(problem, placement, node) for node in nodes]
+    return min(choices, key=lambda choice: choice[0])[1]
+
+
+class _Traffic(NamedTuple):
+    """What one device exchanges in a step: messages with the stage in front, gradients beside."""
+
+    peers: list[Device]
+    num_messages: float
+    message_bytes: float
+    replicas: list[Device]
+    num_replicas: int
+    gradient_bytes: float
+
+    def seconds(self, problem: Problem, device: Device) -> float:
+        """Seconds of communication if it is `device`."""
+        messages = [
+            problem.link(device.name, peer.name).transfer_s(self.message_bytes)
+            for peer in self.peers
+        ]
+        gradients = [
+            problem.link(device.name, peer.name).transfer_s(self.gradient_bytes)
+            for peer in self.replicas
+        ]
+        return self.num_messages * sum(messages) / max(len(messages), 1) + 2 * (
+            self.num_replicas - 1
+        ) * max(gradients, default=0.0)
 
 
 def _greedy(
-    problem: Problem, placement: Placement, start: Device
+    problem: Problem, placement: Placement, first_node: str
 ) -> tuple[float, list[list[Device]]]:
-    """Seconds of communication of the choice, and the devices of each stage."""
+    """Chooses front to back; returns the seconds of communication and the devices of each stage."""
     tables = problem.tables
-    free = {device.name: device for device in problem.cluster.devices}
-    total, before = 0.0, list[Device]()
+    taken: set[str] = set()
+    total_s, before = 0.0, list[Device]()
     chosen: list[list[Device]] = []
-    for index, stage in enumerate(placement):
-        kind = problem.classes[stage.device_class]
-        message = float(tables.output_bytes[stage.first_layer - 1]) if index else 0.0
-        gradient = float(
-            tables.gradient_bytes[stage.first_layer : stage.last_layer + 1].sum() / stage.replicas
-        )
-        share = 2.0 * -(-tables.num_micro_batches // stage.replicas)
+    for stage in placement:
+        part = slice(stage.first_layer, stage.last_layer + 1)
+        in_turn = gcd(len(before), stage.replicas)
         mine: list[Device] = []
         for replica in range(stage.replicas):
-            peers = (
-                before[
-                    replica % gcd(len(before), stage.replicas) :: gcd(len(before), stage.replicas)
-                ]
-                if before
-                else []
+            traffic = _Traffic(
+                peers=before[replica % in_turn :: in_turn],
+                num_messages=2 * tables.num_micro_batches / stage.replicas,
+                message_bytes=float(tables.output_bytes[stage.first_layer - 1]) if before else 0.0,
+                replicas=mine,
+                num_replicas=stage.replicas,
+                gradient_bytes=float(tables.gradient_bytes[part].sum()) / stage.replicas,
             )
-            open_nodes: dict[str, list[Device]] = {}
-            for device in kind.devices:
-                if device.name in free:
-                    open_nodes.setdefault(device.node, []).append(device)
-            if index == replica == 0:
-                open_nodes = {start.node: open_nodes[start.node]}
-
-            def cost(node: str) -> float:
-                candidate = open_nodes[node][0]
-                seconds = (
-                    sum(
-                        problem.link(candidate.name, peer.name).transfer_s(message)
-                        for peer in peers
-                    )
-                    * share
-                    / max(len(peers), 1)
-                )
-                slowest = max(
-                    (problem.link(candidate.name, peer.name).transfer_s(gradient) for peer in mine),
-                    default=0.0,
-                )
-                return seconds + 2 * (stage.replicas - 1) * slowest
-
-            best = min(open_nodes, key=lambda node: (cost(node), -len(open_nodes[node])))
-            total += cost(best)
-            mine.append(free.pop(open_nodes[best][0].name))
+            free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+            if not taken:
+                free = {first_node: free[first_node]}
+            cost_s = {node: traffic.seconds(problem, found[0]) for node, found in free.items()}
+            # Of equally fast nodes the one with most room, so that later choices stay together.
+            node = min(free, key=lambda node: (cost_s[node], -len(free[node])))
+            total_s += cost_s[node]
+            taken.add(free[node][0].name)
+            mine.append(free[node][0])
         chosen.append(mine)
         before = mine
-    return total, chosen
+    return total_s, chosen
+
+
+def _free_by_node(devices: Sequence[Device], taken: set[str]) -> dict[str, list[Device]]:
+    free: dict[str, list[Device]] = {}
+    for device in devices:
+        if device.name not in taken:
+            free.setdefault(device.node, []).append(device)
+    return free

@@ -4,8 +4,9 @@ Give every device class a price `lambda_d` per device-second so that all devices
 second: `sum_d n_d lambda_d = 1`. A step of T seconds then costs at most T. Layer l costs at least
 `min_d lambda_d (M compute_s[l, d] + optimizer_s[l, d])`, whatever device it is on and however many
 replicas share its micro-batches (k devices do ceil(M / k) each, so M or more in all). The sum over
-the layers is a lower bound on T for any prices: the dual of the linear programme that splits layers
-freely. Two more: the slowest layer alone on its best devices, and one micro-batch through the model.
+the layers is a lower bound on T for any prices: the dual of the linear programme that splits
+layers freely. Two more: the slowest layer alone on its best devices, and one micro-batch through
+the model.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_configs.plan import Bound, Plan
 from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_busy_s
@@ -63,7 +65,7 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     """The bound, and how far the plan is from it at most.
 
     With the objective `price` the gap is that of the price, against a device-second at its own
-    price instead of `lambda_d`. A plan that no placement describes has no closed form and so no gap.
+    price instead of `lambda_d`. A plan that no placement describes has no closed form, so no gap.
     """
     step_time_s, _ = price_bound(problem.tables)
     placement = placement_of(problem, plan)
@@ -82,14 +84,14 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
 
 
 def cheapest_step(tables: CostTables) -> float:
-    """Lower bound on price per hour times step time (US dollars per hour x seconds) of every placement."""
+    """Lower bound of every placement on price per hour times step time (USD per hour x seconds)."""
     work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
     priced = np.where(_fits(tables), work * tables.price_usd_per_hour, np.inf)
     return float(priced.min(axis=1).sum())
 
 
-def _fits(tables: CostTables) -> Any:
-    """(L, T) whether a layer alone fits on a device of the class, with as few in flight as possible."""
+def _fits(tables: CostTables) -> NDArray[np.bool_]:
+    """(L, T) whether a layer alone fits on a device, with as few in flight as possible."""
     held = np.array(
         [
             in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
@@ -97,7 +99,7 @@ def _fits(tables: CostTables) -> Any:
         ]
     )
     need = tables.state_bytes[:, None] + held * tables.activation_bytes[:, None]
-    return need <= tables.memory_bytes
+    return np.asarray(need <= tables.memory_bytes)
 
 
 @njit(cache=True)

@@ -1,4 +1,4 @@
-"""The closed form: step time, memory and price of a placement in about a microsecond, compiled with numba.
+"""The closed form: step time, memory and price of a placement in under a microsecond (numba).
 
 With stages numbered from the front, `C_s` the forward and backward seconds of one micro-batch,
 `X_s` one message over the cut behind stage s, and `m_s = ceil(M / k_s)` micro-batches for each of
@@ -9,12 +9,18 @@ its `k_s` replicas:
     link_s  = C_s + 2 latency_s + (m_s + 1) bytes_s / bandwidth_s
     step time = max over s of (fill_s + max(busy_s, link_s))
 
-For equal stages this is the usual `sum_s (C_s + X_s) + (M - 1) max_s C_s`. For unequal ones it is
-tighter: work behind the slowest stage hides under it. No schedule can beat `fill_s + m_s C_s`, so
-without all-reduce and optimizer the closed form is a lower bound of every simulated step.
+For equal stages this is the usual `sum_s (C_s + 2 X_s) + (M - 1) max_s C_s`. For unequal ones it
+is tighter: work behind the slowest stage hides under it.
+
+Without all-reduce and optimizer it is a lower bound of every simulated step, under the assumptions
+that it makes: every micro-batch is full, every link is as slow as the slowest between its classes,
+and a replica sends all its messages over one link (`link_s`; several replicas behind a stage have
+a link each in the simulator). It leaves out that 1F1B stalls for transfers: a stage with h
+micro-batches in flight gets at most h of them back in one round trip. RATIO
 
 Stages are appended from the back to the front (`step time behind me` is one number), which is also
-what makes the number of micro-batches in flight, and so the memory of a stage, known when it is built.
+what makes the number of micro-batches in flight, and so the memory of a stage, known when it is
+built.
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ FITS, OUT_OF_DEVICES, OUT_OF_MEMORY = 0, 1, 2
 
 
 class KernelTables(NamedTuple):
-    """The cost tables in the form that compiled kernels take: prefix sums over layers where sums are asked."""
+    """The cost tables as compiled kernels take them, with prefix sums over the layers."""
 
     num_layers: int
     num_classes: int
@@ -118,7 +124,7 @@ def stage_busy_s(
     latency_s: float,
     inverse_bandwidth_s_per_byte: float,
 ) -> float:
-    """Seconds that the busiest replica works in one step: its micro-batches, ring all-reduce, optimizer."""
+    """Seconds that the busiest replica works: its micro-batches, ring all-reduce, optimizer."""
     share = (num_micro_batches + replicas - 1) // replicas
     busy = share * compute_s + optimizer_s
     if replicas > 1:
@@ -145,8 +151,15 @@ def behind_stage_s(
     """Closed-form step time of the pipeline that begins with this stage.
 
     Args:
-        behind_s: The same of the pipeline behind it (0 and `has_next` False at the end).
-        output_bytes: One message over the cut behind the stage, and that link.
+        compute_s: Forward and backward of one micro-batch on one replica of the stage.
+        busy_s: From `stage_busy_s`.
+        behind_s: The same as the result for the pipeline behind the stage.
+        has_next: False for the last stage, which has nothing behind it.
+        replicas: Replicas of the stage.
+        num_micro_batches: M.
+        output_bytes: One message over the cut behind the stage.
+        latency_s: Of the link to the next stage.
+        inverse_bandwidth_s_per_byte: Of the same link.
     """
     if not has_next:
         return busy_s
@@ -238,7 +251,8 @@ def evaluate(
         kernel: From `kernel_tables`.
 
     Returns:
-        Step times in seconds (N,), prices of the used devices in US dollars per hour (N,), verdicts (N,).
+        Step times in seconds (N,), prices of the devices used in US dollars per hour (N,),
+        verdicts (N,).
     """
     rows = len(codes)
     step_time_s, price, verdict = np.empty(rows), np.empty(rows), np.empty(rows, np.int8)

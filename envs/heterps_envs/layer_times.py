@@ -1,9 +1,10 @@
-"""Seconds of every layer on every device type: measured where there is a measurement, a roofline elsewhere."""
+"""Seconds of every layer on every device type: measured where possible, else a roofline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ Floats = NDArray[np.float64]
 # Share of the peak that training kernels reach. Uncalibrated round numbers: an estimate says so.
 COMPUTE_EFFICIENCY = 0.5
 BANDWIDTH_EFFICIENCY = 0.7
-# Host time to launch the kernels of one layer, forward; the backward pass launches about twice as many.
+# Host time to launch the forward kernels of one layer; the backward pass launches twice as many.
 LAUNCH_S = 30e-6
 
 
@@ -35,57 +36,72 @@ def layer_times(profile: ModelProfile, types: Sequence[DeviceType], job: Job) ->
     """Seconds of one micro-batch of `job.micro_batch_size` samples for each layer and type.
 
     A measurement of the type itself wins; an emulated type multiplies its host's measurement by its
-    slowdown; any other type gets the roofline estimate (Williams et al., Roofline, 2009).
+    slowdown; any other type gets the roofline estimate (Williams et al., Roofline, 2009). The
+    optimizer step may be missing from a measurement; it is then an estimate too.
 
     Returns:
         Arrays of shape (layers, types).
     """
     columns = [_column(profile, entry, job) for entry in types]
-    forward, backward, optimizer = (np.stack([c[i] for c in columns], axis=1) for i in range(3))
-    return LayerTimes(forward, backward, optimizer, tuple(c[3] for c in columns))
+    return LayerTimes(
+        forward_s=np.stack([column.forward_s for column in columns], axis=1),
+        backward_s=np.stack([column.backward_s for column in columns], axis=1),
+        optimizer_s=np.stack([column.optimizer_s for column in columns], axis=1),
+        sources=tuple(column.source for column in columns),
+    )
 
 
-def _column(
-    profile: ModelProfile, entry: DeviceType, job: Job
-) -> tuple[Floats, Floats, Floats, str]:
-    roofline = _roofline(profile, entry, job)
-    found = _measured(profile, entry.name, job, roofline)
-    if found is None and entry.emulation is not None:
-        host = _measured(profile, entry.emulation.host_device_type, job, roofline)
-        if host is not None:
-            factor = entry.emulation.slowdown
-            found = host[0] * factor, host[1] * factor, host[2] * factor, host[3]
-    return found or (*roofline, "roofline estimate")
+class _Column(NamedTuple):
+    """(L,) seconds on one device type."""
+
+    forward_s: Floats
+    backward_s: Floats
+    optimizer_s: Floats
+    source: str
 
 
-def _measured(
-    profile: ModelProfile, device_type: str, job: Job, roofline: tuple[Floats, Floats, Floats]
-) -> tuple[Floats, Floats, Floats, str] | None:
-    """Interpolates linearly between the measured micro-batch sizes; scales from the nearest outside."""
-    entries = [
-        entry
+def _column(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
+    estimate = _roofline(profile, entry, job)
+    measurements = _measurements(profile, entry.name, job)
+    factor = 1.0
+    if not measurements and entry.emulation is not None:
+        measurements = _measurements(profile, entry.emulation.host_device_type, job)
+        factor = entry.emulation.slowdown
+    if not measurements:
+        return estimate
+    forward, backward = (
+        _at_micro_batch(
+            list(measurements),
+            np.array([getattr(found, field) for found in measurements.values()]),
+            job.micro_batch_size,
+        )
+        for field in ("forward_s", "backward_s")
+    )
+    last = list(measurements.values())[-1]
+    optimizer = np.array(last.optimizer_s) * factor if last.optimizer_s else estimate.optimizer_s
+    corrected = any(found.source == "corrected" for found in measurements.values())
+    return _Column(
+        forward * factor, backward * factor, optimizer, "corrected" if corrected else "measured"
+    )
+
+
+def _measurements(profile: ModelProfile, device_type: str, job: Job) -> dict[int, Measurement]:
+    """By micro-batch size, in rising order; of two for one size the later in the profile wins."""
+    found = {
+        entry.micro_batch_size: entry
         for entry in profile.measurements
         if entry.device_type == device_type
         and entry.dtype == job.dtype
         and entry.tensor_parallel == 1
-    ]
-    if not entries:
-        return None
-    newest = {entry.micro_batch_size: entry for entry in entries}
-    sizes = sorted(newest)
-    forward, backward = (
-        _at_micro_batch(
-            sizes, np.array([getattr(newest[b], field) for b in sizes]), job.micro_batch_size
-        )
-        for field in ("forward_s", "backward_s")
-    )
-    last = newest[sizes[-1]]
-    optimizer = np.array(last.optimizer_s) if last.optimizer_s else roofline[2]
-    return forward, backward, optimizer, _source(newest.values())
+    }
+    return dict(sorted(found.items()))
 
 
 def _at_micro_batch(sizes: list[int], seconds: Floats, wanted: int) -> Floats:
-    """(L,) seconds at `wanted` samples from (sizes, L) seconds."""
+    """(L,) seconds at `wanted` samples from (sizes, L) seconds.
+
+    Linear between the measured sizes; in proportion to the nearest one outside of them.
+    """
     if wanted <= sizes[0]:
         return np.asarray(seconds[0] * (wanted / sizes[0]))
     if wanted >= sizes[-1]:
@@ -93,17 +109,8 @@ def _at_micro_batch(sizes: list[int], seconds: Floats, wanted: int) -> Floats:
     return np.array([np.interp(wanted, sizes, column) for column in seconds.T])
 
 
-def _source(entries: object) -> str:
-    assert isinstance(entries, type({}.values()))
-    return (
-        "corrected"
-        if any(e.source == "corrected" for e in entries if isinstance(e, Measurement))
-        else "measured"
-    )
-
-
-def _roofline(profile: ModelProfile, entry: DeviceType, job: Job) -> tuple[Floats, Floats, Floats]:
-    """The slower of arithmetic at the peak and memory traffic at the bandwidth, times stated efficiencies."""
+def _roofline(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
+    """The slower of arithmetic and memory traffic, each at its stated efficiency."""
     layers, samples = profile.layers, job.micro_batch_size
     flops_per_s = entry.peak(job.dtype) * COMPUTE_EFFICIENCY
     bytes_per_s = entry.memory_bandwidth_bytes_per_s * BANDWIDTH_EFFICIENCY
@@ -115,7 +122,7 @@ def _roofline(profile: ModelProfile, entry: DeviceType, job: Job) -> tuple[Float
     forward_flops = np.array([layer.forward_flops for layer in layers]) * samples
     backward_flops = np.array([layer.backward_flops for layer in layers]) * samples
     forward = np.maximum(forward_flops / flops_per_s, (traffic + dense * element) / bytes_per_s)
-    # The backward pass reads the weights and writes their gradients, and moves the activations twice.
+    # The backward pass reads weights, writes their gradients, and moves activations twice.
     backward = np.maximum(
         backward_flops / flops_per_s, 2 * (traffic + dense * element) / bytes_per_s
     )
@@ -124,8 +131,9 @@ def _roofline(profile: ModelProfile, entry: DeviceType, job: Job) -> tuple[Float
     optimizer_bytes = parameters * (
         job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter
     )
-    return (
+    return _Column(
         forward + LAUNCH_S * has_work,
         backward + 2 * LAUNCH_S * has_work,
         optimizer_bytes / bytes_per_s,
+        "roofline estimate",
     )

@@ -114,10 +114,11 @@ def _layer_too_large(problem: Problem, need: Floats) -> str | None:
     best = int(missing[worst].argmin())
     if missing[worst, best] <= 0:
         return None
+    state = problem.tables.state_bytes[worst]
     return (
         f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: it needs "
-        f"{math.ceil(need[worst, best])} bytes, {math.ceil(missing[worst, best])} more than a "
-        f"{problem.classes[best].name} has"
+        f"{math.ceil(need[worst, best])} bytes (state {math.ceil(state)}, the rest activations), "
+        f"{math.ceil(missing[worst, best])} more than a {problem.classes[best].name} has"
     )
 
 

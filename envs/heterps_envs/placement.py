@@ -1,4 +1,4 @@
-"""Placements: layer -> device class, with replicas for each stage; their code for kernels; plans read as placements."""
+"""Placements: layer -> device class, with replicas; their code for kernels; plans read as such."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from heterps_envs.problem import Problem
 
 @dataclass(frozen=True)
 class PlacedStage:
-    """Layers `first_layer .. last_layer` (inclusive) on `replicas` devices of one class (by index)."""
+    """Layers `first_layer .. last_layer` (inclusive) on `replicas` devices of one class (index)."""
 
     first_layer: int
     last_layer: int
@@ -74,7 +74,7 @@ def check_plan(problem: Problem, plan: Plan) -> None:
         PlanMismatchError: It was made for other layers, another cluster or another job.
         HeterpsError: A stage is a tensor-parallel group.
     """
-    if plan.model_fingerprint != problem.profile.layers_fingerprint():
+    if plan.model_fingerprint != problem.layers_fingerprint:
         raise PlanMismatchError(
             f"the plan was made for the model {plan.model!r} with {plan.num_layers} layers; these "
             f"are the layers of {problem.profile.name!r} ({problem.profile.num_layers})"

@@ -1,4 +1,4 @@
-"""Problems: model profile + cluster + job, and the arrays of seconds and bytes that every cost works on."""
+"""Problems: model profile + cluster + job, and the seconds and bytes of the cost model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CostTables:
         state_bytes: (L,) weights, gradients and optimizer state.
         gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
         activation_bytes: (L,) kept for the backward pass of one micro-batch.
-        output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; 0 for the last.
+        output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; last: 0.
         device_count: (T,) devices of each class.
         memory_bytes: (T,) of one device.
         price_usd_per_hour: (T,) of one device.
@@ -114,8 +114,8 @@ class Problem:
             groups.setdefault(key, []).append(device)
         if len(groups) > MAX_CLASSES:
             raise HeterpsError(
-                f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, memory, "
-                f"price and region); at most {MAX_CLASSES} are supported"
+                f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, "
+                f"memory, price and region); at most {MAX_CLASSES} are supported"
             )
         names = [devices[0].type.name for devices in groups.values()]
         return tuple(
@@ -154,6 +154,11 @@ class Problem:
     @cached_property
     def _links_by_node(self) -> dict[tuple[str, str], Link]:
         return {}
+
+    @cached_property
+    def layers_fingerprint(self) -> str:
+        """`profile.layers_fingerprint()`, computed once."""
+        return self.profile.layers_fingerprint()
 
     @cached_property
     def layer_times(self) -> LayerTimes:

@@ -12,8 +12,8 @@ they cannot deadlock.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections import Counter, defaultdict, deque
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from heterps_configs.plan import Plan
@@ -24,37 +24,53 @@ from heterps_envs.problem import Problem
 
 Direction = Literal["forward", "backward"]
 
-# Events closer than this share of the clock are simultaneous: sums of equal times differ by rounding.
+# Events closer than this share of the clock are simultaneous: sums of times differ by rounding.
 SIMULTANEOUS = 1e-10
 
 
 class StageCost(NamedTuple):
-    """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind it."""
+    """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind."""
 
     device: str
+    first_layer: int
     forward_s: float
     backward_s: float
     output_bytes: float
 
 
 class Workload(NamedTuple):
-    """What the simulator and the list scheduler need of a plan.
+    """What the list scheduler and the simulator need of a plan.
 
     Attributes:
         stages: Costs by stage name.
-        routes: For each micro-batch, the names of its stages in order.
+        front: For each micro-batch, stage -> the stage in front of it on the route, if any.
+        behind: The same for the stage behind it.
         shares: For each micro-batch, its samples over those of a full one. Tables hold the seconds
             and bytes of a full micro-batch; a smaller last one is charged this share.
     """
 
     stages: dict[str, StageCost]
-    routes: tuple[tuple[str, ...], ...]
+    front: tuple[dict[str, str], ...]
+    behind: tuple[dict[str, str], ...]
     shares: tuple[float, ...]
 
     def seconds(self, kind: Direction, stage: str, micro_batch: int) -> float:
         """Compute seconds of one pass."""
         cost = self.stages[stage]
         return self.shares[micro_batch] * (cost.forward_s if kind == "forward" else cost.backward_s)
+
+    def source(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
+        """The stage whose result a pass needs; None at the start of the way there or back."""
+        return (self.front if kind == "forward" else self.behind)[micro_batch].get(stage)
+
+    def target(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
+        """The stage that needs the result of a pass; None at the end."""
+        return (self.behind if kind == "forward" else self.front)[micro_batch].get(stage)
+
+    def message_bytes(self, kind: Direction, stage: str, micro_batch: int) -> float:
+        """Bytes that the stage sends after a pass: activations, or as many of their gradients."""
+        cut = stage if kind == "forward" else self.front[micro_batch][stage]
+        return self.shares[micro_batch] * self.stages[cut].output_bytes
 
 
 def workload(problem: Problem, plan: Plan) -> Workload:
@@ -67,19 +83,27 @@ def workload(problem: Problem, plan: Plan) -> Workload:
     tables = problem.tables
     stages = {}
     for stage in plan.stages:
-        part, kind = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
-        column = problem.class_of[kind]
+        part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
+        kind = problem.class_of[device]
         stages[stage.name] = StageCost(
-            kind,
-            float(tables.forward_s[part, column].sum()),
-            float(tables.backward_s[part, column].sum()),
+            device,
+            stage.first_layer,
+            float(tables.forward_s[part, kind].sum()),
+            float(tables.backward_s[part, kind].sum()),
             float(tables.output_bytes[stage.last_layer]),
         )
-    routes = {m: pipe.stages for pipe in plan.pipelines for m in pipe.micro_batches}
+    front: dict[int, dict[str, str]] = {}
+    behind: dict[int, dict[str, str]] = {}
+    for pipe in plan.pipelines:
+        back, forth = dict(pairwise(reversed(pipe.stages))), dict(pairwise(pipe.stages))
+        front.update((m, back) for m in pipe.micro_batches)
+        behind.update((m, forth) for m in pipe.micro_batches)
     sizes = problem.job.micro_batch_sizes
+    micro_batches = range(len(sizes))
     return Workload(
         stages,
-        tuple(routes[m] for m in range(len(sizes))),
+        tuple(front[m] for m in micro_batches),
+        tuple(behind[m] for m in micro_batches),
         tuple(size / sizes[0] for size in sizes),
     )
 
@@ -138,140 +162,140 @@ class _Pass(NamedTuple):
     """A pass that waits for its device: the oldest goes first, then the deepest."""
 
     micro_batch: int
-    depth: int  # minus the position of the stage in its route
+    depth: int  # minus the first layer of the stage
     stage: str
+
+
+class _Event(NamedTuple):
+    """A pass ends on its device, or becomes ready for it."""
+
+    time_s: float
+    number: int  # events of one time are handled in the order in which they were made
+    ends: bool
+    kind: Direction
+    stage: str
+    micro_batch: int
 
 
 class _ListScheduler:
     """One event-driven run of a plan that writes down what every device does."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
-        self.problem, self.work = problem, workload(problem, plan)
+        self.problem, self.plan, self.work = problem, plan, workload(problem, plan)
         self.is_gpipe = plan.job.schedule == "gpipe"
         self.room = in_flight_micro_batches(plan)
-        self.position = {name: i for pipe in plan.pipelines for i, name in enumerate(pipe.stages)}
         self.lists: dict[str, list[Action]] = {device: [] for device in plan.devices}
-        self.backward: dict[str, list[_Pass]] = {device: [] for device in plan.devices}
-        self.forward: dict[str, dict[str, list[_Pass]]] = {d: {} for d in plan.devices}
-        self.forwards_left: dict[str, int] = defaultdict(int)
-        for route in self.work.routes:
-            for stage in route:
-                self.forwards_left[self.work.stages[stage].device] += 1
+        self.forward: dict[str, dict[str, list[_Pass]]] = {name: {} for name in plan.devices}
+        self.backward: dict[str, list[_Pass]] = {name: [] for name in plan.devices}
+        self.forwards_left: Counter[str] = Counter()
         self.busy: set[str] = set()
         self.link_free_s: dict[tuple[str, str], float] = defaultdict(float)
-        # Sent and not yet received, by (source, destination, direction).
+        # Messages sent and not yet received, by (source, destination, direction).
         self.under_way: dict[tuple[str, str, Direction], deque[Action]] = defaultdict(deque)
         self.received: set[tuple[Direction, str, int]] = set()
-        # (time, tie-break, what): a pass ("forward"/"backward") that ends, or one that becomes ready.
-        self.events: list[tuple[float, int, bool, Direction, str, int]] = []
+        self.events: list[_Event] = []
         self.num_events = 0
 
     def run(self) -> dict[str, list[Action]]:
-        for micro_batch, route in enumerate(self.work.routes):
-            self._at(0.0, False, "forward", route[0], micro_batch)
+        """The passes and messages of every device, in order."""
+        for pipeline in self.plan.pipelines:
+            for name in pipeline.stages:
+                self.forward[self.work.stages[name].device].setdefault(name, [])
+                self.forwards_left[self.work.stages[name].device] += len(pipeline.micro_batches)
+            for micro_batch in pipeline.micro_batches:
+                self._at(0.0, False, "forward", pipeline.stages[0], micro_batch)
         while self.events:
-            now = self.events[0][0]
-            touched: dict[str, None] = {}
-            while self.events and self.events[0][0] <= now * (1 + SIMULTANEOUS):
-                time_s, _, ends, kind, stage, micro_batch = heapq.heappop(self.events)
-                touched[self.work.stages[stage].device] = None
-                if ends:
-                    self._end(time_s, kind, stage, micro_batch)
-                else:
-                    self._make_ready(kind, stage, micro_batch)
-                now = time_s
-            self._start_passes(touched, now)
+            self._start_passes(*self._handle_events())
         return self.lists
 
     def _at(self, time_s: float, ends: bool, kind: Direction, stage: str, micro_batch: int) -> None:
         self.num_events += 1
-        heapq.heappush(self.events, (time_s, self.num_events, ends, kind, stage, micro_batch))
+        heapq.heappush(self.events, _Event(time_s, self.num_events, ends, kind, stage, micro_batch))
+
+    def _handle_events(self) -> tuple[float, list[str]]:
+        """Handles all events of the next moment; returns it, and the devices that they touch."""
+        now = self.events[0].time_s
+        until = now * (1 + SIMULTANEOUS)
+        touched: dict[str, None] = {}
+        while self.events and self.events[0].time_s <= until:
+            event = heapq.heappop(self.events)
+            now = event.time_s
+            touched[self.work.stages[event.stage].device] = None
+            if event.ends:
+                self._end(now, event.kind, event.stage, event.micro_batch)
+            else:
+                self._make_ready(event.kind, event.stage, event.micro_batch)
+        return now, list(touched)
 
     def _make_ready(self, kind: Direction, stage: str, micro_batch: int) -> None:
-        device = self.work.stages[stage].device
-        entry = _Pass(micro_batch, -self.position[stage], stage)
+        cost = self.work.stages[stage]
         queue = (
-            self.backward[device]
-            if kind == "backward"
-            else self.forward[device].setdefault(stage, [])
+            self.forward[cost.device][stage] if kind == "forward" else self.backward[cost.device]
         )
-        heapq.heappush(queue, entry)
+        heapq.heappush(queue, _Pass(micro_batch, -cost.first_layer, stage))
 
-    def _start_passes(self, devices: Iterable[str], now: float) -> None:
+    def _start_passes(self, now: float, devices: list[str]) -> None:
         for device in devices:
-            if device in self.busy:
-                continue
-            chosen = self._choose(device)
-            if chosen is None:
-                continue
-            kind, entry = chosen
-            self._receive(device, kind, entry)
-            self.lists[device].append(Action(kind, entry.stage, entry.micro_batch))
-            self.busy.add(device)
-            end_s = now + self.work.seconds(kind, entry.stage, entry.micro_batch)
-            self._at(end_s, True, kind, entry.stage, entry.micro_batch)
+            chosen = None if device in self.busy else self._choose(device)
+            if chosen is not None:
+                kind, (micro_batch, _, stage) = chosen
+                self._receive(device, kind, stage, micro_batch)
+                self.lists[device].append(Action(kind, stage, micro_batch))
+                self.busy.add(device)
+                end_s = now + self.work.seconds(kind, stage, micro_batch)
+                self._at(end_s, True, kind, stage, micro_batch)
 
     def _choose(self, device: str) -> tuple[Direction, _Pass] | None:
-        """The next pass of a free device, taken out of its queue."""
+        """Takes the next pass of a free device out of its queue."""
         open_queues = [
             queue for stage, queue in self.forward[device].items() if queue and self.room[stage]
         ]
         if open_queues:
-            entry = heapq.heappop(min(open_queues))
-            self.room[entry.stage] -= 1
+            chosen = heapq.heappop(min(open_queues))
+            self.room[chosen.stage] -= 1
             self.forwards_left[device] -= 1
-            return "forward", entry
+            return "forward", chosen
         must_wait = self.is_gpipe and self.forwards_left[device] > 0
         if must_wait or not self.backward[device]:
             return None
         return "backward", heapq.heappop(self.backward[device])
 
-    def _receive(self, device: str, kind: Direction, entry: _Pass) -> None:
+    def _receive(self, device: str, kind: Direction, stage: str, micro_batch: int) -> None:
         """Receives what the pass needs, and before it all that the same sender sent earlier."""
-        source = self._neighbour(kind, entry.stage, entry.micro_batch, back=True)
+        source = self.work.source(kind, stage, micro_batch)
         if source is None or self.work.stages[source].device == device:
             return
-        sender = self.work.stages[source].device
-        wanted = (kind, entry.stage, entry.micro_batch)
-        while wanted not in self.received:
-            message = self.under_way[sender, device, kind].popleft()
+        messages = self.under_way[self.work.stages[source].device, device, kind]
+        while (kind, stage, micro_batch) not in self.received:
+            message = messages.popleft()
             self.received.add((kind, message.stage, message.micro_batch))
             self.lists[device].append(message)
 
     def _end(self, now: float, kind: Direction, stage: str, micro_batch: int) -> None:
         device = self.work.stages[stage].device
-        self.busy.discard(device)
+        self.busy.remove(device)
         if kind == "backward":
             self.room[stage] += 1
-        following = self._neighbour(kind, stage, micro_batch, back=False)
-        if following is None:
+        target = self.work.target(kind, stage, micro_batch)
+        if target is None:
             if kind == "forward":
                 self._make_ready("backward", stage, micro_batch)
-        elif self.work.stages[following].device == device:
-            self._make_ready(kind, following, micro_batch)
+        elif self.work.stages[target].device == device:
+            self._make_ready(kind, target, micro_batch)
         else:
-            arrival_s = self._send(now, kind, stage, following, micro_batch)
-            self._at(arrival_s, False, kind, following, micro_batch)
+            arrival_s = self._send(now, kind, stage, target, micro_batch)
+            self._at(arrival_s, False, kind, target, micro_batch)
 
     def _send(
-        self, now: float, kind: Direction, stage: str, following: str, micro_batch: int
+        self, now: float, kind: Direction, stage: str, target: str, micro_batch: int
     ) -> float:
-        source, target = self.work.stages[stage].device, self.work.stages[following].device
-        front = stage if kind == "forward" else following
-        num_bytes = self.work.shares[micro_batch] * self.work.stages[front].output_bytes
-        link = self.problem.link(source, target)
-        free_s = max(now, self.link_free_s[source, target])
-        free_s += num_bytes / link.bandwidth_bytes_per_s
-        self.link_free_s[source, target] = free_s
-        self.lists[source].append(Action("send", stage, micro_batch, kind, target))
-        self.under_way[source, target, kind].append(
-            Action("receive", following, micro_batch, kind, source)
+        """Puts the message on its link; returns when it arrives."""
+        ends = self.work.stages[stage].device, self.work.stages[target].device
+        link = self.problem.link(*ends)
+        num_bytes = self.work.message_bytes(kind, stage, micro_batch)
+        self.link_free_s[ends] = (
+            max(now, self.link_free_s[ends]) + num_bytes / link.bandwidth_bytes_per_s
         )
-        return free_s + link.latency_s
-
-    def _neighbour(self, kind: Direction, stage: str, micro_batch: int, back: bool) -> str | None:
-        """The stage that the micro-batch comes from (`back`) or goes to, in this direction."""
-        route = self.work.routes[micro_batch]
-        step = 1 if (kind == "forward") != back else -1
-        position = self.position[stage] + step
-        return route[position] if 0 <= position < len(route) else None
+        self.lists[ends[0]].append(Action("send", stage, micro_batch, kind, ends[1]))
+        self.under_way[*ends, kind].append(Action("receive", target, micro_batch, kind, ends[0]))
+        return self.link_free_s[ends] + link.latency_s

@@ -138,20 +138,13 @@ class _Run:
         if action.kind == "step":
             seconds = self.optimizer_s[device]
         else:
-            assert action.kind in ("forward", "backward")
-            seconds = self.work.seconds(
-                "forward" if action.kind == "forward" else "backward",
-                action.stage,
-                action.micro_batch,
-            )
+            assert action.kind == "forward" or action.kind == "backward"
+            seconds = self.work.seconds(action.kind, action.stage, action.micro_batch)
         return seconds * self.slowdown.get(device, 1.0)
 
     def _send(self, device: str, action: Action) -> None:
-        route = self.work.routes[action.micro_batch]
-        front = (
-            action.stage if action.direction == "forward" else route[route.index(action.stage) - 1]
-        )
-        num_bytes = self.work.shares[action.micro_batch] * self.work.stages[front].output_bytes
+        assert action.direction
+        num_bytes = self.work.message_bytes(action.direction, action.stage, action.micro_batch)
         link = self.problem.link(device, action.peer)
         departure_s = max(self.clock_s[device], self.link_free_s[device, action.peer])
         free_s = departure_s + num_bytes / link.bandwidth_bytes_per_s
@@ -219,7 +212,7 @@ def _estimate(
 
 def _timeline(events: list[_Event]) -> tuple[TimelineEvent, ...]:
     return tuple(
-        TimelineEvent.model_construct(
+        TimelineEvent(
             device=event.device,
             action=event.action.kind,
             stage=event.action.stage,
