@@ -74,12 +74,12 @@ def _override_problems(
     path: str, override: Mapping[str, Any], node_names: list[str | None]
 ) -> Iterator[str]:
     between = override.get("between")
-    if not isinstance(between, list | tuple) or len(between) != 2:
-        return
-    for name in dict.fromkeys(between):
+    entries = between if isinstance(between, list | tuple) else ()
+    named = [name for name in entries if isinstance(name, str)]
+    for name in dict.fromkeys(named):
         if name not in node_names:
-            yield f"{path}: {UnknownNameError('node', str(name), filter(None, node_names))}"
-    if between[0] == between[1]:
+            yield f"{path}: {UnknownNameError('node', name, filter(None, node_names))}"
+    if len(named) == 2 and named[0] == named[1]:
         yield f"{path}: must name two different nodes"
 
 

@@ -128,7 +128,7 @@ def _unit(location: Sequence[str | int]) -> str | None:
 
 
 def _unknown_field(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return "unknown field; " + (
         f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     )

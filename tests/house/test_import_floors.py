@@ -31,5 +31,7 @@ def test_light_parts_import_no_heavy_library(statement: str) -> None:
         "heavy = {'torch', 'stable_baselines3', 'sb3_contrib', 'matplotlib', 'transformers'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.split() == []
