@@ -157,6 +157,6 @@ def describe_misfit(problem: Problem, kernel: KernelTables, placement: Placement
     step_time_s = evaluate(encode(placement)[None], kernel)[0][0]
     reached = problem.job.global_batch_size / step_time_s
     return (
-        f"the best placement found reaches {reached:.4g} samples/s; "
+        f"the placement reaches {reached:.4g} samples/s; "
         f"the floor is {problem.job.min_throughput_samples_per_s:.4g}"
     )
