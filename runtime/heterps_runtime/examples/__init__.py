@@ -1,0 +1,1 @@
+"""Models that come with heterps, as factories for `package.module:factory`."""

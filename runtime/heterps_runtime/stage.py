@@ -1,0 +1,360 @@
+"""Stages: the part of a model that one device holds, run through the model's own `forward`.
+
+The whole model's `forward` runs on every stage. Units in front of the stage return what they
+returned when the model was recorded, with the received tensors in the places that cross the cut and
+zeros elsewhere; the stage's own units compute; the pass ends behind the last of them. What lies
+between units (masks, rotary tables, positions) is thereby computed where it is needed.
+
+Dropout is as the model's config says; for a loss that does not depend on the split it must be 0, as
+in all shipped models. Batch normalisation uses the statistics of each micro-batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_unflatten
+
+from heterps_configs.document import Dtype
+from heterps_configs.errors import PlanMismatchError
+from heterps_configs.model_profile import ModelProfile, ModelSource
+from heterps_runtime.initialise import initial_values, place
+from heterps_runtime.layers import Layer, layers_of, parameter_layers
+from heterps_runtime.model_source import arguments, build_module
+from heterps_runtime.recording import (
+    Call,
+    Recording,
+    TensorSpec,
+    UnitOutput,
+    canonical_names,
+    select_output,
+    units_of,
+)
+from heterps_runtime.trace import record
+
+
+class _StageDoneError(Exception):
+    """Ends the forward pass behind the stage's last unit; never leaves this module."""
+
+
+def build_stage(
+    source: ModelSource,
+    profile: ModelProfile,
+    first_layer: int,
+    last_layer: int,
+    micro_batch_size: int,
+    seed: int,
+    *,
+    dtype: Dtype = "float32",
+    device: str = "cpu",
+) -> StageModule:
+    """Builds the layers `first_layer .. last_layer` of a model, and nothing else.
+
+    Args:
+        source: How to build the model.
+        profile: Its profile; the layers must be those of the model.
+        first_layer: Index of the first layer.
+        last_layer: Index of the last layer (inclusive).
+        micro_batch_size: Samples of a usual micro-batch; others work, too.
+        seed: Initial parameters are a function of it and their names.
+        dtype: Format of parameters and activations.
+        device: Where to build.
+
+    Raises:
+        PlanMismatchError: The model has other layers than the profile.
+        HeterpsError: The model cannot be built or run.
+    """
+    module = build_module(source, dtype=dtype)
+    recording = record(source, module, micro_batch_size)
+    layers = layers_of(recording)
+    if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
+        raise PlanMismatchError(
+            f"{profile.name}: the model has {len(layers)} layers that differ from the "
+            f"{profile.num_layers} of its profile; trace it again"
+        )
+    assert 0 <= first_layer <= last_layer < len(layers)
+    return StageModule(
+        source, module, layers, {micro_batch_size: recording}, (first_layer, last_layer), seed,
+        dtype, device,
+    )  # fmt: skip
+
+
+class StageModule(nn.Module):
+    """A run of layers of one model; holds only their parameters.
+
+    Attributes:
+        micro_batch_size: Samples that `receive_specs` and `send_specs` are for.
+        is_first, is_last: Whether it begins or ends the model.
+        layer_range: First and last layer (inclusive).
+        parameter_layers: For every parameter of the whole model, the layers that use it.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        module: nn.Module,
+        layers: tuple[Layer, ...],
+        recordings: dict[int, Recording],
+        layer_range: tuple[int, int],
+        seed: int,
+        dtype: Dtype,
+        device: str,
+    ) -> None:
+        super().__init__()
+        first, last = layer_range
+        self.layer_range = layer_range
+        self.is_first, self.is_last = first == 0, last == len(layers) - 1
+        self.parameter_layers = parameter_layers(layers)
+        self.micro_batch_size = next(iter(recordings))
+        self._source, self._dtype, self._recordings = source, dtype, recordings
+        self._calls = range(layers[first].first_call, layers[last].last_call + 1)
+        self._receives = layers[first - 1].crossing if first else ()
+        self._sends = layers[last].crossing
+        own = {name for layer in layers[first : last + 1] for name in layer.parameters}
+        recording = recordings[self.micro_batch_size]
+        self._hold_only(module, own, recording, seed, device)
+        self._pass = _Pass(module, recording, self._calls, frozenset(self._sends))
+        self.module = module
+
+    @property
+    def receive_specs(self) -> tuple[TensorSpec, ...]:
+        """What crosses the front cut for a usual micro-batch; empty for the first stage."""
+        return self.specs(self.micro_batch_size)[0]
+
+    @property
+    def send_specs(self) -> tuple[TensorSpec, ...]:
+        """What crosses the back cut for a usual micro-batch; empty for the last stage."""
+        return self.specs(self.micro_batch_size)[1]
+
+    def specs(self, batch_size: int) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """What crosses the front and the back cut for `batch_size` samples.
+
+        The first request for another size records the model again (about a second); ask for the
+        sizes of a run before it starts.
+        """
+        recording = self._recording(batch_size)
+        return (
+            tuple(recording.spec(source) for source in self._receives),
+            tuple(recording.spec(source) for source in self._sends),
+        )
+
+    def parameters_by_name(self) -> dict[str, nn.Parameter]:
+        """The stage's parameters by their names in the whole model; a tied one has its first name."""
+        return dict(self._own)
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the stage's parameters in the whole model."""
+        return tuple(self._own)
+
+    def tied_names(self) -> frozenset[str]:
+        """Which of them other layers use, too; their gradients add up over all owners."""
+        return frozenset(name for name in self._own if len(self.parameter_layers[name]) > 1)
+
+    def buffers_by_name(self) -> dict[str, Tensor]:
+        """Persistent buffers of the stage (running statistics) by their names in the whole model."""
+        state = self.module.state_dict(keep_vars=True)
+        return {name: state[name] for name, _ in self.module.named_buffers() if name in state}
+
+    def forward(
+        self, inputs: dict[str, Tensor], received: tuple[Tensor, ...] = ()
+    ) -> tuple[Tensor, ...]:
+        """Runs the stage on one micro-batch.
+
+        Args:
+            inputs: The model's inputs by name, (B, ...); every stage gets them.
+            received: One tensor for each of `receive_specs`; those that need gradients are leaves
+                (`requires_grad_()`), and have a contiguous `.grad` after the backward pass, or None
+                where nothing depends on them.
+
+        Returns:
+            One tensor for each of `send_specs`; of the last stage, the model's output alone. All
+            are contiguous, none is a view.
+        """
+        batch_size = len(next(iter(inputs.values())))
+        recording = self._recording(batch_size)
+        arrived = dict(zip(self._receives, received, strict=True))
+        output = self._pass.run(arguments(self._source, inputs), self.module, recording, arrived)
+        if self.is_last:
+            return (_sendable(select_output(output)),)
+        made = self._pass.collected
+        results = [
+            arrived[source] if source in arrived else _sendable(made[source])
+            for source in self._sends
+        ]
+        made.clear()
+        return tuple(results)
+
+    def _recording(self, batch_size: int) -> Recording:
+        if batch_size not in self._recordings:
+            module = build_module(self._source, dtype=self._dtype)
+            self._recordings[batch_size] = record(self._source, module, batch_size)
+        return self._recordings[batch_size]
+
+    def _hold_only(
+        self, module: nn.Module, own: set[str], recording: Recording, seed: int, device: str
+    ) -> None:
+        """Gives the module its own parameters; those of other stages become plain meta tensors.
+
+        A plain tensor answers questions of the model's glue (`weight.dtype`) but is no parameter.
+        Where glue computes with a foreign parameter, it finds zeros of no memory.
+        """
+        canonical = canonical_names(module)
+        before = list(module.parameters())  # keeps their ids taken
+        moved = {k: v.to(device) for k, v in initial_values(module, own, seed).items()}
+        self._own = place(module, moved, canonical)
+        for part in module.modules():
+            for attribute, parameter in list(part._parameters.items()):
+                name = canonical.get(id(parameter))
+                if parameter is None or name is None:
+                    continue
+                is_read = name in recording.glue_parameters
+                del part._parameters[attribute]
+                part.__dict__[attribute] = (
+                    _zeros(_spec_of(parameter), device) if is_read else parameter.detach()
+                )
+        del before
+        units = units_of(module)
+        own_paths = {recording.calls[number].path for number in self._calls}
+        for path in {call.path for call in recording.calls} - own_paths:
+            for part in units[path].modules():
+                for attribute, buffer in list(part._buffers.items()):
+                    del part._buffers[attribute]
+                    part.__dict__[attribute] = None if buffer is None else buffer.to(device)
+        for part in module.modules():
+            for attribute, buffer in part._buffers.items():
+                part._buffers[attribute] = None if buffer is None else buffer.to(device)
+        own_parts = [part for path in own_paths for part in units[path].modules()]
+        if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in own_parts):
+            warnings.warn(
+                "batch normalisation uses the statistics of each micro-batch, not of the batch",
+                stacklevel=4,
+            )
+
+
+class _Pass:
+    """Steers one forward pass: which calls compute, which replay, and where it ends.
+
+    Attributes:
+        collected: Outputs of the stage's own calls that cross its back cut.
+    """
+
+    def __init__(
+        self, module: nn.Module, recording: Recording, own: range, wanted: frozenset[UnitOutput]
+    ) -> None:
+        self.collected: dict[UnitOutput, Tensor] = {}
+        self._wanted = wanted
+        self._own, self._is_last = own, own.stop == len(recording.calls)
+        self._numbers = {
+            (call.path, call.occurrence): number for number, call in enumerate(recording.calls)
+        }
+        self._count: dict[str, int] = {}
+        self._inside = False
+        self._recording = recording
+        self._arrived: dict[UnitOutput, Tensor] = {}
+        for path, unit in units_of(module).items():
+            if any(path == known for known, _ in self._numbers):
+                unit.forward = self._gate(path, unit.forward)
+
+    def run(
+        self,
+        call_arguments: tuple[tuple[Tensor, ...], dict[str, Tensor]],
+        module: nn.Module,
+        recording: Recording,
+        arrived: dict[UnitOutput, Tensor],
+    ) -> Any:
+        """The model's output where the stage is the last one, else None."""
+        self.collected = {}
+        self._count, self._inside, self._recording = {}, False, recording
+        self._arrived = {
+            source: self._as_input(source, tensor) for source, tensor in arrived.items()
+        }
+        args, kwargs = call_arguments
+        try:
+            return module(*args, **kwargs)
+        except _StageDoneError:
+            return None
+        finally:
+            self._arrived = {}
+
+    def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
+        if source.leaf in self._recording.calls[source.call].overwritten:
+            tensor = tensor.clone()
+        return _ContiguousGradient.apply(tensor) if tensor.requires_grad else tensor
+
+    def _gate(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                return forward(*args, **kwargs)
+            occurrence = self._count[path] = self._count.get(path, 0) + 1
+            number = self._numbers.get((path, occurrence))
+            if number is None:
+                return forward(*args, **kwargs)
+            if number not in self._own:
+                return self._replay(number)
+            self._inside = True
+            try:
+                output = forward(*args, **kwargs)
+            finally:
+                self._inside = False
+            if not self._is_last:
+                self._collect(number, output)
+            return output
+
+        return gated
+
+    def _replay(self, number: int) -> Any:
+        """What a call in front of the stage returned, with the received tensors in their places."""
+        call = self._recording.calls[number]
+        assert number < self._own.start, f"{call.name} is called behind the stage"
+        device = next(iter(self._arrived.values())).device
+        leaves = [
+            self._leaf(call, UnitOutput(number, index), leaf, device)
+            for index, leaf in enumerate(call.leaves)
+        ]
+        return tree_unflatten(leaves, call.structure)
+
+    def _leaf(self, call: Call, source: UnitOutput, leaf: Any, device: torch.device) -> Any:
+        if not isinstance(leaf, TensorSpec):
+            return leaf
+        if source in self._arrived:
+            return self._arrived[source]
+        zeros = _zeros(leaf, device)
+        return zeros.contiguous() if source.leaf in call.overwritten else zeros
+
+    def _collect(self, number: int, output: Any) -> None:
+        for index, leaf in enumerate(tree_leaves(output)):
+            if UnitOutput(number, index) in self._wanted:
+                self.collected[UnitOutput(number, index)] = leaf
+        if number == self._own.stop - 1:
+            raise _StageDoneError
+
+
+class _ContiguousGradient(torch.autograd.Function):
+    """Identity whose gradient is contiguous: gloo refuses, and NCCL garbles, any other."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0].contiguous()
+
+
+def _sendable(tensor: Tensor) -> Tensor:
+    if tensor._is_view():
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.contiguous()
+
+
+def _zeros(spec: TensorSpec, device: torch.device | str) -> Tensor:
+    """Zeros that take the memory of one number."""
+    return torch.zeros((), dtype=spec.dtype, device=device).expand(spec.shape)
+
+
+def _spec_of(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)

@@ -1,0 +1,281 @@
+"""From a module to a model profile: FLOPs, bytes and parameters of every layer, without weights.
+
+One forward and one backward pass run on fake tensors. Each operation is charged to the unit that is
+called, or is about to be called; a backward operation to the unit whose forward pass made its
+autograd node.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from heterps_configs.document import Dtype
+from heterps_configs.errors import HeterpsError
+from heterps_configs.model_profile import LayerProfile, ModelProfile, ModelSource
+from heterps_runtime.layers import Layer, layers_of
+from heterps_runtime.losses import loss_sum
+from heterps_runtime.model_source import arguments, build_module, meta_inputs
+from heterps_runtime.recording import Recorder, Recording, canonical_names
+
+# A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
+FLASH_BACKWARD_FACTOR = 2.5
+
+
+def trace_source(source: ModelSource, name: str, dtype: Dtype = "float32") -> ModelProfile:
+    """Builds a model without weights and traces it.
+
+    Raises:
+        HeterpsError: The model cannot be built or run; names it and its exception.
+    """
+    return trace(build_module(source, dtype=dtype), source, name, dtype)
+
+
+def trace(
+    module: nn.Module, source: ModelSource, name: str, dtype: Dtype = "float32"
+) -> ModelProfile:
+    """Traces a module whose parameters are on the meta device.
+
+    All costs are for one sample. A causal mask is not discounted; scaled dot-product attention is
+    charged as a flash kernel, the loss to the last layer.
+
+    Args:
+        module: From `build_module(source, dtype=dtype)`.
+        source: What it takes and what its loss is.
+        name: Name of the profile.
+        dtype: Format of the module's parameters.
+
+    Raises:
+        HeterpsError: Its forward pass fails.
+    """
+    # Batch normalisation refuses one value for each channel.
+    has_batch_norm = any(
+        isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
+    )
+    batch_size = 2 if has_batch_norm else 1
+    recorder, costs = Recorder(module), _Costs()
+    _run(recorder, costs, source, batch_size)
+    layers = layers_of(recorder.recording)
+    return ModelProfile(
+        name=name,
+        dtype=dtype,
+        sample=_sample_in_words(source),
+        source=source,
+        layers=tuple(_layer_profiles(module, recorder.recording, layers, costs, batch_size)),
+    )
+
+
+def record(source: ModelSource, module: nn.Module, batch_size: int) -> Recording:
+    """The forward pass alone: what is called and what flows, for one micro-batch.
+
+    Raises:
+        HeterpsError: The forward pass fails.
+    """
+    recorder = Recorder(module)
+    with _user_errors(source, batch_size):
+        recorder.run(*arguments(source, meta_inputs(source, batch_size)))
+    return recorder.recording
+
+
+class _Costs:
+    """Running sums for each unit call."""
+
+    def __init__(self) -> None:
+        self.forward_flops: dict[int, float] = {}
+        self.backward_flops: dict[int, float] = {}
+        self.traffic_bytes: dict[int, float] = {}
+        self.activation_bytes: dict[int, float] = {}
+
+
+class _Counter(TorchDispatchMode):
+    """Charges FLOPs and memory traffic of every operation."""
+
+    def __init__(self, recorder: Recorder, costs: _Costs) -> None:
+        super().__init__()
+        self._recorder, self._costs = recorder, costs
+
+    def current_call(self) -> int:
+        """Number of the unit call that the running operation belongs to."""
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return self._recorder.cursor
+        return bisect.bisect_right(self._recorder.recording.sequence_ends, node._sequence_nr())
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter, or a view of one."""
+        return tensor.untyped_storage()._cdata in self._recorder.parameter_storages
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func.namespace == "prim":
+            return result
+        call, is_backward = self.current_call(), torch._C._current_autograd_node() is not None
+        if func._overloadpacket in flop_registry:
+            flops = flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+            self.charge(call, is_backward, flops)
+        if not is_backward and not func.is_view:
+            moved = {id(t): t for t in tree_leaves((args, kwargs, result)) if isinstance(t, Tensor)}
+            self._costs.traffic_bytes[call] = self._costs.traffic_bytes.get(call, 0.0) + sum(
+                t.numel() * t.element_size() for t in moved.values() if not self.is_parameter(t)
+            )
+        return result
+
+    def charge(self, call: int, is_backward: bool, flops: float) -> None:
+        """Adds FLOPs to a call."""
+        sums = self._costs.backward_flops if is_backward else self._costs.forward_flops
+        sums[call] = sums.get(call, 0.0) + flops
+
+
+class _FlashAttention(torch.autograd.Function):
+    """Costs of a flash attention kernel (Dao et al., 2022): saves query, key, value and output."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, counter: _Counter, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        flops = 2.0 * query.numel() * key.shape[-2] + 2.0 * (
+            query.numel() // query.shape[-1] * key.shape[-2] * value.shape[-1]
+        )
+        counter.charge(counter.current_call(), False, flops)
+        ctx.counter, ctx.flops = counter, flops
+        output = query.new_empty((*query.shape[:-1], value.shape[-1]))
+        recorder.derive(output, query, key, value)
+        ctx.save_for_backward(query, key, value, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        query, key, value, _ = ctx.saved_tensors
+        ctx.counter.charge(ctx.counter.current_call(), True, FLASH_BACKWARD_FACTOR * ctx.flops)
+        return None, None, torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+class _FlashMode(TorchFunctionMode):
+    """Replaces scaled dot-product attention by `_FlashAttention`."""
+
+    def __init__(self, counter: _Counter, recorder: Recorder) -> None:
+        super().__init__()
+        self._counter, self._recorder = counter, recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            names = ("query", "key", "value")[len(args) :]
+            tensors = (*args[:3], *(kwargs[name] for name in names))
+            return _FlashAttention.apply(self._counter, self._recorder, *tensors)
+        return func(*args, **kwargs)
+
+
+def _run(recorder: Recorder, costs: _Costs, source: ModelSource, batch_size: int) -> None:
+    """One forward and backward pass with everything counted."""
+    counter = _Counter(recorder, costs)
+    seen: set[int] = set()
+    alive = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in seen and not counter.is_parameter(tensor):
+            seen.add(storage._cdata)
+            alive.append(storage)
+            call = recorder.cursor
+            costs.activation_bytes[call] = costs.activation_bytes.get(call, 0) + storage.nbytes()
+        return tensor
+
+    args, kwargs = arguments(source, meta_inputs(source, batch_size))
+    with _user_errors(source, batch_size), ExitStack() as stack:
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
+        stack.enter_context(_FlashMode(counter, recorder))
+        output = recorder.run(args, kwargs, inner=counter)
+        with recorder.fake_mode, counter:
+            if source.target is None:
+                loss = output.float().sum()
+            else:
+                shape = (batch_size, *source.target.shape)
+                target = torch.zeros(shape, dtype=getattr(torch, source.target.dtype))
+                loss = loss_sum(source, output, target)
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _user_errors(source: ModelSource, batch_size: int) -> Iterator[None]:
+    """Turns any failure of the user's forward pass into one line."""
+    try:
+        yield
+    except HeterpsError:
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"{e.name} {(batch_size, *e.shape)} {e.dtype}" for e in source.inputs)
+        reason = (str(error).strip().splitlines() or ["no message"])[0]
+        raise HeterpsError(
+            f"{source.factory or source.architecture}: its forward pass fails on {shapes}: "
+            f"{type(error).__name__}: {reason}"
+        ) from error
+
+
+def _layer_profiles(
+    module: nn.Module,
+    recording: Recording,
+    layers: tuple[Layer, ...],
+    costs: _Costs,
+    batch_size: int,
+) -> Iterator[LayerProfile]:
+    names = canonical_names(module)
+    sizes = {names[id(parameter)]: parameter.numel() for parameter in module.parameters()}
+    sparse = {names[id(part.weight)] for part in module.modules() if isinstance(part, nn.Embedding)}
+    owner: dict[str, str] = {}
+    for index, layer in enumerate(layers):
+        calls = [*layer.calls, len(recording.calls)] if index == len(layers) - 1 else layer.calls
+        forward, backward, traffic, activation = (
+            sum(entry.get(call, 0.0) for call in calls) / batch_size
+            for entry in (
+                costs.forward_flops,
+                costs.backward_flops,
+                costs.traffic_bytes,
+                costs.activation_bytes,
+            )
+        )
+        tied = sorted({owner[name] for name in layer.parameters if name in owner})
+        yield LayerProfile(
+            name=layer.name,
+            kind=layer.kind,
+            num_parameters=sum(sizes[name] for name in layer.parameters),
+            forward_flops=forward,
+            backward_flops=backward,
+            activation_bytes=activation,
+            output_bytes=sum(_bytes(recording, source) for source in layer.crossing) / batch_size,
+            memory_traffic_bytes=traffic,
+            sparse_parameters=sum(
+                sizes[name] for name in layer.parameters & sparse if name not in owner
+            ),
+            tied_to=tied[0] if tied else None,
+        )
+        for name in layer.parameters:
+            owner.setdefault(name, layer.name)
+
+
+def _bytes(recording: Recording, source: Any) -> float:
+    spec = recording.spec(source)
+    return float(torch.Size(spec.shape).numel() * spec.dtype.itemsize)
+
+
+def _sample_in_words(source: ModelSource) -> str:
+    parts = []
+    for entry in source.inputs:
+        if entry.dtype == "int64" and len(entry.shape) == 1:
+            parts.append(f"{entry.shape[0]} integers below {entry.num_classes} ({entry.name})")
+        else:
+            shape = " x ".join(map(str, entry.shape)) or "1"
+            parts.append(f"{shape} {entry.dtype} numbers ({entry.name})")
+    return ", ".join(parts)
