@@ -21,9 +21,9 @@ def bytes_text(num_bytes: float) -> str:
     value = float(num_bytes)
     for unit in ("B", "KiB", "MiB"):
         if abs(value) < 1024:
-            return f"{value:.4g} {unit}"
+            return f"{value:.3g} {unit}"
         value /= 1024
-    return f"{value:.4g} GiB"
+    return f"{value:.3g} GiB"
 
 
 def seconds_text(seconds: float) -> str:

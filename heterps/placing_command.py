@@ -5,12 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from heterps.console import answer, print_json, remarks
+from heterps.placing import PlaceResult, place
+from heterps.problems import is_traced, load_problem
+from heterps_agents.planner import Budget
 from heterps_agents.registry import planner_named
 
-from heterps.console import answer, print_json, remarks
-from heterps.placing import place
-from heterps.problems import load_problem
-from heterps_agents.planner import Budget
+
+def save_plan(result: PlaceResult, path: Path) -> None:
+    """Writes the plan; a model that was traced for it is saved beside it, so that both stay together.
+
+    Args:
+        result: What `place` returned.
+        path: The plan file; a traced profile goes to the same name with the ending `.model.yaml`.
+    """
+    plan = result.plan
+    if is_traced(result.problem.model_reference):
+        profile_path = path.with_suffix(".model.yaml")
+        result.problem.profile.to_file(profile_path)
+        plan = plan.model_copy(update={"model_reference": profile_path.name})
+        remarks.print(f"model profile written to {profile_path}")
+    plan.to_file(path)
+    remarks.print(f"plan written to {path}")
 
 
 def run_place(
@@ -30,13 +46,12 @@ def run_place(
     problem = load_problem(model, cluster, **problem_options)
     result = place(problem, planner, budget=Budget(evaluations, seconds), seed=seed)
     if output is not None:
-        result.plan.to_file(output)
-        remarks.print(f"plan written to {output}")
+        save_plan(result, output)
     if as_json:
         print_json(result.to_mapping())
         return
     from heterps.tables import result_lines, stages_table
 
-    answer.print(stages_table(result))
+    answer.print(stages_table(result, answer.width))
     for line in result_lines(result):
         answer.print(line)

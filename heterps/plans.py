@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heterps_configs.library import load_cluster, load_plan
-
 from heterps.problems import load_model
-from heterps_configs.errors import HeterpsError, PlanMismatchError
+from heterps_configs.errors import PlanMismatchError
+from heterps_configs.library import load_cluster, load_plan
 from heterps_configs.plan import Plan
+from heterps_envs.placement import check_plan
 from heterps_envs.problem import Problem
 
 
@@ -27,8 +27,8 @@ def load_plan_and_problem(
         HeterpsError: A file is missing or broken.
     """
     plan = load_plan(str(path))
-    model = model or plan.model_reference or plan.model
-    cluster = cluster or plan.cluster_reference or plan.cluster
+    model = model or _near(path, plan.model_reference) or plan.model
+    cluster = cluster or _near(path, plan.cluster_reference) or plan.cluster
     problem = Problem(
         profile=load_model(model),
         cluster=load_cluster(cluster),
@@ -36,31 +36,14 @@ def load_plan_and_problem(
         model_reference=model,
         cluster_reference=cluster,
     )
-    check_plan(plan, problem, str(path))
+    try:
+        check_plan(problem, plan)
+    except PlanMismatchError as error:
+        raise PlanMismatchError(f"{path}: {error}") from None
     return plan, problem
 
 
-def check_plan(plan: Plan, problem: Problem, source: str) -> None:
-    """Refuses a plan that does not belong to the problem.
-
-    Raises:
-        PlanMismatchError: Names what differs.
-    """
-    profile = problem.profile
-    if plan.num_layers != profile.num_layers or (
-        plan.model_fingerprint != profile.layers_fingerprint()
-    ):
-        raise PlanMismatchError(
-            f"{source}: the plan was made for {plan.model!r} with {plan.num_layers} layers; "
-            f"{problem.model_reference!r} has {profile.num_layers} layers "
-            f"and fingerprint {profile.layers_fingerprint()} (the plan's: {plan.model_fingerprint})"
-        )
-    known = {device.name for device in problem.cluster.devices}
-    foreign = [name for name in plan.devices if name not in known]
-    if foreign:
-        raise PlanMismatchError(
-            f"{source}: the cluster {problem.cluster.name!r} has no device "
-            f"{', '.join(map(repr, foreign))}; it has {', '.join(sorted(known))}"
-        )
-    if any(len(stage.devices) > 1 for stage in plan.stages):
-        raise HeterpsError(f"{source}: tensor-parallel groups cannot be simulated or run yet")
+def _near(plan_file: Path, reference: str) -> str:
+    """A reference as the plan's folder sees it: files that were saved beside the plan come first."""
+    beside = plan_file.parent / reference
+    return str(beside) if reference and beside.is_file() else reference

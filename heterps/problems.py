@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterps_configs.library import load_cluster, load_job, shipped
-
-from heterps_configs.errors import DocumentError
 from heterps_configs.job import Job
+from heterps_configs.library import load_cluster, load_job
 
 if TYPE_CHECKING:
     from heterps_configs.cluster import Cluster
@@ -30,16 +27,16 @@ def load_model(
     Raises:
         HeterpsError: Nothing of that name, a broken file, or a factory that fails.
     """
-    from heterps_configs.library import load_profile
-
-    path = Path(reference)
-    is_saved = reference in shipped("models") or path.suffix in {".yaml", ".yml"}
-    if is_saved or not (":" in reference or path.exists()):
-        return load_profile(reference)
-    # Only here is torch needed: the model has to be traced first.
     from heterps_runtime.model_source import resolve_profile
 
-    return resolve_profile(reference, inputs=tuple(inputs), sequence_length=sequence_length)
+    return resolve_profile(reference, tuple(inputs), sequence_length=sequence_length)
+
+
+def is_traced(reference: str) -> bool:
+    """Whether MODEL has to be traced first: it is neither a shipped name nor a profile file."""
+    from heterps_runtime.model_source import is_factory, is_huggingface
+
+    return is_factory(reference) or is_huggingface(reference)
 
 
 def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any) -> Job:
@@ -51,14 +48,11 @@ def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any)
         options: Fields of `Job`; None means not given.
 
     Raises:
-        DocumentError: With the command-line name of every wrong option.
+        DocumentError: With every problem, one line each.
     """
     base = load_job(job_file).to_mapping() if job_file else {"dtype": profile.dtype}
     given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return Job.from_mapping({**base, **given}, source=job_file or "job options")
-    except DocumentError as error:
-        raise DocumentError(error.source, error.problems) from None
+    return Job.from_mapping({**base, **given}, source=job_file or "job options")
 
 
 def load_problem(

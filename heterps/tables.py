@@ -7,27 +7,37 @@ from rich.table import Table
 from heterps.console import bytes_text, seconds_text
 from heterps.placing import PlaceResult, describe_bound
 
+# Narrower terminals have no room for the names of layers beside what matters more.
+WIDTH_FOR_NAMES = 110
 
-def stages_table(result: PlaceResult) -> Table:
-    """One row for each stage: device, layers, memory."""
+
+def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
+    """One row for each stage: device, layers, memory.
+
+    Args:
+        result: What `place` returned.
+        width: Columns of the terminal; narrow ones leave out the names of layers.
+    """
     plan, problem = result.plan, result.problem
-    devices = {device.name: device for device in problem.cluster.devices}
     layers = problem.profile.layers
-    table = Table(title=f"{plan.model} on {plan.cluster}", title_justify="left")
-    for heading in ("stage", "device", "type", "layers", "first", "last", "memory", "of"):
-        table.add_column(heading, justify="right" if heading in {"memory", "of"} else "left")
+    table = Table(title=f"{plan.model} on {plan.cluster}", title_justify="left", box=None)
+    for heading in ("stage", "device", "type", "layers", "memory"):
+        table.add_column(heading, justify="right" if heading == "memory" else "left", no_wrap=True)
+    if width >= WIDTH_FOR_NAMES:
+        table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
     for stage in plan.stages:
         for name in stage.devices:
-            table.add_row(
+            device = problem.device_named[name]
+            used = bytes_text(result.estimate.memory_bytes[name])
+            cells = [
                 stage.name,
                 name,
-                devices[name].type.name,
+                device.type.name,
                 f"{stage.first_layer}-{stage.last_layer}",
-                layers[stage.first_layer].name,
-                layers[stage.last_layer].name,
-                bytes_text(result.estimate.memory_bytes[name]),
-                bytes_text(devices[name].memory_bytes),
-            )
+                f"{used} of {bytes_text(device.memory_bytes)}",
+                f"{layers[stage.first_layer].name} .. {layers[stage.last_layer].name}",
+            ]
+            table.add_row(*cells[: len(table.columns)])
     return table
 
 
@@ -36,12 +46,13 @@ def result_lines(result: PlaceResult) -> list[str]:
     shown, plan = result.estimate, result.plan
     idle = [d.name for d in result.problem.cluster.devices if d.name not in plan.devices]
     bubble = "" if shown.bubble_share is None else f", bubble {100 * shown.bubble_share:.0f} %"
+    bound_s = result.bound.step_time_s
     lines = [
         f"step time     {seconds_text(shown.step_time_s)} simulated{bubble}",
         f"throughput    {shown.throughput_samples_per_s:.5g} samples/s",
         f"price         {shown.price_usd_per_million_samples:.5g} USD per million samples",
         f"optimality    {describe_bound(result.bound)}"
-        + (f" ({seconds_text(result.bound.step_time_s)})" if result.bound.step_time_s else ""),
+        + (f" ({seconds_text(bound_s)})" if bound_s else ""),
         f"planner       {plan.planner}, {seconds_text(result.planning_s)}",
         f"layer times   {shown.layer_times}",
     ]

@@ -1,0 +1,6 @@
+"""`heterps train`: a placement policy from a training config."""
+
+from __future__ import annotations
+
+
+
