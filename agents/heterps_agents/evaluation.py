@@ -1,0 +1,68 @@
+"""How far a policy is from the optimum, on problems that it never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.decode import Decoded, decode
+from heterps_agents.exact import solve
+from heterps_agents.policy import Policy
+from heterps_envs.closed_form import kernel_tables
+from heterps_envs.problem import CostTables
+from heterps_envs.stage_problems import pack_problems
+
+
+class Gap(NamedTuple):
+    """Step time over the optimum, minus 1, over a set of problems.
+
+    A problem without any placement found counts as an infinite gap.
+    """
+
+    median: float
+    mean: float
+    p95: float
+    solved: float
+
+    @classmethod
+    def of(cls, gaps: NDArray[np.float64]) -> Gap:
+        """Summary of the gaps; `solved` is the share below 0.1 %."""
+        quantiles = np.quantile(gaps, [0.5, 0.95], method="lower")
+        return cls(
+            median=float(quantiles[0]),
+            mean=float(gaps.mean()),
+            p95=float(quantiles[1]),
+            solved=float((gaps < 1e-3).mean()),
+        )
+
+
+class HeldOut:
+    """Problems with their exact optima. Problems that have no placement at all are left out.
+
+    Attributes:
+        tables: The problems.
+        optimum_s: (N,) their shortest step times.
+    """
+
+    def __init__(self, tables: Sequence[CostTables]) -> None:
+        optima = [solve(kernel_tables(entry)) for entry in tables]
+        solved = [index for index, result in enumerate(optima) if result.status == "optimal"]
+        self.tables = [tables[index] for index in solved]
+        self.optimum_s = np.array([optima[index].step_time_s for index in solved])
+        self._problems = pack_problems(self.tables)
+
+    def decoded(self, policy: Policy, width: int = 1, temperature: float = 0.0) -> Decoded:
+        """The policy's placements, from nothing else than the policy."""
+        return decode(policy, self._problems, width=width, temperature=temperature)
+
+    def gaps(self, policy: Policy, width: int = 1) -> NDArray[np.float64]:
+        """(N,) gaps of `decoded`."""
+        gaps = self.decoded(policy, width).step_time_s / self.optimum_s - 1
+        return np.asarray(np.maximum(gaps, 0.0))
+
+    def gap(self, policy: Policy, width: int = 1) -> Gap:
+        """Summary of `gaps`."""
+        return Gap.of(self.gaps(policy, width))

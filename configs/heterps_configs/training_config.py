@@ -1,0 +1,88 @@
+"""Training configurations: what `heterps train` needs to make a placement policy."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from heterps_configs.document import Document
+
+Range = tuple[PositiveInt, PositiveInt]
+
+
+class TrainingConfig(Document):
+    """Problems to learn from, PPO, and when to stop.
+
+    Attributes:
+        description: One line for lists.
+        seed: Of problems, episodes and weights.
+        budget_s: Stop after so many seconds of training; evaluation included.
+        total_steps: Stop after so many environment steps; makes a run repeatable.
+        layers: Fewest and most layers of a problem.
+        classes: The same of device classes.
+        devices_per_class: The same of devices of one class.
+        target_range: Targets as multiples of the exact optimum's bottleneck.
+        pool_size: Problems that are ready at any time.
+        refreshed_per_update: Problems of them that each update replaces by new ones.
+        hidden: Width of the network.
+        num_environments: Episodes at once.
+        steps_per_update: Steps of each episode before the network is updated.
+        minibatch_size: Steps of one gradient.
+        epochs: Passes over the steps of an update.
+        learning_rate: At the start; falls linearly to `final_learning_rate`.
+        entropy_weight: Bonus for undecided policies; falls to a tenth.
+        clip_range: PPO's limit on the change of probabilities.
+        gae_lambda: Generalised advantage estimation.
+        evaluation_problems: Held-out problems whose gap to the optimum is logged.
+        evaluation_every_s: Seconds between two evaluations.
+        checkpoint_every_s: Seconds between two checkpoints.
+        num_threads: Of torch.
+    """
+
+    description: str = ""
+    seed: NonNegativeInt = 0
+    budget_s: PositiveFloat | None = None
+    total_steps: PositiveInt | None = None
+
+    layers: Range = (8, 32)
+    classes: Range = (2, 4)
+    devices_per_class: Range = (1, 4)
+    target_range: tuple[PositiveFloat, PositiveFloat] = (0.98, 1.10)
+    pool_size: PositiveInt = 2048
+    refreshed_per_update: NonNegativeInt = 64
+
+    hidden: PositiveInt = 64
+    num_environments: PositiveInt = 256
+    steps_per_update: PositiveInt = 16
+    minibatch_size: PositiveInt = 1024
+    epochs: PositiveInt = 3
+    learning_rate: PositiveFloat = 1e-3
+    final_learning_rate: PositiveFloat = 1e-4
+    entropy_weight: NonNegativeFloat = 0.01
+    clip_range: PositiveFloat = 0.2
+    gae_lambda: float = Field(default=0.95, gt=0, le=1)
+
+    evaluation_problems: PositiveInt = 160
+    evaluation_every_s: PositiveFloat = 20.0
+    checkpoint_every_s: PositiveFloat = 30.0
+    num_threads: PositiveInt = 2
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.budget_s is None and self.total_steps is None:
+            raise ValueError("budget_s or total_steps must be given: training has to end")
+        for name in ("layers", "classes", "devices_per_class", "target_range"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name}: the smallest, {low}, is above the largest, {high}")
+        if self.layers[1] > 4096 or self.classes[1] > 16:
+            raise ValueError("at most 4096 layers and 16 device classes can be trained on")
+        return self

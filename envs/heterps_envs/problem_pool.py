@@ -1,0 +1,174 @@
+"""Problems to learn from, each with the best placement known so far: it sets targets and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.errors import HeterpsError
+from heterps_envs.closed_form import KernelTables
+from heterps_envs.placement import decode
+from heterps_envs.problem import CostTables
+from heterps_envs.stage_kernels import (
+    COMPLETE,
+    RUNNING,
+    StageRows,
+    advance,
+    empty_rows,
+    empty_view,
+    observe,
+    start_rows,
+)
+from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
+
+Floats = NDArray[np.float64]
+
+# Targets of an episode, as multiples of the bottleneck of the best known placement. Some of them
+# nobody can reach: a search asks for those too.
+TARGET_RANGE = (0.98, 1.10)
+SUCCESS_REWARD, STEP_TIME_WEIGHT, LEAST_SUCCESS_REWARD = 1.0, 0.5, 0.1
+# A target that a placement defines must not be missed by the rounding of its sums.
+ROUNDING = 1e-9
+
+
+class ProblemPool:
+    """Packed problems with references, from which episodes draw.
+
+    Attributes:
+        problems: N problems.
+        step_time_s: (N,) of the best placement known.
+        bottleneck_s: (N,) the same placement's bottleneck, see `heterps_envs.stage_kernels`.
+    """
+
+    def __init__(
+        self,
+        problems: StageProblems,
+        step_time_s: Floats,
+        bottleneck_s: Floats,
+        target_range: tuple[float, float] = TARGET_RANGE,
+    ) -> None:
+        self.problems = problems
+        self.step_time_s, self.bottleneck_s = step_time_s, bottleneck_s
+        self.target_range = target_range
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: Sequence[CostTables],
+        max_classes: int = 0,
+        target_range: tuple[float, float] = TARGET_RANGE,
+    ) -> ProblemPool:
+        """A pool whose references come from the price-guided greedy rule.
+
+        Problems for which that rule finds no placement are left out.
+
+        Raises:
+            HeterpsError: None is left.
+        """
+        problems = pack_problems(tables, max_classes=max_classes)
+        step_time_s, bottleneck_s, _ = price_greedy(problems)
+        found = np.isfinite(step_time_s)
+        if not found.any():
+            raise HeterpsError("no problem has a placement that the greedy rule finds")
+        kept = StageProblems(*(array[found] for array in problems))
+        return cls(kept, step_time_s[found], bottleneck_s[found], target_range)
+
+    def draw(
+        self, rng: np.random.Generator, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows of problems, and a target in seconds for each."""
+        rows = rng.integers(0, len(self.step_time_s), count)
+        return rows, self.targets(rows, rng.uniform(*self.target_range, count))
+
+    def targets(self, rows: NDArray[np.int64], multiples: Floats) -> Floats:
+        """Targets that are multiples of the best known bottlenecks, never below what is worth aiming at."""
+        wanted = self.bottleneck_s[rows] * multiples * (1 + ROUNDING)
+        return np.maximum(wanted, self.problems.least_target_s[rows])
+
+    def rewards(self, rows: StageRows, which: NDArray[np.int64]) -> Floats:
+        """Rewards of finished episodes: (K,).
+
+        A complete placement: 1 + 0.5 log(best known step time / its step time), at least 0.1. A
+        stuck one: the covered share of the work, minus 1.
+        """
+        problem = rows.problem[which]
+        last = self.problems.num_layers[problem]
+        value = self.problems.value_prefix_s
+        covered = 1.0 - value[problem, rows.position[which]] / value[problem, last]
+        step_time_s = np.maximum(rows.behind_s[which], 1e-12)
+        success = SUCCESS_REWARD + STEP_TIME_WEIGHT * np.log(
+            self.step_time_s[problem] / step_time_s
+        )
+        success = np.maximum(success, LEAST_SUCCESS_REWARD)
+        return np.where(rows.status[which] == COMPLETE, success, covered - 1.0)
+
+    def improve(self, rows: StageRows, which: NDArray[np.int64]) -> None:
+        """Remembers complete placements that are better than the best known."""
+        for row in which[rows.status[which] == COMPLETE]:
+            problem = rows.problem[row]
+            if rows.behind_s[row] < self.step_time_s[problem]:
+                self.step_time_s[problem] = rows.behind_s[row]
+                self.bottleneck_s[problem] = rows.behind_s[row] - rows.fill_s[row]
+
+    def replace(
+        self, row: int, tables: CostTables, step_time_s: float, bottleneck_s: float
+    ) -> None:
+        """Puts another problem into a row that no running episode uses."""
+        put_problem(self.problems, row, tables)
+        self.step_time_s[row], self.bottleneck_s[row] = step_time_s, bottleneck_s
+
+
+def bottleneck_s(code: NDArray[np.int16], kernel: KernelTables, step_time_s: float) -> float:
+    """The target that a placement keeps: its step time without the fill of all its stages.
+
+    Args:
+        code: (L,) int16.
+        kernel: Of the same problem.
+        step_time_s: The placement's closed-form step time.
+    """
+    fill_s, following = 0.0, None
+    for stage in reversed(decode(code)):
+        kind, stop = stage.device_class, stage.last_layer + 1
+        prefix = kernel.compute_prefix_s[:, kind]
+        fill_s += prefix[stop] - prefix[stage.first_layer]
+        if following is not None:
+            transfer = (
+                kernel.output_bytes[stop - 1] * kernel.inverse_bandwidth_s_per_byte[kind, following]
+            )
+            fill_s += 2 * (kernel.latency_s[kind, following] + transfer)
+        following = kind
+    return step_time_s - float(fill_s)
+
+
+def price_greedy(
+    problems: StageProblems, num_targets: int = 24, largest_target: float = 16.0
+) -> tuple[Floats, Floats, NDArray[np.int16]]:
+    """The greedy rule: the stage that covers the most value for its price, over a ladder of targets.
+
+    Args:
+        problems: N problems.
+        num_targets: Targets from the least that is worth trying up to `largest_target` times the bound.
+
+    Returns:
+        Best step time (N,), its bottleneck (N,), inf where nothing was found, and its code (N, L).
+    """
+    count, layers = problems.count, problems.output_bytes.shape[1]
+    best_s, bottleneck_s = np.full(count, np.inf), np.full(count, np.inf)
+    code = np.zeros((count, layers), np.int16)
+    view = empty_view(count, problems.class_price.shape[1])
+    everyone = np.arange(count)
+    for share in np.geomspace(0.05, largest_target, num_targets):
+        rows = empty_rows(count, layers, problems.class_price.shape[1])
+        start_rows(problems, rows, everyone, everyone, share * problems.lower_bound_s)
+        observe(problems, rows, view, everyone)
+        while (rows.status == RUNNING).any():
+            score = view.candidates[:, :, 2] + 3 * view.candidates[:, :, 10]
+            advance(problems, rows, view, np.where(view.allowed, score, -1.0).argmax(axis=1))
+            observe(problems, rows, view, everyone)
+        better = (rows.status == COMPLETE) & (rows.behind_s < best_s)
+        best_s[better] = rows.behind_s[better]
+        bottleneck_s[better] = (rows.behind_s - rows.fill_s)[better]
+        code[better] = rows.code[better]
+    return best_s, bottleneck_s, code

@@ -1,0 +1,71 @@
+"""Episodes of stage placement, many at once: what both environments share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_envs.problem_pool import ProblemPool
+from heterps_envs.stage_kernels import (
+    LARGEST_RATIO,
+    NUM_BUCKETS,
+    NUM_CANDIDATE_FEATURES,
+    NUM_GLOBAL_FEATURES,
+    RUNNING,
+    STUCK,
+    advance,
+    empty_rows,
+    empty_view,
+    observe,
+    start_rows,
+)
+
+Integers = NDArray[np.int64]
+LARGEST_OBSERVATION = LARGEST_RATIO
+
+
+def num_actions(max_classes: int) -> int:
+    """Candidates of one decision: device class times replica bucket."""
+    return max_classes * NUM_BUCKETS
+
+
+def observation_size(max_classes: int) -> int:
+    """Numbers in one observation: the features of all candidates, then those of the state."""
+    return num_actions(max_classes) * NUM_CANDIDATE_FEATURES + NUM_GLOBAL_FEATURES
+
+
+class StageEpisodes:
+    """`count` episodes on problems of a pool. Rows are independent of each other."""
+
+    def __init__(self, pool: ProblemPool, count: int) -> None:
+        problems = pool.problems
+        self.pool, self.count = pool, count
+        self.max_classes = problems.class_price.shape[1]
+        self.rows = empty_rows(count, problems.output_bytes.shape[1], self.max_classes)
+        self.view = empty_view(count, self.max_classes)
+        self._everyone = np.arange(count)
+
+    def begin(self, which: Integers, problem: Integers, target_s: NDArray[np.float64]) -> None:
+        """Starts episodes. A target that lets no stage begin is raised until one may."""
+        pending = which
+        start_rows(self.pool.problems, self.rows, which, problem, target_s)
+        while len(pending):
+            observe(self.pool.problems, self.rows, self.view, pending)
+            pending = pending[self.rows.status[pending] == STUCK]
+            self.rows.target_s[pending] *= 1.05
+            self.rows.status[pending] = RUNNING
+
+    def step(self, actions: Integers) -> Integers:
+        """Appends a stage in every episode; returns the rows that finished by it."""
+        running = self._everyone[self.rows.status == RUNNING]
+        advance(self.pool.problems, self.rows, self.view, actions)
+        observe(self.pool.problems, self.rows, self.view, running)
+        finished = running[self.rows.status[running] != RUNNING]
+        self.view.allowed[finished] = False
+        self.view.candidates[finished] = 0.0
+        return finished
+
+    def observations(self) -> NDArray[np.float32]:
+        """(count, observation_size) float32, within plus or minus LARGEST_OBSERVATION."""
+        flat = self.view.candidates.reshape(self.count, -1)
+        return np.concatenate([flat, self.view.state], axis=1)

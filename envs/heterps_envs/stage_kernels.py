@@ -1,0 +1,441 @@
+"""The stage-by-stage decision process, compiled: which stages may come next, what they look like, and the step.
+
+A placement is built from the last stage to the first. Let `fill_s` be the seconds that the stages
+built so far add to the fill of the pipeline (`sum of C_j + 2 X_j`, see `heterps_envs.closed_form`).
+The step time of a finished placement is
+
+    fill_s of all stages + max over s of (max(busy_s, link_s) - fill_s of s and the stages behind it)
+
+so a *target* for the second term, the bottleneck, bounds each stage as soon as it is built: a stage
+of a class with k replicas grows to the front as far as target, memory and the link to some stage in
+front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
+Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_envs.closed_form import (
+    CUT_BIT,
+    REPLICA_SHIFT,
+    behind_stage_s,
+    in_flight,
+    stage_busy_s,
+)
+
+REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
+NUM_BUCKETS = len(REPLICA_BUCKETS)
+# Raise when any feature changes its meaning: policies carry the version that they were trained on.
+FEATURE_VERSION = 1
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 26, 12
+LARGEST_RATIO = 4.0
+
+RUNNING, COMPLETE, STUCK = 0, 1, 2
+_BUCKETS = np.array(REPLICA_BUCKETS)
+
+
+class StageRows(NamedTuple):
+    """The states of B episodes; all arrays have B rows.
+
+    Attributes:
+        problem: Row of the problem in `StageProblems`.
+        target_s: The bottleneck aimed at.
+        position: Layers before this one are not placed yet.
+        front_class: Class of the front stage; -1 before the first one.
+        num_stages, replicas_behind: Stages built, and their replicas.
+        fill_s: What the stages add to the fill.
+        behind_s: Closed-form step time of the stages built.
+        used: (B, T) devices used.
+        code: (B, L) int16 of the placement, see `heterps_envs.closed_form`.
+        status: RUNNING, COMPLETE, or STUCK: no stage may come next.
+    """
+
+    problem: NDArray[np.int64]
+    target_s: NDArray[np.float64]
+    position: NDArray[np.int64]
+    front_class: NDArray[np.int64]
+    num_stages: NDArray[np.int64]
+    replicas_behind: NDArray[np.int64]
+    fill_s: NDArray[np.float64]
+    behind_s: NDArray[np.float64]
+    used: NDArray[np.int64]
+    code: NDArray[np.int16]
+    status: NDArray[np.int8]
+
+
+class StageView(NamedTuple):
+    """What `observe` writes: the candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
+
+    Attributes:
+        candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
+        state: (B, NUM_GLOBAL_FEATURES).
+        allowed: (B, A).
+        first_layer: (B, A) how far the stage grows.
+        fill_s, behind_s: (B, A) those of `StageRows` with the stage appended.
+    """
+
+    candidates: NDArray[np.float32]
+    state: NDArray[np.float32]
+    allowed: NDArray[np.bool_]
+    first_layer: NDArray[np.int64]
+    fill_s: NDArray[np.float64]
+    behind_s: NDArray[np.float64]
+
+
+def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
+    """Room for `count` episodes; begin them with `start_rows`."""
+    return StageRows(
+        problem=np.zeros(count, np.int64),
+        target_s=np.zeros(count),
+        position=np.zeros(count, np.int64),
+        front_class=np.full(count, -1),
+        num_stages=np.zeros(count, np.int64),
+        replicas_behind=np.zeros(count, np.int64),
+        fill_s=np.zeros(count),
+        behind_s=np.zeros(count),
+        used=np.zeros((count, max_classes), np.int64),
+        code=np.zeros((count, max_layers), np.int16),
+        status=np.zeros(count, np.int8),
+    )
+
+
+def empty_view(count: int, max_classes: int) -> StageView:
+    """Room for what `count` episodes see."""
+    actions = max_classes * NUM_BUCKETS
+    return StageView(
+        candidates=np.zeros((count, actions, NUM_CANDIDATE_FEATURES), np.float32),
+        state=np.zeros((count, NUM_GLOBAL_FEATURES), np.float32),
+        allowed=np.zeros((count, actions), np.bool_),
+        first_layer=np.zeros((count, actions), np.int64),
+        fill_s=np.zeros((count, actions)),
+        behind_s=np.zeros((count, actions)),
+    )
+
+
+def start_rows(p: Any, rows: StageRows, which: Any, problem: Any, target_s: Any) -> None:
+    """Begins new episodes in the rows `which`.
+
+    Args:
+        p: `StageProblems`.
+        rows: Written to.
+        which: (K,) row indices.
+        problem: (K,) or scalar, rows of the problems.
+        target_s: (K,) or scalar.
+    """
+    rows.problem[which], rows.target_s[which] = problem, target_s
+    rows.position[which] = p.num_layers[rows.problem[which]]
+    rows.front_class[which] = -1
+    for array in rows[4:]:
+        array[which] = 0
+
+
+@njit(cache=True)
+def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
+    """Writes the candidates of running episodes; one without any becomes STUCK.
+
+    Args:
+        p: `StageProblems`.
+        rows: `StageRows`.
+        view: `StageView`, written to.
+        which: (K,) row indices.
+    """
+    for row in which:
+        if rows.status[row] == RUNNING and not _observe_row(p, rows, view, row):
+            rows.status[row] = STUCK
+
+
+@njit(cache=True)
+def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
+    """Appends the chosen stage in every running episode.
+
+    Args:
+        p: `StageProblems`.
+        rows: `StageRows`.
+        view: What `observe` wrote for these rows.
+        actions: (B,) allowed candidates.
+    """
+    for row in range(len(rows.problem)):
+        if rows.status[row] != RUNNING:
+            continue
+        action = actions[row]
+        kind, replicas = action // NUM_BUCKETS, _BUCKETS[action % NUM_BUCKETS]
+        start, stop = view.first_layer[row, action], rows.position[row]
+        for layer in range(start, stop):
+            rows.code[row, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
+        if rows.front_class[row] == kind:
+            rows.code[row, stop - 1] |= CUT_BIT
+        rows.used[row, kind] += replicas
+        rows.replicas_behind[row] += replicas
+        rows.num_stages[row] += 1
+        rows.front_class[row] = kind
+        rows.fill_s[row] = view.fill_s[row, action]
+        rows.behind_s[row] = view.behind_s[row, action]
+        rows.position[row] = start
+        if start == 0:
+            rows.status[row] = COMPLETE
+
+
+@njit(cache=True, inline="always")
+def _busy_s(p: Any, z: int, start: int, stop: int, kind: int, replicas: int) -> float:
+    return stage_busy_s(
+        p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind],
+        p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
+        p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
+        replicas,
+        p.num_micro_batches[z],
+        p.latency_s[z, kind, kind],
+        p.inverse_bandwidth_s_per_byte[z, kind, kind],
+    )
+
+
+@njit(cache=True, inline="always")
+def _memory(p: Any, z: int, start: int, stop: int, held: int) -> float:
+    """Bytes of a stage on one device, as `heterps_envs.closed_form.evaluate_one` counts them."""
+    return (p.state_prefix_bytes[z, stop] - p.state_prefix_bytes[z, start]) + held * (  # type: ignore[no-any-return]
+        p.activation_prefix_bytes[z, stop] - p.activation_prefix_bytes[z, start]
+    )
+
+
+@njit(cache=True, inline="always")
+def _share(num_micro_batches: int, replicas: int) -> int:
+    """Micro-batches of the busiest replica."""
+    return (num_micro_batches + replicas - 1) // replicas
+
+
+@njit(cache=True)
+def _fits(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, allowance_s: float
+) -> bool:
+    """Memory and target hold; both only get worse as the stage grows."""
+    if _memory(p, z, start, stop, held) > p.memory_bytes[z, kind]:
+        return False
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    return _busy_s(p, z, start, stop, kind, replicas) - compute <= allowance_s  # type: ignore[no-any-return]
+
+
+@njit(cache=True)
+def _best_front_link(
+    p: Any, rows: Any, row: int, start: int, kind: int, replicas: int, allowance_s: float
+) -> float:
+    """Share of the allowance that the link to the best stage in front takes; above 1: there is none.
+
+    The stage in front must also hold at least the layer before `start`.
+    """
+    z = rows.problem[row]
+    micro_batches, best = p.num_micro_batches[z], 2 * LARGEST_RATIO
+    behind = rows.replicas_behind[row] + replicas
+    for front in range(p.num_classes[z]):
+        left = p.device_count[z, front] - rows.used[row, front]
+        if front == kind:
+            left -= replicas
+        if left < 1:
+            continue
+        most = min(left, micro_batches)
+        held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
+        if _memory(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
+            continue
+        transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
+        best = min(best, (_share(micro_batches, most) - 1) * transfer / allowance_s)
+    return best
+
+
+@njit(cache=True)
+def _grow(
+    p: Any,
+    rows: Any,
+    row: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    through_s: float,
+    allowance_s: float,
+) -> tuple[int, float]:
+    """First layer of the longest stage that is allowed, and its front link; -1 when there is none."""
+    z, stop = rows.problem[row], rows.position[row]
+    own_allowance = allowance_s + through_s
+    if not _fits(p, z, stop - 1, stop, kind, replicas, held, own_allowance):
+        return -1, 0.0
+    low, high = -1, stop - 1  # `high` fits, `low` does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fits(p, z, middle, stop, kind, replicas, held, own_allowance):
+            high = middle
+        else:
+            low = middle
+    start = high
+    while 0 < start < stop:
+        compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+        link = _best_front_link(p, rows, row, start, kind, replicas, own_allowance + compute)
+        if link <= 1.0:
+            return start, link
+        start += 1
+    return (0, 0.0) if start == 0 else (-1, 0.0)
+
+
+@njit(cache=True, inline="always")
+def _ratio(numerator: float, denominator: float) -> float:
+    """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
+    if numerator >= LARGEST_RATIO * denominator:
+        return LARGEST_RATIO if numerator > 0.0 else 0.0
+    return numerator / denominator
+
+
+@njit(cache=True, inline="always")
+def _log_ratio(numerator: float, denominator: float) -> float:
+    value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
+    return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
+
+
+@njit(cache=True)
+def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
+    z, stop = rows.problem[row], rows.position[row]
+    allowance_s = rows.target_s[row] + rows.fill_s[row]
+    free_price, free_bytes = 0.0, 0.0
+    for kind in range(p.num_classes[z]):
+        free = p.device_count[z, kind] - rows.used[row, kind]
+        free_price += free * p.class_price[z, kind]
+        free_bytes += free * p.memory_bytes[z, kind]
+    view.allowed[row] = False
+    view.candidates[row] = 0.0
+    _observe_state(p, rows, view, row, free_price, free_bytes, allowance_s)
+    found = False
+    for kind in range(p.num_classes[z]):
+        free = p.device_count[z, kind] - rows.used[row, kind]
+        reached = stop  # more replicas must reach further, or they are a waste
+        for bucket in range(NUM_BUCKETS):
+            replicas = _BUCKETS[bucket]
+            if replicas > free or replicas > p.num_micro_batches[z]:
+                break
+            start = _observe_candidate(
+                p, rows, view, row, kind, bucket, reached, free_price, free_bytes, allowance_s
+            )
+            if start < reached:
+                reached, found = start, True
+            if reached == 0:
+                break
+    return found
+
+
+@njit(cache=True)
+def _observe_state(
+    p: Any,
+    rows: Any,
+    view: Any,
+    row: int,
+    free_price: float,
+    free_bytes: float,
+    allowance_s: float,
+) -> None:
+    z, stop = rows.problem[row], rows.position[row]
+    layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
+    held = micro_batches if p.is_gpipe[z] else min(micro_batches, rows.replicas_behind[row] + 1)
+    out = view.state[row]
+    out[0] = _ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
+    out[1] = stop / layers
+    out[2] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
+    out[3] = _ratio(p.value_prefix_s[z, stop], free_price * allowance_s)
+    out[4] = _log_ratio(rows.target_s[row], p.lower_bound_s[z])
+    out[5] = p.num_classes[z] / 8.0
+    out[6] = _ratio(rows.replicas_behind[row], micro_batches)
+    out[7] = _ratio(rows.fill_s[row], rows.target_s[row])
+    out[8] = _ratio(_memory(p, z, 0, stop, held), free_bytes)
+    out[9] = _ratio(p.fastest_prefix_s[z, stop], allowance_s)
+    out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
+    out[11] = 1.0 if p.is_gpipe[z] else 0.0
+
+
+@njit(cache=True)
+def _observe_candidate(
+    p: Any,
+    rows: Any,
+    view: Any,
+    row: int,
+    kind: int,
+    bucket: int,
+    reached: int,
+    free_price: float,
+    free_bytes: float,
+    allowance_s: float,
+) -> int:
+    """Writes one candidate if it grows beyond `reached`; returns its first layer, or the number of layers."""
+    z, stop = rows.problem[row], rows.position[row]
+    layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
+    replicas = _BUCKETS[bucket]
+    share = _share(micro_batches, replicas)
+    held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
+    neighbour = rows.front_class[row]
+    has_next = neighbour >= 0
+    link, through_s, latency, inverse_bandwidth = 0.0, 0.0, 0.0, 0.0
+    if has_next:
+        latency = p.latency_s[z, kind, neighbour]
+        inverse_bandwidth = p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
+        transfer = p.output_bytes[z, stop - 1] * inverse_bandwidth
+        link = (share - 1) * transfer / allowance_s
+        through_s = 2.0 * (latency + transfer)
+    if link > 1.0:
+        return layers
+    start, front_link = _grow(p, rows, row, kind, replicas, held, through_s, allowance_s)
+    if start < 0 or start >= reached:
+        return layers
+
+    action = kind * NUM_BUCKETS + bucket
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    busy = _busy_s(p, z, start, stop, kind, replicas)
+    behind_s = behind_stage_s(
+        compute, busy, rows.behind_s[row], has_next, replicas, micro_batches,
+        p.output_bytes[z, stop - 1], latency, inverse_bandwidth,
+    )  # fmt: skip
+    view.allowed[row, action] = True
+    view.first_layer[row, action] = start
+    view.fill_s[row, action] = rows.fill_s[row] + compute + through_s
+    view.behind_s[row, action] = behind_s
+
+    price, count = p.class_price[z, kind], p.device_count[z, kind]
+    free = count - rows.used[row, kind]
+    covered = p.value_prefix_s[z, stop] - p.value_prefix_s[z, start]
+    remaining = p.value_prefix_s[z, start]
+    next_allowance = allowance_s + compute + through_s
+    memory = _memory(p, z, start, stop, held)
+    next_behind = rows.replicas_behind[row] + replicas
+    next_held = micro_batches if p.is_gpipe[z] else min(micro_batches, next_behind + 1)
+    fastest = p.fastest_prefix_s[z, stop] - p.fastest_prefix_s[z, start]
+    out = view.candidates[row, action]
+    out[0] = 1.0
+    out[1] = _ratio(covered, p.value_prefix_s[z, layers])
+    out[2] = _ratio(covered, price * replicas * allowance_s)
+    out[3] = _ratio(price * replicas, free_price)
+    out[4] = (free - replicas) / count
+    out[5] = min(replicas / 8.0, LARGEST_RATIO)
+    out[6] = max(0.0, busy - compute - through_s) / allowance_s
+    out[7] = memory / p.memory_bytes[z, kind]
+    out[8] = link
+    out[9] = (stop - start) / layers
+    out[10] = 1.0 if start == 0 else 0.0
+    out[11] = front_link
+    out[12] = _ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
+    out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
+    out[14] = 1.0 if kind == neighbour else 0.0
+    own_value = price * (
+        compute * micro_batches
+        + p.optimizer_prefix_s[z, stop, kind]
+        - p.optimizer_prefix_s[z, start, kind]
+    )
+    out[15] = _ratio(max(0.0, own_value - covered), covered)
+    out[16] = share * replicas / micro_batches - 1.0
+    out[17] = _ratio(busy - share * compute, busy)
+    out[18] = _ratio(compute + through_s, allowance_s)
+    out[19] = _ratio(max(0.0, compute - fastest), fastest)
+    grown = start > 0 and _memory(p, z, start - 1, stop, held) > p.memory_bytes[z, kind]
+    out[20] = 1.0 if grown else 0.0
+    taken = replicas * p.memory_bytes[z, kind]
+    out[21] = _ratio(_memory(p, z, 0, start, next_held), max(0.0, free_bytes - taken))
+    out[22] = taken / free_bytes
+    out[23] = memory / taken
+    out[24] = _ratio(p.fastest_prefix_s[z, start], next_allowance)
+    out[25] = _log_ratio(behind_s + p.fastest_prefix_s[z, start], p.lower_bound_s[z])
+    return start

@@ -1,0 +1,170 @@
+"""`heterps/StagePlacement-v0`: places a chain of layers stage by stage, the last stage first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.errors import HeterpsError
+from heterps_envs.generator import generate
+from heterps_envs.problem import CostTables
+from heterps_envs.problem_pool import TARGET_RANGE, ProblemPool
+from heterps_envs.stage_episodes import (
+    LARGEST_OBSERVATION,
+    StageEpisodes,
+    num_actions,
+    observation_size,
+)
+from heterps_envs.stage_kernels import COMPLETE
+
+Observation = NDArray[np.float32]
+
+
+class StagePlacementEnv(gym.Env[Observation, np.int64]):
+    """Places a chain of layers on device classes so that one training step is short.
+
+    ## Description
+    An episode is one problem (model profile, cluster, job) and one *target*: seconds that no stage
+    may be busy beyond the fill of the pipeline behind it (`heterps_envs.stage_kernels`). Each
+    action puts one more stage in front of those built so far. The stage takes as many layers as
+    target, memory and links allow. Going from the back to the front makes the micro-batches in
+    flight, and so the memory of a stage, known when it is built: an allowed action never breaks
+    memory.
+
+    ## Action space
+    `Discrete(max_classes * 8)`; action `8 * c + b` is a stage on class c with `REPLICA_BUCKETS[b]`
+    replicas:
+
+    | b | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+    | replicas | 1 | 2 | 3 | 4 | 6 | 8 | 12 | 16 |
+
+    `action_masks()` says which are allowed; `info["action_mask"]` is the same. An action that is
+    not allowed ends the episode as stuck.
+
+    ## Observation space
+    `Box(-4, 4, (max_classes * 8 * 26 + 12,), float32)`: 26 features of each action in order (zero
+    where it is not allowed), then 12 of the state. *Price* is the LP-dual price of a device-second,
+    *value* what layers cost at those prices, *allowance* target plus fill so far.
+
+    | candidate feature | |
+    | --- | --- |
+    | 0 | allowed |
+    | 1, 9, 10 | share of the value covered; share of the layers; covers all the rest |
+    | 2, 3 | value covered over price paid; price paid over price of the free devices |
+    | 4, 5, 13 | devices of the class left (share); replicas / 8; log(1 + devices of the class) / 3 |
+    | 6, 18 | time used and fill added, over the allowance |
+    | 7, 20, 22, 23 | memory used; memory stops the growth; memory taken of the free; bytes covered of it |
+    | 8, 11, 14 | link behind and best link in front, over the allowance; same class as behind |
+    | 12, 21, 24 | left to do over what is left: value, memory, least fill |
+    | 15, 19 | how badly the layers suit the class: by price, by speed |
+    | 16, 17 | micro-batches that do not divide evenly; share of all-reduce and optimizer |
+    | 25 | log(least step time that is still possible / lower bound) |
+
+    | state feature | |
+    | --- | --- |
+    | 0, 1, 2 | value left, layers left (shares); stages / 8 |
+    | 3, 8, 9 | left to do over what is left: value, memory, least fill |
+    | 4, 7 | log(target / lower bound); fill over target |
+    | 5, 6, 10, 11 | classes / 8; replicas behind / micro-batches; log2(micro-batches) / 8; GPipe |
+
+    ## Rewards
+    0 until the end. All layers placed: `1 + 0.5 log(best known step time / step time)`, at least 0.1.
+    Stuck: the share of the value that was covered, minus 1.
+
+    ## Starting state
+    A problem of the pool at random, and a target drawn from `target_range` times the bottleneck of
+    its best known placement. `reset(options={"problem": i, "target_s": seconds})` chooses them.
+
+    ## Episode end
+    Terminated when all layers are placed (`info["step_time_s"]` and `info["code"]` describe the
+    placement) or no action is allowed. Never truncated.
+
+    ## Arguments
+    `problems`: cost tables to draw from; by default 64 random ones (`heterps_envs.generator`).
+    `max_classes`: device classes that observations and actions have room for.
+
+    ## Version history
+    * v0: first version.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+
+    def __init__(
+        self,
+        problems: Sequence[CostTables] | None = None,
+        max_classes: int = 8,
+        target_range: tuple[float, float] = TARGET_RANGE,
+        pool: ProblemPool | None = None,
+    ) -> None:
+        if pool is None:
+            tables = generate(64, seed=0) if problems is None else problems
+            pool = ProblemPool.from_tables(tables, max_classes, target_range)
+        self._episodes = StageEpisodes(pool, 1)
+        classes = self._episodes.max_classes
+        self.action_space = gym.spaces.Discrete(num_actions(classes))
+        self.observation_space = gym.spaces.Box(
+            -LARGEST_OBSERVATION, LARGEST_OBSERVATION, (observation_size(classes),), np.float32
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode.
+
+        Args:
+            seed: Of the random choices from here on.
+            options: `problem` (row) and `target_s`, both optional.
+
+        Raises:
+            HeterpsError: There is no such problem.
+        """
+        super().reset(seed=seed)
+        pool, options = self._episodes.pool, options or {}
+        problem, target_s = pool.draw(self.np_random, 1)
+        if "problem" in options:
+            problem[0] = options["problem"]
+            if not 0 <= problem[0] < pool.problems.count:
+                raise HeterpsError(
+                    f"there is no problem {problem[0]}; allowed: 0 to {pool.problems.count - 1}"
+                )
+            target_s = pool.targets(problem, self.np_random.uniform(*pool.target_range, 1))
+        if "target_s" in options:
+            target_s[0] = options["target_s"]
+        self._episodes.begin(np.array([0]), problem, target_s)
+        return self._episodes.observations()[0], self._info()
+
+    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Puts a stage in front."""
+        row, finished = np.array([0]), True
+        if self._episodes.view.allowed[0, action]:
+            finished = len(self._episodes.step(np.array([action]))) > 0
+        else:
+            self._episodes.view.allowed[0] = False
+        reward = (
+            float(self._episodes.pool.rewards(self._episodes.rows, row)[0]) if finished else 0.0
+        )
+        if finished:
+            self._episodes.pool.improve(self._episodes.rows, row)
+        return self._episodes.observations()[0], reward, finished, False, self._info()
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """(actions,) which actions are allowed now."""
+        return self._episodes.view.allowed[0].copy()
+
+    def _info(self) -> dict[str, Any]:
+        rows = self._episodes.rows
+        info: dict[str, Any] = {
+            "action_mask": self.action_masks(),
+            "problem": int(rows.problem[0]),
+            "target_s": float(rows.target_s[0]),
+        }
+        if rows.status[0] == COMPLETE:
+            layers = self._episodes.pool.problems.num_layers[rows.problem[0]]
+            info["step_time_s"] = float(rows.behind_s[0])
+            info["code"] = rows.code[0, :layers].copy()
+        return info
