@@ -12,7 +12,7 @@ in all shipped models. Batch normalisation uses the statistics of each micro-bat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -158,6 +158,16 @@ class StageModule(nn.Module):
         """Persistent buffers of the stage (running statistics) by their names in the whole model."""
         state = self.module.state_dict(keep_vars=True)
         return {name: state[name] for name, _ in self.module.named_buffers() if name in state}
+
+    def use(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Replaces own parameters by others of the same name: moved here, or shared with a stage."""
+        names = {id(parameter): name for name, parameter in self._own.items()}
+        for part in self.module.modules():
+            for attribute, parameter in list(part._parameters.items()):
+                name = names.get(id(parameter))
+                if name is not None and name in parameters:
+                    part._parameters[attribute] = parameters[name]
+        self._own.update((name, parameters[name]) for name in self._own if name in parameters)
 
     def forward(
         self, inputs: dict[str, Tensor], received: tuple[Tensor, ...] = ()
