@@ -17,6 +17,7 @@ from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan
+from heterps_configs.training_config import TrainingConfig
 from heterps_configs.yaml_files import parse_yaml, read_text, write_bytes
 
 CONFIG_PATH_VARIABLE = "HETERPS_CONFIG_PATH"
@@ -30,7 +31,7 @@ class Kind:
     Attributes:
         folder: Folder of the shipped files; also the name of the kind in commands.
         singular: What messages call one of them.
-        document: Class that checks it; None where another floor owns the schema.
+        document: Class that checks it; None for files that are no documents.
         suffixes: Allowed ends of a file name.
     """
 
@@ -47,7 +48,7 @@ KINDS = {
         Kind("models", "model", ModelProfile),
         Kind("devices", "device catalogue", DeviceCatalogue),
         Kind("policies", "policy", None, suffixes=(".npz",)),
-        Kind("training", "training configuration", None),
+        Kind("training", "training configuration", TrainingConfig),
         Kind("jobs", "job", Job),
         Kind("plans", "plan", Plan),
     )
@@ -90,25 +91,25 @@ def load_plan(reference: str | os.PathLike[str]) -> Plan:
     return Plan.from_mapping(*_parsed("plans", reference))
 
 
+def load_training_config(reference: str | os.PathLike[str]) -> TrainingConfig:
+    """The training configuration of a path or a name; see `find`.
+
+    Raises:
+        HeterpsError: Nothing of that name, or a broken file.
+    """
+    return TrainingConfig.from_mapping(*_parsed("training", reference))
+
+
 def load(kind: str, reference: str | os.PathLike[str]) -> Document:
-    """The document of any kind that this floor has a schema for.
+    """The document of any kind but `policies`, which are no documents.
 
     Raises:
         HeterpsError: Unknown kind, nothing of that name, or a broken file.
     """
     document = _kind(kind).document
     if document is None:
-        raise HeterpsError(f"{kind} have no document schema; read them with `read`")
+        raise HeterpsError(f"{kind} are not documents")
     return document.from_mapping(*_parsed(kind, reference))
-
-
-def read(kind: str, reference: str | os.PathLike[str]) -> Any:
-    """The parsed YAML of a file of any kind, unchecked.
-
-    Raises:
-        HeterpsError: Unknown kind, nothing of that name, or not YAML.
-    """
-    return _parsed(kind, reference)[0]
 
 
 def find(kind: str, reference: str | os.PathLike[str]) -> Traversable:

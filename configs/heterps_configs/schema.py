@@ -13,6 +13,7 @@ from heterps_configs.estimate import Estimate
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan
+from heterps_configs.training_config import TrainingConfig
 from heterps_configs.yaml_files import write_text
 
 DOCUMENTS: dict[str, type[Document]] = {
@@ -22,6 +23,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "job": Job,
     "model-profile": ModelProfile,
     "plan": Plan,
+    "training-config": TrainingConfig,
 }
 
 

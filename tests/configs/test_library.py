@@ -1,5 +1,6 @@
 """References: a path, a name of one's own, a shipped name, and what is said on a miss."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,6 @@ def test_every_shipped_document_loads(kind: str, name: str) -> None:
     assert getattr(document, "description", "a catalogue")
 
 
-def test_every_shipped_training_file_is_a_mapping() -> None:
-    assert all(
-        isinstance(library.read("training", name), dict) for name in library.shipped("training")
-    )
-
-
 @pytest.mark.parametrize("name", NEEDED_CLUSTERS)
 def test_the_shipped_clusters_are_what_they_are_called(name: str) -> None:
     assert device_counts(library.load_cluster(name)) == NEEDED_CLUSTERS[name]
@@ -88,7 +83,9 @@ def test_a_name_of_ones_own_wins_over_a_shipped_one(
 ) -> None:
     own = library.copy("local-emulated", tmp_path / "own" / folder)
     own.rename(own.with_name("h100-pod.yaml"))
-    monkeypatch.setenv(CONFIG_PATH_VARIABLE, f"{tmp_path / 'nothing'}:{tmp_path / 'own'}")
+    monkeypatch.setenv(
+        CONFIG_PATH_VARIABLE, os.pathsep.join([str(tmp_path / "nothing"), str(tmp_path / "own")])
+    )
     assert library.load_cluster("h100-pod").name == "local-emulated"
     assert library.load_cluster("gpu-cpu").name == "gpu-cpu"
 
@@ -136,6 +133,11 @@ def test_a_path_that_is_no_document_says_why(reference: str, message: str, tmp_p
 def test_a_kind_without_shipped_files_asks_for_a_file() -> None:
     with pytest.raises(HeterpsError, match=r"^mine: no such file; expected a plan file \("):
         library.load_plan("mine")
+
+
+def test_a_policy_is_not_a_document() -> None:
+    with pytest.raises(HeterpsError, match="policies are not documents"):
+        library.load("policies", "generalist")
 
 
 def test_a_broken_file_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
