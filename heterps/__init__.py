@@ -13,13 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heterps_agents.registry import planner_named as planner_named
-
     from heterps.comparison import compare as compare
     from heterps.placing import PlaceResult as PlaceResult
     from heterps.placing import place as place
     from heterps.problems import load_problem as load_problem
     from heterps_agents.planner import Budget as Budget
+    from heterps_agents.registry import planner_named as planner_named
     from heterps_configs.errors import HeterpsError as HeterpsError
 
 __version__ = "0.1.0"

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from heterps_configs.document import write_text
 from heterps_configs.estimate import Estimate
+from heterps_configs.yaml_files import write_text
 
 
 def write_chrome_trace(estimates: Mapping[str, Estimate], path: Path) -> None:

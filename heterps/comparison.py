@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from heterps_agents.registry import planner_named, planner_names
-from heterps_envs.bounds import price_bound
-
 from heterps.placing import PlaceResult, place
-from heterps_agents.planner import Budget
+from heterps_agents.planner import Budget, Planner
+from heterps_agents.registry import planner_named, planner_names
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.bounds import price_bound
 from heterps_envs.problem import Problem
 
 
@@ -67,7 +66,7 @@ class Comparison:
 
 def compare(
     problem: Problem,
-    planners: Sequence[str] = (),
+    planners: Sequence[str | Planner] = (),
     *,
     evaluations: int | None = 10_000,
     seconds: float | None = None,
@@ -78,7 +77,7 @@ def compare(
 
     Args:
         problem: What they answer.
-        planners: Registered names; all of them by default.
+        planners: Registered names, or planners of your own; all registered ones by default.
         evaluations: Placements that each may evaluate.
         seconds: Wall-clock seconds that each may take.
         seed: Of planners that draw random numbers.
@@ -88,16 +87,16 @@ def compare(
         UnknownNameError: Before any planner runs.
         InfeasibleError: No planner found a plan; the text is the first planner's reason.
     """
-    names = list(planners) or [name for name in planner_names() if name != "auto"]
-    for name in names:
-        planner_named(name)
+    chosen = list(planners) or [name for name in planner_names() if name != "auto"]
+    objects = [planner_named(p, seed=seed) if isinstance(p, str) else p for p in chosen]
+    names = [planner.name for planner in objects]
     results: dict[str, PlaceResult] = {}
     failures: dict[str, tuple[str, Budget]] = {}
-    for name in names:
+    for name, planner in zip(names, objects, strict=True):
         on_start(name)
         budget = Budget(evaluations, seconds)
         try:
-            results[name] = place(problem, name, budget=budget, seed=seed)
+            results[name] = place(problem, planner, budget=budget)
         except InfeasibleError as error:
             failures[name] = (str(error), budget)
     if not results:

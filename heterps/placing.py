@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from heterps_agents.planner import Budget, Planner
 from heterps_agents.registry import planner_named
-from heterps_envs.bounds import bound_for
-from heterps_envs.simulator import estimate
-
-from heterps_agents.planner import Budget
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.estimate import Estimate
 from heterps_configs.plan import Bound, Plan
+from heterps_envs.bounds import bound_for
 from heterps_envs.problem import Problem
+from heterps_envs.simulator import estimate
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,17 @@ class PlaceResult:
 
 
 def place(
-    problem: Problem, planner: str = "auto", *, budget: Budget | None = None, seed: int = 0
+    problem: Problem,
+    planner: str | Planner = "auto",
+    *,
+    budget: Budget | None = None,
+    seed: int = 0,
 ) -> PlaceResult:
     """Finds a plan and says how good it is.
 
     Args:
         problem: Model profile, cluster and job.
-        planner: A registered name.
+        planner: A registered name, or a planner of your own.
         budget: Evaluations and seconds that the planner may spend; unlimited by default.
         seed: Of planners that draw random numbers.
 
@@ -85,16 +88,16 @@ def place(
         UnknownNameError: No planner has that name.
         InfeasibleError: No plan keeps memory and the throughput floor.
     """
-    chosen = planner_named(planner, seed=seed)
+    chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
     spent = budget or Budget()
     plan = chosen.plan(problem, spent)
     planning_s = spent.seconds_used
     shown = estimate(problem, plan)
     if not shown.feasible:
-        raise InfeasibleError(f"planner {planner}: " + "; ".join(shown.reasons))
+        raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
     bound = plan.bound if plan.bound.status == "proven" else bound_for(problem, plan)
     plan = plan.model_copy(update={"predicted_step_time_s": shown.step_time_s, "bound": bound})
-    return PlaceResult(problem, planner, plan, shown, bound, spent.evaluations_used, planning_s)
+    return PlaceResult(problem, chosen.name, plan, shown, bound, spent.evaluations_used, planning_s)
 
 
 def describe_bound(bound: Bound) -> str:

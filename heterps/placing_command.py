@@ -13,7 +13,7 @@ from heterps_agents.registry import planner_named
 
 
 def save_plan(result: PlaceResult, path: Path) -> None:
-    """Writes the plan; a model that was traced for it is saved beside it, so that both stay together.
+    """Writes the plan; a model that was traced for it is saved beside it.
 
     Args:
         result: What `place` returned.

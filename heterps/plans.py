@@ -44,6 +44,6 @@ def load_plan_and_problem(
 
 
 def _near(plan_file: Path, reference: str) -> str:
-    """A reference as the plan's folder sees it: files that were saved beside the plan come first."""
+    """A reference as the plan's folder sees it: files saved beside the plan come first."""
     beside = plan_file.parent / reference
     return str(beside) if reference and beside.is_file() else reference

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heterps_envs.simulator import estimate
-
 from heterps.chrome_trace import write_chrome_trace
 from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
 from heterps.plans import load_plan_and_problem
 from heterps_configs.errors import HeterpsError
+from heterps_envs.simulator import estimate
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heterps_envs.simulator import estimate
-
 from heterps.comparison import Comparison, ComparisonRow
 from heterps.figures import timeline_figure
 from heterps.placing import PlaceResult
+from heterps_envs.simulator import estimate
 
 
 def write_comparison(comparison: Comparison, log_directory: Path) -> Path:

@@ -2,5 +2,116 @@
 
 from __future__ import annotations
 
+import math
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from heterps.console import answer, print_json, remarks
+from heterps_configs import library
+from heterps_configs.errors import HeterpsError
+from heterps_configs.training_config import TrainingConfig
+
+if TYPE_CHECKING:
+    from heterps_agents.training import TrainingResult
 
 
+def run_train(
+    config: str,
+    *,
+    run_directory: Path | None,
+    resume: bool,
+    overrides: list[str],
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Trains, prints the scores, and says where everything is."""
+    document = override(load_config(config), overrides)
+    folder = run_directory or Path("runs/train") / Path(config).stem
+    command = shlex.join(
+        ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
+    )
+    remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
+    result = train_with_progress(document, folder, resume=resume, command=command)
+    if output is not None:
+        result.policy.save(output)
+    if as_json:
+        print_json(
+            {
+                "policy": str(output or result.policy_file),
+                "steps": result.steps,
+                "seconds": result.seconds,
+                "scores": result.scores,
+                "interrupted": result.interrupted,
+            }
+        )
+    else:
+        _print_result(result, folder, output)
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def load_config(reference: str) -> TrainingConfig:
+    """A training config by shipped name or path."""
+    document = library.load("training", reference)
+    assert isinstance(document, TrainingConfig)
+    return document
+
+
+def override(config: TrainingConfig, overrides: list[str]) -> TrainingConfig:
+    """A config with some fields replaced.
+
+    Args:
+        config: The base.
+        overrides: `field=value` each; the value is YAML.
+
+    Raises:
+        HeterpsError: Not of that form, an unknown field, or a value that is not allowed.
+    """
+    given: dict[str, Any] = {}
+    for text in overrides:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise HeterpsError(f"--set {text!r}: expected field=value, such as budget_s=120")
+        given[name.strip()] = yaml.safe_load(value)
+    return TrainingConfig.from_mapping({**config.to_mapping(), **given}, source="training config")
+
+
+def train_with_progress(
+    config: TrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
+) -> TrainingResult:
+    """`heterps_agents.training.train` with a progress bar on stderr."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    with Progress(*columns, console=remarks, transient=True) as progress:
+        task = progress.add_task("train", total=1.0, now="preparing problems and optima")
+        # torch and SB3 take seconds to load; the bar is there already.
+        from heterps_agents.callbacks import TrainingProgress
+        from heterps_agents.training import train
+
+        def show(state: TrainingProgress) -> None:
+            gap = "" if math.isnan(state.gap_median) else f"  median gap {state.gap_median:.2%}"
+            now = f"{state.steps:,} steps  reward {state.episode_reward:.2f}{gap}"
+            progress.update(task, completed=state.share, now=now)
+
+        return train(config, folder, resume, show, command)
+
+
+def _print_result(result: TrainingResult, folder: Path, output: Path | None) -> None:
+    scores = result.scores
+    answer.print(
+        f"{result.steps:,} environment steps in {result.seconds:.0f} s; gap to the optimum on the "
+        f"held-out set: greedy median {scores['greedy_gap_median']:.2%}, "
+        f"p95 {scores['greedy_gap_p95']:.2%}; beam 16 median {scores['beam16_gap_median']:.2%}, "
+        f"p95 {scores['beam16_gap_p95']:.2%}"
+    )
+    answer.print(f"policy: {output or result.policy_file}")
+    if result.interrupted:
+        answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")
