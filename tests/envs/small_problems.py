@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise, product
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
 
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.device import DeviceType
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
-from heterps_envs.problem import Problem
+from heterps_envs.placement import PlacedStage, Placement
+from heterps_envs.problem import CostTables, Problem
 
 FAST = Link(latency_s=0.0, bandwidth_bytes_per_s=1e30)
 
@@ -39,8 +45,6 @@ def chain_problem(
     optimizer_s: Sequence[float] | None = None,
     tied_to: dict[int, int] | None = None,
     link: Link = FAST,
-    inter_node_link: Link | None = None,
-    one_node: bool = True,
     schedule: str = "1f1b",
     samples: int | None = None,
     micro_batch_size: int = 1,
@@ -50,7 +54,7 @@ def chain_problem(
     """Layer l takes `forward_s[l] * speeds[t]` seconds on a device of class t, and so on.
 
     All in float32 with SGD without momentum: 4 bytes of weight and 4 of gradient a parameter.
-    Classes are on one node, or each on its own.
+    All devices are on one node; those of class t are called `d{t}-{i}`.
     """
     num_layers = len(forward_s)
     zeros = [0.0] * num_layers
@@ -80,13 +84,6 @@ def chain_problem(
         for name, speed in zip(names, speeds, strict=True)
     )
     groups = [DeviceGroup(name=f"d{t}", type=name, count=counts[t]) for t, name in enumerate(names)]
-    nodes = (
-        (Node(name="node", devices=tuple(groups), link=link),)
-        if one_node
-        else tuple(
-            Node(name=f"node{t}", devices=(group,), link=link) for t, group in enumerate(groups)
-        )
-    )
     cluster = Cluster(
         name="test",
         device_types=tuple(
@@ -97,8 +94,7 @@ def chain_problem(
             )
             for t, name in enumerate(names)
         ),
-        nodes=nodes,
-        inter_node_link=inter_node_link or link,
+        nodes=(Node(name="node", devices=tuple(groups), link=link),),
     )
     return Problem(
         profile=ModelProfile(name="chain", layers=layers, measurements=measurements),
@@ -119,8 +115,8 @@ def chain_problem(
 
 def plan_of(
     problem: Problem,
-    stages: dict[str, tuple[int, int, str]],
-    pipelines: dict[tuple[str, ...], Sequence[int]],
+    stages: Mapping[str, tuple[int, int, str]],
+    pipelines: Mapping[tuple[str, ...], Sequence[int]],
 ) -> Plan:
     """A plan from `name -> (first layer, last layer, device)` and `route -> micro-batches`."""
     return Plan(
@@ -137,3 +133,85 @@ def plan_of(
             Pipeline(stages=route, micro_batches=tuple(share)) for route, share in pipelines.items()
         ),
     )
+
+
+def random_tables(seed: int, num_layers: int, counts: Sequence[int], **changes: Any) -> CostTables:
+    """Tables with unlike layers and classes, in which compute, links and memory all matter."""
+    rng = np.random.default_rng(seed)
+    size = len(counts)
+    forward = rng.uniform(0.1, 2, (num_layers, 1)) * rng.uniform(0.3, 3, (num_layers, size))
+    links = rng.uniform(0, 1, (size, size))
+    values: dict[str, Any] = {
+        "num_micro_batches": int(rng.integers(1, 9)),
+        "is_gpipe": bool(rng.integers(2)),
+        "forward_s": forward,
+        "backward_s": forward * rng.uniform(1, 3),
+        "optimizer_s": rng.uniform(0, 0.5, (num_layers, size)),
+        "state_bytes": rng.uniform(0, 2, num_layers),
+        "gradient_bytes": rng.uniform(0, 1, num_layers),
+        "activation_bytes": rng.uniform(0, 0.5, num_layers),
+        "output_bytes": rng.uniform(0, 2, num_layers) * (np.arange(num_layers) < num_layers - 1),
+        "device_count": np.array(counts, dtype=np.int64),
+        "memory_bytes": rng.uniform(1, 1 + 2 * num_layers, size),
+        "price_usd_per_hour": rng.uniform(0.1, 4, size),
+        "latency_s": (links + links.T) * 0.2,
+        "inverse_bandwidth_s_per_byte": (links + links.T) * rng.uniform(0, 1),
+    }
+    return CostTables(**(values | changes))
+
+
+def all_placements(num_layers: int, counts: Sequence[int]) -> Iterator[Placement]:
+    """Every placement that the device counts allow."""
+    options = [(kind, k) for kind, count in enumerate(counts) for k in range(1, count + 1)]
+    for num_cuts in range(min(num_layers, sum(counts))):
+        for cuts in combinations(range(1, num_layers), num_cuts):
+            edges = (0, *cuts, num_layers)
+            for choice in product(options, repeat=num_cuts + 1):
+                used = [sum(k for kind, k in choice if kind == c) for c in range(len(counts))]
+                if all(u <= count for u, count in zip(used, counts, strict=True)):
+                    yield tuple(
+                        PlacedStage(first, stop - 1, kind, k)
+                        for first, stop, (kind, k) in zip(edges, edges[1:], choice, strict=False)
+                    )
+
+
+@st.composite
+def placements(
+    draw: st.DrawFn, num_layers: int, counts: Sequence[int], max_replicas: int = 4
+) -> Placement:
+    """Placements that the device counts allow."""
+    left = list(counts)
+    stages: list[PlacedStage] = []
+    first = 0
+    while first < num_layers:
+        kind = draw(st.sampled_from([c for c, count in enumerate(left) if count]))
+        replicas = draw(st.integers(1, min(left[kind], max_replicas)))
+        left[kind] -= replicas
+        last = draw(st.integers(first, num_layers - 1)) if sum(left) else num_layers - 1
+        stages.append(PlacedStage(first, last, kind, replicas))
+        first = last + 1
+    return tuple(stages)
+
+
+@st.composite
+def any_plans(draw: st.DrawFn, problem: Problem) -> Plan:
+    """Plans of several pipelines with cuts of their own, shared stages and shared devices."""
+    num_layers, micro_batches = problem.profile.num_layers, problem.job.num_micro_batches
+    devices = [device.name for device in problem.cluster.devices]
+    share = draw(st.lists(st.integers(0, 2), min_size=micro_batches, max_size=micro_batches))
+    stages: dict[str, tuple[int, int, str]] = {}
+    pipelines: dict[tuple[str, ...], list[int]] = {}
+    for index in sorted(set(share)):
+        cuts = draw(st.sets(st.integers(1, num_layers - 1), max_size=3)) if num_layers > 1 else ()
+        edges = [0, *sorted(cuts), num_layers]
+        route: list[str] = []
+        for first, stop in pairwise(edges):
+            same = [name for name, entry in stages.items() if entry[:2] == (first, stop - 1)]
+            if same and draw(st.booleans()):
+                route.append(same[draw(st.integers(0, len(same) - 1))])
+            else:
+                stages[f"s{len(stages)}"] = (first, stop - 1, draw(st.sampled_from(devices)))
+                route.append(f"s{len(stages) - 1}")
+        mine = [m for m, pipeline in enumerate(share) if pipeline == index]
+        pipelines.setdefault(tuple(route), []).extend(mine)
+    return plan_of(problem, stages, {route: sorted(part) for route, part in pipelines.items()})

@@ -1,0 +1,105 @@
+"""Problems: device classes, tables, links."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.errors import HeterpsError
+from heterps_configs.job import Job
+from heterps_envs.problem import MAX_CLASSES, Problem
+from tests.envs.small_problems import chain_problem, device_type
+
+INSIDE = Link(latency_s=1.0, bandwidth_bytes_per_s=8.0)
+BETWEEN = Link(latency_s=3.0, bandwidth_bytes_per_s=2.0)
+
+
+def cluster(nodes: dict[str, list[DeviceGroup]], regions: dict[str, str] | None = None) -> Cluster:
+    names = {group.type for groups in nodes.values() for group in groups}
+    return Cluster(
+        name="test",
+        device_types=tuple(device_type(name) for name in sorted(names)),
+        nodes=tuple(
+            Node(
+                name=name,
+                region=(regions or {}).get(name, "local"),
+                devices=tuple(groups),
+                link=INSIDE,
+            )
+            for name, groups in nodes.items()
+        ),
+        inter_node_link=BETWEEN,
+    )
+
+
+def problem_on(found: Cluster) -> Problem:
+    problem = chain_problem([1, 1], [1, 1])
+    return Problem(problem.profile, found, problem.job)
+
+
+def test_devices_of_equal_type_memory_price_and_region_are_one_class() -> None:
+    problem = problem_on(
+        cluster(
+            {
+                "a": [DeviceGroup(name="x", type="t", count=2)],
+                "b": [
+                    DeviceGroup(name="y", type="t"),
+                    DeviceGroup(name="z", type="t", memory_bytes=5),
+                    DeviceGroup(name="w", type="t", price_usd_per_hour=0.1),
+                ],
+                "c": [DeviceGroup(name="v", type="t")],
+            },
+            regions={"c": "far"},
+        )
+    )
+    members = [[device.name for device in entry.devices] for entry in problem.classes]
+    assert members == [["x-0", "x-1", "y"], ["z"], ["w"], ["v"]]
+    assert len({entry.name for entry in problem.classes}) == 4
+    assert problem.class_of == {"x-0": 0, "x-1": 0, "y": 0, "z": 1, "w": 2, "v": 3}
+    assert problem.tables.device_count.tolist() == [3, 1, 1, 1]
+    assert problem.tables.memory_bytes.tolist() == [1e12, 5, 1e12, 1e12]
+
+
+def test_the_link_of_two_classes_is_the_slowest_between_different_devices() -> None:
+    problem = problem_on(
+        cluster(
+            {
+                "a": [DeviceGroup(name="x", type="t", count=2), DeviceGroup(name="y", type="u")],
+                "b": [DeviceGroup(name="z", type="u", count=1)],
+            }
+        )
+    )
+    assert problem.tables.latency_s.tolist() == [[1.0, 3.0], [3.0, 3.0]]
+    assert problem.tables.inverse_bandwidth_s_per_byte.tolist() == [[1 / 8, 0.5], [0.5, 0.5]]
+    assert problem.link("x-0", "y") == INSIDE
+    assert problem.link("x-0", "z") == BETWEEN
+
+
+def test_a_class_of_one_device_has_no_link_to_itself() -> None:
+    problem = problem_on(cluster({"a": [DeviceGroup(name="x", type="t")]}))
+    assert problem.tables.latency_s.tolist() == [[0.0]]
+
+
+def test_tables_are_for_one_micro_batch_in_the_jobs_dtype() -> None:
+    base = chain_problem(
+        [1, 1],
+        [1, 1],
+        parameters=[10, 20],
+        activation_bytes=[100.0, 200.0],
+        output_bytes=[8.0, 8.0],
+    )
+    job = Job(global_batch_size=12, micro_batch_size=3, dtype="bfloat16", optimizer="adamw")
+    tables = Problem(base.profile, base.cluster, job).tables
+    assert tables.num_micro_batches == 4
+    assert tables.state_bytes.tolist() == [160, 320]  # 2 + 2 + 8 moments + 4 master weight
+    assert tables.gradient_bytes.tolist() == [20, 40]
+    assert tables.activation_bytes.tolist() == [150, 300]
+    assert tables.output_bytes.tolist() == [12, 0]  # nothing crosses behind the last layer
+
+
+def test_too_many_classes_are_refused_with_their_number() -> None:
+    groups = [
+        DeviceGroup(name=f"d{i}", type="t", price_usd_per_hour=i) for i in range(MAX_CLASSES + 1)
+    ]
+    with pytest.raises(HeterpsError, match=f"{MAX_CLASSES + 1} classes of devices"):
+        _ = problem_on(cluster({"a": groups})).classes
