@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.answer import answer
-from heterps_agents.exact import is_dominated
+from heterps_agents.exact_kernels import is_dominated
 from heterps_agents.objective import Goal, reverse_stages, search_cost, write_code
 from heterps_agents.planner import Budget
 from heterps_agents.registry import register

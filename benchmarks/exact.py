@@ -1,0 +1,129 @@
+"""How long the exact solver takes, by layers, device classes and devices of each class.
+
+    python benchmarks/exact.py
+    python benchmarks/exact.py --quick --json exact.json
+
+Problems are drawn by `heterps_envs.generator`, memory-tight ones included; all solvers are warm. A
+solve is one thread, from the cost tables to the proven placement, and is timed for the objective
+`throughput`, without an upper bound to prune with. Sizes take turns, so that a slow moment of the
+machine falls on all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from heterps_agents.exact import predicted_seconds, solve, table_bytes
+from heterps_envs.closed_form import KernelTables, kernel_tables
+from heterps_envs.generator import generate
+
+# (layers, device classes, devices of each class)
+SIZES = [
+    (32, 4, 4),
+    (32, 4, 8),
+    (32, 8, 2),
+    (96, 4, 4),
+    (96, 4, 8),
+    (512, 2, 4),
+    (512, 2, 16),
+    (512, 4, 4),
+]
+
+
+def main() -> None:
+    """Runs the benchmark and prints its table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write rows and summary to this file")
+    parser.add_argument("--quick", action="store_true", help="5 problems of each size, not 25")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawn problems")
+    arguments = parser.parse_args()
+    rows = measure(problems=5 if arguments.quick else 25, seed=arguments.seed)
+    show(rows)
+    if arguments.json:
+        first = next(row for row in rows if row["size"] == "L 32, T 4, n 4")
+        summary = {"exact_l32_t4_n4_median_ms": first["median_ms"], **machine()}
+        arguments.json.write_text(json.dumps({"rows": rows, "summary": summary}, indent=1))
+
+
+def measure(problems: int, seed: int) -> list[dict[str, Any]]:
+    """One row for each size."""
+    solve(kernel_tables(generate(1, seed)[0]))  # compiles
+    kernels = [
+        [
+            kernel_tables(tables)
+            for tables in generate(problems, seed, (layers,) * 2, (classes,) * 2, (count,) * 2)
+        ]
+        for layers, classes, count in SIZES
+    ]
+    samples: list[list[dict[str, float]]] = [[] for _ in SIZES]
+    for index in range(problems):
+        for size, drawn in enumerate(kernels):
+            samples[size].append(timed_solve(drawn[index]))
+    return [summarise(size, values) for size, values in zip(SIZES, samples, strict=True)]
+
+
+def timed_solve(kernel: KernelTables) -> dict[str, float]:
+    """One solve: milliseconds, transitions and what was predicted."""
+    start = time.perf_counter()
+    result = solve(kernel)
+    seconds = time.perf_counter() - start
+    return {
+        "ms": 1e3 * seconds,
+        "transitions": result.transitions,
+        "predicted_ms": 1e3 * predicted_seconds(kernel),
+        "mb": table_bytes(kernel) / 1e6,
+        "has_plan": float(result.code is not None),
+    }
+
+
+def summarise(size: tuple[int, int, int], values: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians and the slowest of one size."""
+    layers, classes, count = size
+    return {
+        "size": f"L {layers}, T {classes}, n {count}",
+        "problems": len(values),
+        "with_a_plan": int(sum(value["has_plan"] for value in values)),
+        "median_ms": statistics.median(value["ms"] for value in values),
+        "max_ms": max(value["ms"] for value in values),
+        "median_predicted_ms": statistics.median(value["predicted_ms"] for value in values),
+        "median_transitions": statistics.median(value["transitions"] for value in values),
+        "table_mb": max(value["mb"] for value in values),
+    }
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on."""
+    return {"machine": f"{platform.processor() or platform.machine()}, {platform.system()}",
+            "python": platform.python_version()}  # fmt: skip
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Prints the rows."""
+    table = Table(title=f"Exact solver, one thread ({machine()['machine']})")
+    for column in ("size", "problems", "median ms", "max ms", "predicted ms",
+                   "transitions", "table MB"):  # fmt: skip
+        table.add_column(column, justify="left" if column == "size" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["size"],
+            f"{row['problems']}",
+            f"{row['median_ms']:.2f}",
+            f"{row['max_ms']:.2f}",
+            f"{row['median_predicted_ms']:.2f}",
+            f"{row['median_transitions']:,.0f}",
+            f"{row['table_mb']:.1f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
