@@ -207,7 +207,8 @@ def any_plans(draw: st.DrawFn, problem: Problem) -> Plan:
         route: list[str] = []
         for first, stop in pairwise(edges):
             same = [name for name, entry in stages.items() if entry[:2] == (first, stop - 1)]
-            if same and draw(st.booleans()):
+            is_shared = draw(st.booleans())
+            if same and is_shared:
                 route.append(same[draw(st.integers(0, len(same) - 1))])
             else:
                 stages[f"s{len(stages)}"] = (first, stop - 1, draw(st.sampled_from(devices)))
