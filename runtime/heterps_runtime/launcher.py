@@ -1,0 +1,201 @@
+"""The launcher: starts torchrun, reads what rank 0 prints, makes one clear error of a failed rank.
+
+Whatever happens, no process is left behind: torchrun is asked to end its workers, then killed with
+its group, and every worker ends itself when its parents are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from heterps_configs.errors import HeterpsError
+
+LAUNCHER_VARIABLE = "HETERPS_LAUNCHER"
+LOG_FILE = "workers.log"
+POLL_S = 0.05
+# How long torchrun gets to end its workers before it is killed.
+GRACE_S = 10.0
+
+
+class Workers:
+    """The processes of one run, as a context manager: leaving it ends them.
+
+    Args:
+        command: What to start.
+        directory: Run directory; the workers' standard error goes to its log file.
+        num_threads: Threads of each worker's kernels.
+    """
+
+    def __init__(self, command: Sequence[str], directory: Path, num_threads: int = 1) -> None:
+        self.directory = directory
+        self._lines: queue.Queue[str] = queue.Queue()
+        with (directory / LOG_FILE).open("ab") as log:
+            # Its own session: an interrupt on the terminal reaches the launcher only, which
+            # then ends the workers in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=_environment(num_threads),
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def wait(
+        self,
+        on_line: Callable[[dict[str, Any]], None],
+        on_poll: Callable[[], None],
+        timeout_s: float | None,
+    ) -> None:
+        """Waits for the end of the run.
+
+        Args:
+            on_line: Receives every JSON line that rank 0 prints.
+            on_poll: Called again and again in between.
+            timeout_s: Longest time of the run.
+
+        Raises:
+            HeterpsError: A worker failed, or the time is over.
+        """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._process.poll() is None:
+            self._handle_lines(on_line, POLL_S)
+            on_poll()
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                raise HeterpsError(f"the run was ended after {timeout_s:g} s; {self._log_hint()}")
+        self._reader.join()
+        self._handle_lines(on_line, 0.0)
+        if self._process.returncode != 0:
+            raise HeterpsError(self._failure())
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+    def _handle_lines(self, on_line: Callable[[dict[str, Any]], None], wait_s: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            line = self._lines.get(timeout=wait_s) if wait_s else self._lines.get_nowait()
+            while True:
+                # Model code may print as well.
+                if line.startswith("{"):
+                    on_line(json.loads(line))
+                line = self._lines.get_nowait()
+
+    def _failure(self) -> str:
+        """One line: the first rank that failed by itself."""
+        errors = [json.loads(path.read_text()) for path in self.directory.glob("error-*.json")]
+        causes = [error for error in errors if not error["is_lost_connection"]]
+        if causes:
+            first = min(causes, key=lambda error: error["time_s"])
+            where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
+            return f"{where}: {first['message']}"
+        killed = _first_failure_of_torchrun((self.directory / LOG_FILE).read_text())
+        if killed is not None:
+            return f"rank {killed[0]} was ended by {killed[1]}; {self._log_hint()}"
+        if errors:
+            first = min(errors, key=lambda error: error["time_s"])
+            return f"rank {first['rank']}: {first['message']}; {self._log_hint()}"
+        return f"the workers ended with code {self._process.returncode}; {self._log_hint()}"
+
+    def _log_hint(self) -> str:
+        return f"see {self.directory / LOG_FILE}"
+
+    def _end(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        self._reader.join()
+
+
+def torchrun_command(directory: Path, num_processes: int, port: int | None = None) -> list[str]:
+    """The command that starts the workers of a run directory.
+
+    Raises:
+        HeterpsError: The port is in use.
+    """
+    if port is not None:
+        _check_port(port)
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc-per-node={num_processes}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port or 0}",
+        "--local-addr=127.0.0.1",
+        "--max-restarts=0",
+        "-m",
+        "heterps_runtime.worker",
+        str(directory),
+    ]
+
+
+def reference_command(directory: Path) -> list[str]:
+    """The command that trains the model of a run directory in one process."""
+    return [sys.executable, "-m", "heterps_runtime.worker", str(directory), "--reference"]
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            reason = "in use" if isinstance(error, OSError) else "not a port"
+            raise HeterpsError(
+                f"port {port} is {reason}; leave the port out to take a free one"
+            ) from None
+
+
+def _environment(num_threads: int) -> dict[str, str]:
+    """What the workers inherit: they find the same modules, and know whom they belong to."""
+    paths = [path or os.getcwd() for path in sys.path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "OMP_NUM_THREADS": str(num_threads),
+        LAUNCHER_VARIABLE: str(os.getpid()),
+    }
+
+
+def _first_failure_of_torchrun(log: str) -> tuple[str, str] | None:
+    """(rank, signal) of the root cause in torchrun's own report, where a signal ended it."""
+    cause = log.rpartition("Root Cause")[2]
+    rank = re.search(r"rank\s*:\s*(\d+)", cause)
+    code = re.search(r"exitcode\s*:\s*-(\d+)", cause)
+    if rank is None or code is None:
+        return None
+    return rank[1], signal.Signals(int(code[1])).name

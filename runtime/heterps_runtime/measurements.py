@@ -1,0 +1,132 @@
+"""Measurements: median seconds of every stage's passes, published while a run goes on."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heterps_configs.document import Document
+from heterps_runtime.executor import ActionRecord
+from heterps_runtime.run_specification import RunSpecification
+
+if TYPE_CHECKING:
+    from heterps_envs.correction import StageMeasurement
+
+
+class StageTimes(Document):
+    """One stage on one device: median seconds of one full micro-batch.
+
+    Attributes:
+        first_layer: Index of the stage's first layer.
+        last_layer: Index of its last layer (inclusive).
+        num_samples: Forward passes that the median is taken over.
+    """
+
+    device: str
+    stage: str
+    first_layer: int
+    last_layer: int
+    forward_s: float
+    backward_s: float
+    num_samples: int
+
+
+class Measurements(Document):
+    """What the last steps took, under one plan.
+
+    Attributes:
+        step: Index of the last measured step.
+        num_steps: Steps of the whole run.
+        generation: 0 for the first plan, one more for every re-plan.
+        step_time_s: Median step time of the window.
+        optimizer_s: Median seconds of the optimizer step of each device.
+    """
+
+    step: int
+    num_steps: int
+    generation: int
+    step_time_s: float
+    stages: tuple[StageTimes, ...]
+    optimizer_s: dict[str, float]
+
+    @property
+    def remaining_steps(self) -> int:
+        """Steps that are still to be run."""
+        return self.num_steps - self.step - 1
+
+    def stage_measurements(self) -> list[StageMeasurement]:
+        """The form that `heterps_envs.correction` takes."""
+        from heterps_envs.correction import StageMeasurement
+
+        return [
+            StageMeasurement(
+                entry.device,
+                entry.first_layer,
+                entry.last_layer,
+                entry.forward_s,
+                entry.backward_s,
+            )
+            for entry in self.stages
+        ]
+
+
+class ActionTimes:
+    """Collects the durations of one device's actions until they are taken."""
+
+    def __init__(self, specification: RunSpecification, device: str) -> None:
+        self._plan, self._device = specification.plan, device
+        self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def add(self, records: Iterable[ActionRecord]) -> None:
+        """Takes one step; a smaller last micro-batch is left out."""
+        sizes = self._plan.job.micro_batch_sizes
+        for record in records:
+            if record.kind == "step" or (
+                record.kind in ("forward", "backward") and sizes[record.micro_batch] == sizes[0]
+            ):
+                self._seconds[record.kind, record.stage].append(record.end_s - record.start_s)
+
+    def stages(self) -> list[StageTimes]:
+        """The medians of every stage that has run."""
+        found = []
+        for stage in self._plan.stages:
+            forward = self._seconds["forward", stage.name]
+            if self._device in stage.devices and forward:
+                found.append(
+                    StageTimes(
+                        device=self._device,
+                        stage=stage.name,
+                        first_layer=stage.first_layer,
+                        last_layer=stage.last_layer,
+                        forward_s=statistics.median(forward),
+                        backward_s=statistics.median(self._seconds["backward", stage.name]),
+                        num_samples=len(forward),
+                    )
+                )
+        return found
+
+    def optimizer_s(self) -> float:
+        """Median seconds of the optimizer step; 0 for an idle device."""
+        return statistics.median(self._seconds["step", ""] or [0.0])
+
+    def clear(self) -> None:
+        """Begins a new window."""
+        self._seconds.clear()
+
+
+def measurements_path(directory: Path, step: int) -> Path:
+    """Where the measurements up to `step` are published."""
+    return directory / f"measurements-{step}.json"
+
+
+def newest_measurements(directory: Path, after_step: int) -> Measurements | None:
+    """The newest published measurements; None when there are none behind `after_step`."""
+    steps = [int(path.stem.split("-")[1]) for path in directory.glob("measurements-*.json")]
+    newest = max(steps, default=-1)
+    if newest <= after_step:
+        return None
+    text = measurements_path(directory, newest).read_text()
+    return Measurements.model_validate_json(text)

@@ -1,0 +1,31 @@
+"""The job's optimizer, with the usual learning rate of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from heterps_configs.job import Optimizer
+
+LEARNING_RATE: dict[str, float] = {"adamw": 1e-3, "sgd": 1e-2, "sgd-momentum": 1e-2}
+
+
+def build_optimizer(
+    name: Optimizer, parameters: Iterable[nn.Parameter], learning_rate: float | None = None
+) -> torch.optim.Optimizer | None:
+    """The optimizer of a job over some parameters; None where there are no parameters.
+
+    Args:
+        name: Kind of optimizer.
+        parameters: What it updates.
+        learning_rate: None for the kind's usual one.
+    """
+    owned = list(parameters)
+    if not owned:
+        return None
+    rate = LEARNING_RATE[name] if learning_rate is None else learning_rate
+    if name == "adamw":
+        return torch.optim.AdamW(owned, lr=rate)
+    return torch.optim.SGD(owned, lr=rate, momentum=0.9 if name == "sgd-momentum" else 0.0)

@@ -1,0 +1,280 @@
+"""Runs a plan: `run_plan(problem, plan, steps=20)` trains under torchrun and says what it took."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps_configs.errors import HeterpsError
+from heterps_configs.estimate import TimelineEvent
+from heterps_configs.plan import Plan
+from heterps_envs.actions import Schedule
+from heterps_envs.problem import Problem
+from heterps_envs.schedule import build_schedule
+from heterps_envs.simulator import simulate
+from heterps_runtime.launcher import Workers, reference_command, torchrun_command
+from heterps_runtime.measurements import Measurements, StageTimes, newest_measurements
+from heterps_runtime.run_result import (
+    DeviceReport,
+    Replan,
+    RunResult,
+    StepProgress,
+    median_step_time_s,
+)
+from heterps_runtime.run_specification import (
+    SPECIFICATION_FILE,
+    RunSpecification,
+    Slowdown,
+    next_plan_path,
+)
+from heterps_runtime.specification_builder import build_specification, check_runnable, replanned
+from heterps_runtime.verify import REFERENCE_FILE, max_difference
+
+# Files of an earlier run in the same directory would be taken for this run's.
+_OWN_FILES = (
+    "run.json",
+    "reference.json",
+    "workers.log",
+    *(f"{name}-*.json" for name in ("plan", "measurements", "error", "result")),
+)
+
+
+@dataclass(frozen=True)
+class PlanUpdate:
+    """A controller's answer: go on under this plan.
+
+    Attributes:
+        plan: For the same model, cluster and job.
+        problem: The problem as measurements corrected it: what orders the schedule and predicts.
+        from_step: The first step that may run under the plan.
+    """
+
+    plan: Plan
+    problem: Problem
+    from_step: int = 0
+
+
+Controller = Callable[[Measurements], PlanUpdate | None]
+
+
+def run_plan(
+    problem: Problem,
+    plan: Plan,
+    *,
+    steps: int,
+    seed: int = 0,
+    verify: bool = False,
+    run_directory: str | Path | None = None,
+    schedule: Schedule | None = None,
+    learning_rate: float | None = None,
+    slowdowns: Sequence[Slowdown] = (),
+    controller: Controller | None = None,
+    updates: Sequence[PlanUpdate] = (),
+    measure_every: int = 5,
+    on_progress: Callable[[StepProgress], None] = lambda progress: None,
+    timeout_s: float | None = None,
+    port: int | None = None,
+    num_threads: int = 1,
+) -> RunResult:
+    """Trains `steps` steps under a plan, one process for each device.
+
+    Emulated devices take the times of the problem; all others run at the speed of this host.
+
+    Args:
+        problem: What the plan was made for.
+        plan: What runs.
+        steps: Optimizer steps.
+        seed: Of the initial parameters and of the data.
+        verify: Train in one process as well, and compare the losses.
+        run_directory: Where specification, log, measurements and results are left; by default a
+            temporary one.
+        schedule: The plan's action lists; by default `build_schedule(problem, plan)`.
+        learning_rate: None for the optimizer's usual one.
+        slowdowns: Drift of emulated devices that the planner does not know.
+        controller: Sees every measurement, while the run goes on, and may answer with a new plan.
+        updates: New plans that are known from the start, in order, with their first steps.
+        measure_every: Steps between two measurements for the controller.
+        on_progress: Called after every step.
+        timeout_s: The run is ended after this many seconds.
+        port: Port of torchrun's rendezvous; by default a free one.
+        num_threads: Threads of one worker's kernels.
+
+    Raises:
+        PlanMismatchError: The plan was made for another model, cluster or job.
+        HeterpsError: The plan cannot be run, or a worker failed (with its first error).
+    """
+    check_runnable(problem, plan, slowdowns)
+    schedule = schedule or build_schedule(problem, plan)
+    is_online = controller is not None or bool(updates)
+    specification = build_specification(
+        problem,
+        plan,
+        schedule,
+        # Online runs have a process for every device of the cluster, so that idle ones can join.
+        devices=[d.name for d in problem.cluster.devices] if is_online else plan.devices,
+        num_steps=steps,
+        seed=seed,
+        learning_rate=learning_rate,
+        slowdowns=slowdowns,
+        is_online=is_online,
+        measure_every=measure_every,
+        num_threads=num_threads,
+    )
+    with ExitStack() as stack:
+        directory = Path(run_directory or stack.enter_context(tempfile.TemporaryDirectory()))
+        _prepare(directory)
+        run = _Run(problem, specification, directory, controller, on_progress)
+        run.predict(problem, plan, schedule)
+        specification.to_json_file(directory / SPECIFICATION_FILE)
+        for update in updates:
+            run.write_update(update)
+        command = torchrun_command(directory, len(specification.devices), port)
+        with Workers(command, directory, num_threads) as workers:
+            workers.wait(run.on_line, run.on_poll, timeout_s)
+        if verify:
+            # Afterwards: on the same cores it would take time from the workers.
+            with Workers(reference_command(directory), directory, num_threads) as workers:
+                workers.wait(lambda line: None, lambda: None, timeout_s)
+        return run.result(verify)
+
+
+def _prepare(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeterpsError(f"{directory}: cannot be created: {error.strerror}") from None
+    for pattern in _OWN_FILES:
+        for path in directory.glob(pattern):
+            path.unlink()
+
+
+class _Run:
+    """What the parent knows of a run while it goes on."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        specification: RunSpecification,
+        directory: Path,
+        controller: Controller | None,
+        on_progress: Callable[[StepProgress], None],
+    ) -> None:
+        self.problem, self.directory = problem, directory
+        self.first = self.newest = specification
+        self.controller, self.on_progress = controller, on_progress
+        self.steps: list[StepProgress] = []
+        self.switches: list[dict[str, Any]] = []
+        self.plans: list[Plan] = []
+        self.predicted_s: list[float] = []
+        self.seen_step = -1
+
+    def predict(self, problem: Problem, plan: Plan, schedule: Schedule) -> None:
+        """Remembers a plan and its predicted step time, by generation."""
+        self.plans.append(plan)
+        self.predicted_s.append(simulate(problem, plan, schedule).step_time_s)
+
+    def on_line(self, line: dict[str, Any]) -> None:
+        """Takes what rank 0 printed."""
+        if "switched_to" in line:
+            self.switches.append(line)
+        elif "step_time_s" in line:
+            progress = StepProgress(num_steps=self.first.num_steps, **line)
+            self.steps.append(progress)
+            self.on_progress(progress)
+
+    def on_poll(self) -> None:
+        """Shows the controller the newest measurements of the newest plan."""
+        if self.controller is None:
+            return
+        measurements = newest_measurements(self.directory, self.seen_step)
+        if measurements is None:
+            return
+        self.seen_step = measurements.step
+        if measurements.generation == self.newest.generation:
+            update = self.controller(measurements)
+            if update is not None:
+                self.write_update(update)
+
+    def write_update(self, update: PlanUpdate) -> None:
+        """Hands the workers a new plan."""
+        check_runnable(self.problem, update.plan, ())
+        schedule = build_schedule(update.problem, update.plan)
+        self.newest = replanned(self.newest, self.problem, update.plan, schedule, update.from_step)
+        self.predict(update.problem, update.plan, schedule)
+        self.newest.to_json_file(next_plan_path(self.directory, self.newest.generation))
+
+    def result(self, verify: bool) -> RunResult:
+        """Collects what the workers left."""
+        ranks = [
+            json.loads((self.directory / f"result-{rank}.json").read_text())
+            for rank in range(len(self.first.devices))
+        ]
+        losses = tuple(step.loss for step in self.steps)
+        measured_s = self._median_s(0)
+        return RunResult(
+            predicted_step_time_s=self.predicted_s[0],
+            measured_step_time_s=measured_s,
+            relative_error=self.predicted_s[0] / measured_s - 1,
+            times_of="emulated devices" if self.first.emulation else "this host",
+            losses=losses,
+            step_times_s=tuple(step.step_time_s for step in self.steps),
+            generations=tuple(step.generation for step in self.steps),
+            max_loss_difference=self._loss_difference(losses) if verify else None,
+            stages=tuple(StageTimes(**entry) for rank in ranks for entry in rank["stages"]),
+            devices=tuple(self._device_report(rank) for rank in ranks),
+            replans=tuple(self._replan(line) for line in self.switches),
+            timeline=_timeline(ranks),
+        )
+
+    def _median_s(self, generation: int) -> float:
+        """Of one plan, before the first slowdown where there is such a step."""
+        drifts_at = min((entry.from_step for entry in self.first.slowdowns), default=None)
+        times = [step.step_time_s for step in self.steps]
+        generations = [step.generation for step in self.steps]
+        first = generations.index(generation)
+        stop = len(generations) - generations[::-1].index(generation)
+        if drifts_at is not None and first < drifts_at < stop:
+            stop = drifts_at
+        return median_step_time_s(times, generations, range(first, stop))
+
+    def _replan(self, line: dict[str, Any]) -> Replan:
+        generation = int(line["switched_to"])
+        return Replan(
+            step=line["step"],
+            generation=generation,
+            planner=self.plans[generation].planner,
+            predicted_step_time_s=self.predicted_s[generation],
+            measured_step_time_s=self._median_s(generation),
+            seconds=line["seconds"],
+            bytes_moved=line["bytes_moved"],
+        )
+
+    def _device_report(self, rank: dict[str, Any]) -> DeviceReport:
+        return DeviceReport(
+            is_emulated=self.problem.device_named[rank["device"]].type.emulation is not None,
+            **{name: rank[name] for name in DeviceReport.model_fields if name in rank},
+        )
+
+    def _loss_difference(self, losses: Sequence[float]) -> float:
+        return max_difference(losses, json.loads((self.directory / REFERENCE_FILE).read_text()))
+
+
+def _timeline(ranks: Sequence[dict[str, Any]]) -> tuple[TimelineEvent, ...]:
+    """Of the last step, in the shape of an estimate's timeline."""
+    return tuple(
+        TimelineEvent(
+            device=rank["device"],
+            action=kind,
+            stage=stage,
+            micro_batch=micro_batch,
+            start_s=start_s,
+            end_s=end_s,
+        )
+        for rank in ranks
+        for kind, stage, micro_batch, start_s, end_s in rank["trace"]
+    )

@@ -1,0 +1,163 @@
+"""Run specifications: everything that a worker needs, in one JSON file of the run directory.
+
+Workers read this instead of the problem, so that they import neither numba nor gymnasium, and
+execute the very action lists that the simulator timed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from heterps_configs.document import Document, describe_problems, write_text
+from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_configs.model_profile import ModelProfile
+from heterps_configs.plan import Plan
+from heterps_envs.actions import Action, ReduceBucket
+
+SPECIFICATION_FILE = "run.json"
+
+
+class EmulatedDevice(Document):
+    """What one emulated device should take.
+
+    Attributes:
+        device: Name of the device.
+        forward_s: For each of its stages, seconds of every micro-batch's forward pass.
+        backward_s: The same for the backward pass.
+        optimizer_s: Seconds of the optimizer step.
+    """
+
+    device: str
+    forward_s: dict[str, tuple[float, ...]]
+    backward_s: dict[str, tuple[float, ...]]
+    optimizer_s: float = Field(ge=0)
+
+
+class EmulatedLink(Document):
+    """One direction of a link: a message of n bytes arrives `latency_s + n * s_per_byte` later."""
+
+    source: str
+    destination: str
+    latency_s: float = Field(ge=0)
+    s_per_byte: float = Field(ge=0)
+
+
+class Emulation(Document):
+    """Emulated devices and links.
+
+    Attributes:
+        devices: The emulated ones; a device that is missing runs at the host's own speed.
+        links: Every ordered pair of the plan's devices.
+        reduce_s: Seconds of the gradient all-reduce of every bucket.
+    """
+
+    devices: tuple[EmulatedDevice, ...]
+    links: tuple[EmulatedLink, ...] = ()
+    reduce_s: tuple[float, ...] = ()
+
+
+class Slowdown(Document):
+    """Injected drift that no planner knows of: from a step on, a device is `factor` times slower."""
+
+    device: str
+    factor: PositiveFloat
+    from_step: int = Field(default=0, ge=0)
+
+
+class RunSpecification(Document):
+    """One run, or from `from_step` on the continuation of one under a new plan.
+
+    Attributes:
+        generation: 0 for the plan that the run starts with, then one more for every re-plan.
+        from_step: The first step that may run under this plan.
+        devices: Names by rank. Devices without a stage stay idle and may join later.
+        profile: The model: its source and its layers, without measurements.
+        actions: What each device of the plan does in one step, in order.
+        buckets: Gradient buckets in their global order.
+        learning_rate: None for the optimizer's usual one.
+        emulation: Set where devices are emulated.
+        is_online: Publish measurements and look for new plans at every step boundary.
+        measure_every: Steps between two published measurements.
+        num_threads: Threads of one worker's kernels.
+    """
+
+    generation: int = Field(default=0, ge=0)
+    from_step: int = Field(default=0, ge=0)
+    devices: tuple[str, ...] = Field(min_length=1)
+    profile: ModelProfile
+    plan: Plan
+    actions: dict[str, tuple[Action, ...]]
+    buckets: tuple[ReduceBucket, ...]
+    num_steps: PositiveInt
+    seed: int = 0
+    learning_rate: PositiveFloat | None = None
+    emulation: Emulation | None = None
+    slowdowns: tuple[Slowdown, ...] = ()
+    is_online: bool = False
+    measure_every: PositiveInt = 5
+    num_threads: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        missing = set(self.plan.devices) - set(self.devices)
+        if missing:
+            raise ValueError(f"devices: no rank for {', '.join(sorted(missing))}")
+        if set(self.actions) != set(self.plan.devices):
+            raise ValueError("actions: one list for each device of the plan is needed")
+        return self
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each device."""
+        return {device: rank for rank, device in enumerate(self.devices)}
+
+    def emulated_device(self, device: str) -> EmulatedDevice | None:
+        """The emulation of `device`; None where it runs at the host's own speed."""
+        entries = self.emulation.devices if self.emulation else ()
+        return next((entry for entry in entries if entry.device == device), None)
+
+    def slowdown(self, device: str, step: int) -> float:
+        """Factor of the injected slowdowns of `device` at `step`."""
+        factor = 1.0
+        for entry in self.slowdowns:
+            if entry.device == device and step >= entry.from_step:
+                factor *= entry.factor
+        return factor
+
+    def to_json_file(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file in one move; JSON, because YAML is slow for long action lists."""
+        write_text(path, self.model_dump_json())
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "<memory>") -> Self:
+        """Validates JSON text.
+
+        Raises:
+            DocumentError: With every problem.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise DocumentError(source, describe_problems(cls, error)) from None
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads what `to_json_file` wrote.
+
+        Raises:
+            HeterpsError: The file cannot be read, or is no run specification.
+        """
+        try:
+            text = Path(path).read_text()
+        except OSError as error:
+            raise HeterpsError(f"{path}: cannot be read: {error.strerror}") from None
+        return cls.from_json(text, source=str(path))
+
+
+def next_plan_path(directory: Path, generation: int) -> Path:
+    """Where workers look for the plan of a generation above 0."""
+    return directory / f"plan-{generation}.json"

@@ -1,0 +1,179 @@
+"""The training loop of one rank: steps, measurements, and the switch to a new plan."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heterps_configs.document import write_text
+from heterps_runtime.batches import micro_batches
+from heterps_runtime.communication import Communicator
+from heterps_runtime.emulation import Clock, EmulatedClock, HostClock
+from heterps_runtime.executor import ActionRecord, Executor
+from heterps_runtime.measurements import ActionTimes, Measurements, measurements_path
+from heterps_runtime.migrate import load_optimizer_state, migrate
+from heterps_runtime.owned_stages import OwnedStages, build_stages
+from heterps_runtime.run_result import WARM_UP_STEPS
+from heterps_runtime.run_specification import RunSpecification, next_plan_path
+
+
+class Trainer:
+    """Trains under one plan after another. All ranks do everything here together.
+
+    Args:
+        specification: The first plan.
+        directory: Run directory, where measurements, new plans and results meet.
+        communicator: The processes.
+        on_step: Called on rank 0 with the figures of each step.
+    """
+
+    def __init__(
+        self,
+        specification: RunSpecification,
+        directory: Path,
+        communicator: Communicator,
+        on_step: Callable[[dict[str, Any]], None] = lambda line: None,
+    ) -> None:
+        assert communicator.world_size == len(specification.devices)
+        self._specification, self._directory = specification, directory
+        self._communicator, self._on_step = communicator, on_step
+        self._device = specification.devices[communicator.rank]
+        self._is_first_rank = communicator.rank == 0
+        is_emulated = specification.emulated_device(self._device) is not None
+        self._clock: Clock = EmulatedClock() if is_emulated else HostClock()
+        self._last_records: list[ActionRecord] = []
+        self._next: RunSpecification | None = None
+        modules = build_stages(specification, self._device)
+        self._owned = OwnedStages(specification, modules, communicator)
+        self._begin_generation(step=0)
+
+    def run(self) -> None:
+        """Runs all steps, and writes this rank's result."""
+        for step in range(self._specification.num_steps):
+            self._switch_if_asked(step)
+            self._run_step(step)
+        write_text(
+            self._directory / f"result-{self._communicator.rank}.json",
+            json.dumps(self._result()),
+        )
+
+    def _begin_generation(self, step: int) -> None:
+        specification, device = self._specification, self._device
+        self._first_step = step
+        self._executor = Executor(
+            specification, device, self._owned, self._communicator, self._clock
+        )
+        self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
+        self._window_step_times_s: list[float] = []
+
+    def _run_step(self, step: int) -> None:
+        specification = self._specification
+        batches = micro_batches(specification, step, self._executor.micro_batches)
+        self._communicator.barrier()
+        start_s = time.perf_counter()
+        if specification.emulation:
+            # One start for all: processes of one host share this clock.
+            start_s = self._communicator.broadcast_numbers(start_s)[0]
+        slowdown = specification.slowdown(self._device, step)
+        loss, records = self._executor.step(batches, start_s, slowdown)
+        seconds = time.perf_counter() - start_s
+        rows = self._communicator.gather_numbers(loss, seconds)
+        self._last_records = records
+        self._observe(step, records, max(row[1] for row in rows), sum(row[0] for row in rows))
+
+    def _observe(
+        self, step: int, records: list[ActionRecord], step_time_s: float, loss: float
+    ) -> None:
+        specification = self._specification
+        if self._is_first_rank:
+            self._on_step(
+                {
+                    "step": step,
+                    "loss": loss,
+                    "step_time_s": step_time_s,
+                    "generation": specification.generation,
+                }
+            )
+        if step - self._first_step == WARM_UP_STEPS - 1:
+            self._clock.forget_overruns()
+        if step - self._first_step >= min(WARM_UP_STEPS, specification.num_steps - 1):
+            self._window.add(records)
+            self._all_times.add(records)
+            self._window_step_times_s.append(step_time_s)
+        is_due = (step + 1) % specification.measure_every == 0
+        if specification.is_online and is_due and self._window_step_times_s:
+            self._publish(step)
+
+    def _publish(self, step: int) -> None:
+        specification, window = self._specification, self._window
+        gathered = self._communicator.gather((window.stages(), window.optimizer_s()))
+        if self._is_first_rank:
+            devices = specification.devices
+            measurements = Measurements(
+                step=step,
+                num_steps=specification.num_steps,
+                generation=specification.generation,
+                step_time_s=statistics.median(self._window_step_times_s),
+                stages=tuple(entry for stages, _ in gathered for entry in stages),
+                optimizer_s={devices[r]: seconds for r, (_, seconds) in enumerate(gathered)},
+            )
+            path = measurements_path(self._directory, step)
+            write_text(path, measurements.model_dump_json())
+        window.clear()
+        self._window_step_times_s.clear()
+
+    # -- a new plan
+
+    def _switch_if_asked(self, step: int) -> None:
+        if not self._specification.is_online:
+            return
+        if self._is_first_rank:
+            self._look_for_plan()
+        is_asked = self._next is not None and step >= self._next.from_step
+        if self._communicator.broadcast_numbers(float(is_asked))[0]:
+            self._switch(step)
+
+    def _look_for_plan(self) -> None:
+        path = next_plan_path(self._directory, self._specification.generation + 1)
+        if self._next is None and path.exists():
+            self._next = RunSpecification.from_json_file(path)
+
+    def _switch(self, step: int) -> None:
+        """Moves to the new plan; takes effect before `step`."""
+        started_s = time.perf_counter()
+        text = self._communicator.broadcast_text(
+            self._next.model_dump_json() if self._next else None
+        )
+        self._specification, self._next = RunSpecification.from_json(text), None
+        modules = build_stages(self._specification, self._device)
+        migration = migrate(self._owned, modules, self._communicator)
+        self._owned = OwnedStages(self._specification, modules, self._communicator)
+        load_optimizer_state(self._owned, migration.optimizer_state)
+        self._begin_generation(step)
+        seconds = time.perf_counter() - started_s
+        rows = self._communicator.gather_numbers(seconds, migration.bytes_received)
+        if self._is_first_rank:
+            self._on_step(
+                {
+                    "switched_to": self._specification.generation,
+                    "step": step,
+                    "seconds": max(row[0] for row in rows),
+                    "bytes_moved": int(sum(row[1] for row in rows)),
+                }
+            )
+
+    def _result(self) -> dict[str, Any]:
+        clock = self._clock
+        return {
+            "device": self._device,
+            "stages": [entry.model_dump() for entry in self._all_times.stages()],
+            "optimizer_s": self._all_times.optimizer_s(),
+            "num_actions": clock.num_actions,
+            "num_overruns": clock.num_overruns,
+            "worst_overrun_s": clock.worst_overrun_s,
+            "trace": self._last_records,
+        }

@@ -1,0 +1,56 @@
+"""Verification: the same training in one process, and how far its losses are away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heterps_runtime import losses
+from heterps_runtime.batches import micro_batches
+from heterps_runtime.optimizer import build_optimizer
+from heterps_runtime.run_specification import RunSpecification
+from heterps_runtime.stage import build_stage
+
+REFERENCE_FILE = "reference.json"
+
+
+def reference_losses(specification: RunSpecification) -> list[float]:
+    """Losses of single-process training.
+
+    The micro-batches are those of the plan, so that batch normalisation sees the same samples.
+
+    Returns:
+        One mean loss of the global batch for each step.
+    """
+    job, profile = specification.plan.job, specification.profile
+    assert profile.source is not None
+    module = build_stage(
+        profile.source,
+        profile,
+        0,
+        profile.num_layers - 1,
+        micro_batch_size=job.micro_batch_size,
+        seed=specification.seed,
+        dtype=job.dtype,
+    )
+    module.train()
+    optimizer = build_optimizer(job.optimizer, module.parameters(), specification.learning_rate)
+    found = []
+    for step in range(specification.num_steps):
+        total = 0.0
+        batches = micro_batches(specification, step, range(job.num_micro_batches))
+        for _, (inputs, target) in sorted(batches.items()):
+            output = module(inputs, ())[0]
+            loss = losses.loss_sum(profile.source, output, target) / job.global_batch_size
+            loss.backward()
+            total += float(loss.detach())
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        found.append(total)
+    return found
+
+
+def max_difference(found: Sequence[float], expected: Sequence[float]) -> float:
+    """Largest absolute difference of two loss curves; infinite where one is not a number."""
+    differences = [abs(a - b) for a, b in zip(found, expected, strict=True)]
+    return max((d if d == d else float("inf") for d in differences), default=0.0)

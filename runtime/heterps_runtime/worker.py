@@ -1,0 +1,110 @@
+"""One process of a run: builds its stages, executes its actions step by step, and reports.
+
+    torchrun --standalone --nproc-per-node 4 -m heterps_runtime.worker RUN_DIRECTORY
+    python -m heterps_runtime.worker RUN_DIRECTORY --reference
+
+The second form trains the whole model in one process, to verify the losses of the first. Rank 0
+prints one JSON line for each step on standard output; `heterps_runtime.launcher` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heterps_configs.document import write_text
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.communication import Communicator
+from heterps_runtime.launcher import LAUNCHER_VARIABLE
+from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.trainer import Trainer
+from heterps_runtime.verify import REFERENCE_FILE, reference_losses
+
+
+def main(arguments: list[str]) -> None:
+    """Runs what the specification in the directory says; ends the process on any error."""
+    directory, is_reference = Path(arguments[0]), "--reference" in arguments
+    rank = int(os.environ.get("RANK", "0"))
+    watch_parents()
+    device = ""
+    try:
+        specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        device = specification.devices[rank]
+        torch.set_num_threads(specification.num_threads)
+        if is_reference:
+            losses = reference_losses(specification)
+            write_text(directory / REFERENCE_FILE, json.dumps(losses))
+            return
+        communicator = Communicator()
+        Trainer(specification, directory, communicator, on_step=print_line).run()
+        communicator.close()
+    except BaseException as error:
+        report_error(directory, "reference" if is_reference else str(rank), device, error)
+        # Without running destructors: those of a broken process group wait for the other ranks.
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def print_line(line: dict[str, Any]) -> None:
+    """Tells the parent of one step."""
+    print(json.dumps(line), flush=True)
+
+
+def report_error(directory: Path, name: str, device: str, error: BaseException) -> None:
+    """Writes `error-NAME.json`: one line for people, and the traceback."""
+    text = str(error).strip().splitlines()
+    first = text[0] if text else "no message"
+    message = first if isinstance(error, HeterpsError) else f"{type(error).__name__}: {first}"
+    content = {
+        "rank": name,
+        "device": device,
+        "time_s": time.time(),
+        "message": message,
+        "is_lost_connection": is_lost_connection(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    write_text(directory / f"error-{name}.json", json.dumps(content))
+    traceback.print_exception(error)
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the error only says that another rank has gone."""
+    text = str(error)
+    signs = ("Connection closed", "Connection reset", "Broken pipe", "Connection refused")
+    return isinstance(error, RuntimeError) and any(sign in text for sign in signs)
+
+
+def watch_parents() -> None:
+    """Ends this process when torchrun or the launcher is gone: no orphan may keep computing."""
+    parents = [os.getppid()]
+    if LAUNCHER_VARIABLE in os.environ:
+        parents.append(int(os.environ[LAUNCHER_VARIABLE]))
+
+    def watch() -> None:
+        while os.getppid() == parents[0] and all(_is_alive(pid) for pid in parents):
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

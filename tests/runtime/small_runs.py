@@ -1,0 +1,195 @@
+"""Tiny models of every kind, problems and plans around them, for the tests that start processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from torch import nn
+
+from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.device import DeviceType, Emulation
+from heterps_configs.job import Job
+from heterps_configs.model_profile import Measurement, ModelProfile, ModelSource
+from heterps_configs.plan import Pipeline, Plan, Stage
+from heterps_envs.problem import Problem
+from heterps_runtime.examples.ctr import ClickThrough
+from heterps_runtime.model_source import factory_source, huggingface_source
+from heterps_runtime.trace import trace_source
+
+DEVICES = ("d0", "d1", "d2", "d3")
+HERE = "tests.runtime.small_runs"
+
+_ATTENTION = {"num_attention_heads": 4, "num_hidden_layers": 4, "hidden_size": 32}
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+HUGGINGFACE: dict[str, dict[str, Any]] = {
+    "llama": {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 64,
+        "intermediate_size": 48,
+        "num_key_value_heads": 2,
+        **_ATTENTION,
+    },
+    "gpt2": {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": 64,
+        "n_embd": 32,
+        "n_layer": 4,
+        "n_head": 4,
+        "n_positions": 16,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+    },
+    "bert": {
+        "model_type": "bert",
+        "architectures": ["BertForMaskedLM"],
+        "vocab_size": 64,
+        "intermediate_size": 48,
+        "max_position_embeddings": 16,
+        **_ATTENTION,
+        **_NO_DROPOUT,
+    },
+    "resnet": {
+        "model_type": "resnet",
+        "architectures": ["ResNetForImageClassification"],
+        "embedding_size": 8,
+        "hidden_sizes": [16, 32],
+        "depths": [2, 2],
+        "layer_type": "basic",
+        "num_labels": 4,
+        "image_size": 16,
+    },
+}
+
+
+def sequential() -> nn.Module:
+    """Eight layers, unequal."""
+    widths = (8, 24, 16, 32, 4)
+    pairs = pairwise(widths)
+    return nn.Sequential(*(part for a, b in pairs for part in (nn.Linear(a, b), nn.Tanh())))
+
+
+def ctr() -> nn.Module:
+    """Four tables."""
+    return ClickThrough([50] * 4, 8, (16,), (16, 8))
+
+
+def breaks_in_backward() -> nn.Module:
+    """The gradient of its last layer raises."""
+
+    class Broken(nn.Module):
+        def forward(self, x: Any) -> Any:
+            if not x.is_meta and type(x).__name__ == "Tensor":
+                raise RuntimeError("this layer always fails")
+            return x
+
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), Broken())
+
+
+@cache
+def source_of(model: str) -> ModelSource:
+    if model in HUGGINGFACE:
+        return huggingface_source(HUGGINGFACE[model], 16)
+    inputs = (
+        ["sparse=4:int64<50", "dense=13:float32", "target=1:float32"]
+        if model == "ctr"
+        else ["x=8:float32"]
+    )
+    source = factory_source(f"{HERE}:{model}", inputs)
+    if model == "ctr":
+        source = source.model_copy(update={"loss": "binary_cross_entropy"})
+    return source
+
+
+@cache
+def profile_of(model: str) -> ModelProfile:
+    return trace_source(source_of(model), model)
+
+
+def problem_of(
+    model: str,
+    *,
+    slowdowns: Sequence[float] | None = None,
+    step_s: float = 0.01,
+    **job: Any,
+) -> Problem:
+    """Four devices on one node.
+
+    Args:
+        model: Name of a tiny model.
+        slowdowns: Of the devices, where they are emulated.
+        step_s: Forward and backward seconds of one micro-batch of the whole model on the host.
+        job: Fields of the job.
+    """
+    settings = {"global_batch_size": 16, "micro_batch_size": 4, "dtype": "float32", **job}
+    profile, layers = profile_of(model), profile_of(model).num_layers
+    measurement = Measurement(
+        device_type="host-cpu",
+        micro_batch_size=settings["micro_batch_size"],
+        forward_s=(step_s / 3 / layers,) * layers,
+        backward_s=(step_s * 2 / 3 / layers,) * layers,
+        optimizer_s=(1e-4,) * layers,
+    )
+    types = tuple(
+        DeviceType(
+            name=f"type-{name}",
+            kind="cpu",
+            memory_bytes=10**10,
+            peak_flops_per_s={"float32": 1e10},
+            memory_bandwidth_bytes_per_s=1e10,
+            price_usd_per_hour=1.0,
+            emulation=slowdowns and Emulation(host_device_type="host-cpu", slowdown=slowdowns[i]),
+        )
+        for i, name in enumerate(DEVICES)
+    )
+    node = Node(
+        name="node",
+        devices=tuple(DeviceGroup(name=name, type=f"type-{name}") for name in DEVICES),
+        link=Link(latency_s=2e-3, bandwidth_bytes_per_s=1e6),
+    )
+    return Problem(
+        profile=profile.model_copy(update={"measurements": (measurement,)}),
+        cluster=Cluster(name="four", device_types=types, nodes=(node,)),
+        job=Job(**settings),
+    )
+
+
+def plan_of(
+    problem: Problem,
+    stages: dict[str, tuple[int, int, str]],
+    routes: dict[tuple[str, ...], Sequence[int]] | None = None,
+) -> Plan:
+    """A plan from first layer, last layer (-1: the model's last) and device of each stage.
+
+    Without routes, all micro-batches pass all stages in order.
+    """
+    every = range(problem.job.num_micro_batches)
+    last = problem.profile.num_layers - 1
+    return Plan(
+        model=problem.profile.name,
+        model_fingerprint=problem.profile.layers_fingerprint(),
+        num_layers=problem.profile.num_layers,
+        cluster=problem.cluster.name,
+        job=problem.job,
+        stages=tuple(
+            Stage(name=name, first_layer=a, last_layer=last if b < 0 else b, devices=(device,))
+            for name, (a, b, device) in stages.items()
+        ),
+        pipelines=tuple(
+            Pipeline(stages=route, micro_batches=tuple(share))
+            for route, share in (routes or {tuple(stages): every}).items()
+        ),
+        planner="by hand",
+    )
+
+
+def chain_of(problem: Problem, *cuts: int, devices: Sequence[str] = DEVICES) -> Plan:
+    """One stage for each device in order; stage i begins at layer `cuts[i - 1]`."""
+    starts, ends = (0, *cuts), (*(cut - 1 for cut in cuts), -1)
+    spans = zip(starts, ends, devices, strict=False)
+    return plan_of(problem, {f"s{i}": span for i, span in enumerate(spans)})

@@ -1,0 +1,113 @@
+"""Training under a plan equals training in one process: every model, every shape of plan."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heterps_configs.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule import build_schedule
+from heterps_runtime.run_specification import SPECIFICATION_FILE, next_plan_path
+from heterps_runtime.specification_builder import build_specification, replanned
+from heterps_runtime.verify import REFERENCE_FILE, max_difference
+from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
+
+STEPS = 5
+Losses = dict[str, tuple[list[float], list[float]]]
+
+
+def _cases() -> dict[str, tuple[Problem, Plan, list[tuple[int, Plan]]]]:
+    """Problem, first plan, and the plans to switch to with their first steps."""
+    llama, gpt2, bert, resnet, ctr = map(problem_of, ("llama", "gpt2", "bert", "resnet", "ctr"))
+    gpipe = problem_of("llama", schedule="gpipe", optimizer="sgd-momentum")
+    ragged = problem_of("sequential", global_batch_size=22, micro_batch_size=4)
+    replicas = plan_of(
+        ragged,
+        {"a": (0, 1, "d0"), "b0": (2, -1, "d1"), "b1": (2, -1, "d2"), "b2": (2, -1, "d3")},
+        {("a", "b0"): (0, 3), ("a", "b1"): (1, 4), ("a", "b2"): (2, 5)},
+    )
+    two_pipelines = plan_of(
+        gpt2,
+        {"a": (0, 1, "d0"), "b": (2, -1, "d1"), "c": (0, 3, "d2"), "d": (4, -1, "d3")},
+        {("a", "b"): (0, 1, 3), ("c", "d"): (2,)},
+    )
+    there_and_back = plan_of(
+        gpt2, {"a": (0, 1, "d0"), "b": (2, 2, "d1"), "c": (3, 3, "d2"), "d": (4, -1, "d0")}
+    )
+    return {
+        "llama, four unequal stages": (llama, chain_of(llama, 1, 2, 5), []),
+        "llama, gpipe": (gpipe, chain_of(gpipe, 3), []),
+        "gpt2, tied over two devices": (gpt2, chain_of(gpt2, 2, 3), []),
+        "gpt2, tied on one device": (gpt2, there_and_back, []),
+        "gpt2, two pipelines with different cuts": (gpt2, two_pipelines, []),
+        "bert, unequal": (bert, chain_of(bert, 3), []),
+        "resnet, unequal": (resnet, chain_of(resnet, 2, 4), []),
+        "ctr, cut between tables": (ctr, chain_of(ctr, 2, 5), []),
+        "sequential, replicas, ragged": (ragged, replicas, []),
+        "llama, re-planned twice": (
+            llama,
+            chain_of(llama, 3),
+            [(2, chain_of(llama, 1, 4)), (4, chain_of(llama, 2, devices=("d3", "d0")))],
+        ),
+        "gpt2, re-planned": (gpt2, chain_of(gpt2, 2, 3), [(3, two_pipelines)]),
+        "resnet, re-planned": (resnet, chain_of(resnet, 2, 4), [(3, chain_of(resnet, 3))]),
+    }
+
+
+CASES = (
+    "llama, four unequal stages",
+    "llama, gpipe",
+    "gpt2, tied over two devices",
+    "gpt2, tied on one device",
+    "gpt2, two pipelines with different cuts",
+    "bert, unequal",
+    "resnet, unequal",
+    "ctr, cut between tables",
+    "sequential, replicas, ragged",
+    "llama, re-planned twice",
+    "gpt2, re-planned",
+    "resnet, re-planned",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All cases, trained by one set of four processes."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, (problem, plan, later) in _cases().items():
+        directory = folder / name
+        directory.mkdir()
+        specification = build_specification(
+            problem,
+            plan,
+            build_schedule(problem, plan),
+            devices=DEVICES,
+            num_steps=STEPS,
+            is_online=bool(later),
+            measure_every=2,
+        )
+        specification.to_json_file(directory / SPECIFICATION_FILE)
+        for step, following in later:
+            schedule = build_schedule(problem, following)
+            specification = replanned(specification, problem, following, schedule, step)
+            specification.to_json_file(next_plan_path(directory, specification.generation))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node=4", "-m", "tests.runtime.train_many", str(folder)]
+    subprocess.run(command, check=True, timeout=240)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_losses_equal_single_process_training(folder: Path, case: str) -> None:
+    lines = json.loads((folder / case / "steps.json").read_text())
+    losses = [line["loss"] for line in lines if "loss" in line]
+    reference = json.loads((folder / case / REFERENCE_FILE).read_text())
+    assert len(losses) == STEPS
+    assert max_difference(losses, reference) < 1e-5
+    assert losses[0] != losses[-1]
