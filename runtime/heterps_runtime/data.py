@@ -1,7 +1,7 @@
 """Synthetic batches in which every sample is a function of (seed, step, its index) alone.
 
 Whole numbers are drawn more often near 0, so that a model can learn their frequencies and a loss
-curve falls; where the target of a language model has the shape of its last input, it is the next token.
+curve falls. Where the target has the shape and range of the last input, it is the next token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Initial parameters as a function of their name and a seed alone, so that every split starts equal.
+"""Initial parameters as a function of their name and a seed alone: every split starts equal.
 
 The initialisation itself is the library's: `_init_weights` of the surrounding Hugging Face model,
 else `reset_parameters` of the module. It runs for one module at a time, with a generator seeded by

@@ -1,7 +1,7 @@
 """Layers: where a model can be cut, and which tensors cross each cut.
 
-A cut is allowed where everything that crosses it is an output of a unit, untouched by glue; what glue
-computes from unit outputs stays on one side. Units between two allowed cuts form one layer.
+A cut is allowed where everything that crosses it is an output of a unit, untouched by glue; what
+glue computes from unit outputs stays on one side. Units between two allowed cuts form one layer.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def allowed_cuts(recording: Recording) -> list[int]:
         first, last = min(use.sources).call, max(use.sources).call
         # The glue itself may not be cut from the last unit that it reads.
         cuts.difference_update(range(last, reader))
-        # An older source may cross (a long skip), where the unit behind the cut continues the chain.
+        # An older source may cross (a long skip), where the next unit continues the chain.
         cuts.difference_update(
             behind for behind in range(first, last) if not _continues(recording, behind)
         )
@@ -114,7 +114,7 @@ def _joined(names: list[str]) -> str:
 
 
 def parameter_layers(layers: tuple[Layer, ...]) -> dict[str, tuple[int, ...]]:
-    """For every parameter, the indices of the layers that use it; more than one where it is tied."""
+    """For every parameter the indices of the layers that use it; several where it is tied."""
     found: dict[str, tuple[int, ...]] = {}
     for index, layer in enumerate(layers):
         for name in sorted(layer.parameters):

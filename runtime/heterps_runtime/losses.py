@@ -9,7 +9,7 @@ from heterps_configs.model_profile import ModelSource
 
 
 def loss_sum(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
-    """Sum over the samples of each sample's mean loss; divided by the batch size, the usual mean loss.
+    """Sum over the samples of each sample's mean loss; over the batch size, the usual mean loss.
 
     Args:
         source: Says which loss.

@@ -25,12 +25,15 @@ from heterps_configs.model_profile import (
     ModelProfile,
     ModelSource,
 )
+from heterps_runtime.huggingface import (
+    build_huggingface,
+    config_dtype,
+    huggingface_source,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-DEFAULT_SEQUENCE_LENGTH = 512
-DEFAULT_IMAGE_SIZE = 224
 
 _INPUT = re.compile(
     r"(?P<name>\w+)=(?P<shape>\d*(?:[,x]\d+)*):(?P<dtype>float32|int64)(?:<(?P<classes>\d+))?"
@@ -58,7 +61,7 @@ def resolve_profile(
     """
     if is_factory(reference):
         source = factory_source(reference, inputs)
-    elif _is_huggingface(reference):
+    elif is_huggingface(reference):
         source = huggingface_source(_read_config(reference), sequence_length)
         if inputs:
             source = source.model_copy(update={"inputs": tuple(map(parse_input, inputs))})
@@ -68,6 +71,20 @@ def resolve_profile(
     from heterps_runtime.trace import trace_source
 
     return trace_source(source, name=reference, dtype=dtype or "float32")
+
+
+def is_huggingface(reference: str) -> bool:
+    """Whether a reference is a Hugging Face `config.json` or a folder that holds one.
+
+    Raises:
+        HeterpsError: A folder without `config.json`, or a JSON file that cannot be read.
+    """
+    path = Path(reference)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise HeterpsError(f"{reference}: the folder has no config.json")
+        return True
+    return path.suffix == ".json" and path.is_file() and "model_type" in _mapping(read_yaml(path))
 
 
 def is_factory(reference: str) -> bool:
@@ -130,56 +147,6 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
     return source.model_copy(update={"target": target, "loss": loss})
 
 
-def huggingface_source(
-    config: dict[str, Any], sequence_length: int | None = None, image_size: int | None = None
-) -> ModelSource:
-    """Source of a Hugging Face `config.json`, with default inputs and target.
-
-    Args:
-        config: Content of the file; `architectures` names the class, else the usual one of the type.
-        sequence_length: Default: 512, or the longest that the model has positions for.
-        image_size: Default: the config's, else 224.
-
-    Raises:
-        HeterpsError: transformers is missing, or it does not know the model.
-    """
-    built = _huggingface_config(config)
-    architecture = (config.get("architectures") or [_default_architecture(built)])[0]
-    inputs: tuple[InputSpecification, ...]
-    main = getattr(_huggingface_class(architecture), "main_input_name", "input_ids")
-    if main == "pixel_values":
-        size = image_size or getattr(built, "image_size", None) or DEFAULT_IMAGE_SIZE
-        height, width = (size, size) if isinstance(size, int) else size
-        channels = getattr(built, "num_channels", 3)
-        inputs = (InputSpecification(name=main, shape=(channels, height, width)),)
-    elif main == "input_ids":
-        text = built.get_text_config()
-        longest = getattr(text, "max_position_embeddings", None) or DEFAULT_SEQUENCE_LENGTH
-        length = sequence_length or min(DEFAULT_SEQUENCE_LENGTH, longest)
-        ids = InputSpecification(
-            name=main, shape=(length,), dtype="int64", num_classes=text.vocab_size
-        )
-        inputs = (ids,)
-        if getattr(built, "is_encoder_decoder", False):
-            inputs += (ids.model_copy(update={"name": "decoder_input_ids"}),)
-    else:
-        raise HeterpsError(f"{architecture}: its input {main!r} has no default; give --input")
-    source = ModelSource(
-        kind="huggingface", config=config, architecture=architecture, inputs=inputs
-    )
-    target, loss = _target_of_architecture(source, built) or _target_of_output(source)
-    return source.model_copy(update={"target": target, "loss": loss})
-
-
-def config_dtype(config: dict[str, Any]) -> Dtype:
-    """The dtype that a Hugging Face config names, else float32."""
-    named = str(config.get("dtype") or config.get("torch_dtype") or "float32")
-    for dtype in ("bfloat16", "float16", "float32"):
-        if named.removeprefix("torch.") == dtype:
-            return dtype  # type: ignore[return-value]
-    return "float32"
-
-
 def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "float32") -> nn.Module:
     """Builds the model, in training mode.
 
@@ -231,15 +198,7 @@ def meta_inputs(source: ModelSource, batch_size: int) -> dict[str, Tensor]:
 def _build(source: ModelSource) -> nn.Module:
     if source.kind == "factory":
         return _call_factory(source.factory or "")
-    assert source.config is not None and source.architecture is not None
-    config = _huggingface_config(source.config)
-    for part in (config, config.get_text_config()):
-        part.use_cache = False
-    try:
-        module: nn.Module = _huggingface_class(source.architecture)(config)
-    except Exception as error:
-        raise HeterpsError(f"{source.architecture}: {_one_line(error)}") from error
-    return module
+    return build_huggingface(source)
 
 
 def _call_factory(factory: str) -> nn.Module:
@@ -251,7 +210,7 @@ def _call_factory(factory: str) -> nn.Module:
     try:
         container = importlib.import_module(module_name)
     except Exception as error:
-        raise HeterpsError(f"{factory}: cannot import {module_name}: {_one_line(error)}") from error
+        raise HeterpsError(f"{factory}: cannot import {module_name}: {one_line(error)}") from error
     function = container
     for part in attribute.split("."):
         if not hasattr(function, part):
@@ -264,7 +223,7 @@ def _call_factory(factory: str) -> nn.Module:
     try:
         module = function()
     except Exception as error:
-        raise HeterpsError(f"{factory} raised {_one_line(error)}") from error
+        raise HeterpsError(f"{factory} raised {one_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise HeterpsError(
             f"{factory} returned {type(module).__name__}, expected a torch.nn.Module"
@@ -301,7 +260,9 @@ def _parameters_on_meta() -> Iterator[None]:
 def _target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]:
     from heterps_runtime.trace import record
 
-    shape = record(source, build_module(source), batch_size=2).output.shape[1:]
+    output = record(source, build_module(source), batch_size=2).output
+    assert output is not None
+    shape = output.shape[1:]
     if shape and shape[-1] > 1:
         classes = shape[-1]
         target = InputSpecification(
@@ -309,32 +270,6 @@ def _target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName
         )
         return target, "cross_entropy"
     return InputSpecification(name="target", shape=shape), "mean_squared_error"
-
-
-def _target_of_architecture(
-    source: ModelSource, config: Any
-) -> tuple[InputSpecification, LossName] | None:
-    architecture = source.architecture or ""
-    if architecture.endswith(
-        ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
-    ):
-        tokens = source.inputs[-1]
-        return tokens.model_copy(update={"name": "labels"}), "cross_entropy"
-    if architecture.endswith(("ForImageClassification", "ForSequenceClassification")):
-        return (
-            InputSpecification(name="labels", dtype="int64", num_classes=config.num_labels),
-            "cross_entropy",
-        )
-    return None
-
-
-def _is_huggingface(reference: str) -> bool:
-    path = Path(reference)
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise HeterpsError(f"{reference}: the folder has no config.json")
-        return True
-    return path.suffix == ".json" and path.is_file() and "model_type" in _mapping(read_yaml(path))
 
 
 def _read_config(reference: str) -> dict[str, Any]:
@@ -347,50 +282,3 @@ def _read_config(reference: str) -> dict[str, Any]:
 
 def _mapping(content: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
-
-
-def _transformers() -> Any:
-    try:
-        return importlib.import_module("transformers")
-    except ImportError:
-        raise HeterpsError(
-            "Hugging Face models need the transformers library: pip install 'heterps[hf]'"
-        ) from None
-
-
-def _huggingface_config(config: dict[str, Any]) -> Any:
-    transformers = _transformers()
-    content = {key: value for key, value in config.items() if key != "model_type"}
-    try:
-        return transformers.AutoConfig.for_model(config["model_type"], **content)
-    except Exception as error:
-        raise HeterpsError(f"config of {config['model_type']}: {_one_line(error)}") from error
-
-
-def _huggingface_class(architecture: str) -> Any:
-    found = getattr(_transformers(), architecture, None)
-    if found is None:
-        raise HeterpsError(f"transformers has no class {architecture!r}")
-    return found
-
-
-def _default_architecture(config: Any) -> str:
-    auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    if getattr(config, "is_encoder_decoder", False):
-        families = ["SEQ_TO_SEQ_CAUSAL_LM"]
-    elif hasattr(config, "num_channels"):
-        families = ["IMAGE_CLASSIFICATION"]
-    else:
-        families = ["CAUSAL_LM", "MASKED_LM"]
-    for family in families:
-        name = getattr(auto, f"MODEL_FOR_{family}_MAPPING_NAMES").get(config.model_type)
-        if name is not None:
-            return str(name)
-    raise HeterpsError(
-        f"config of {config.model_type}: add architectures, such as ['LlamaForCausalLM']"
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -1,8 +1,8 @@
-"""One forward pass on fake tensors: which modules are called, in which order, and what flows between them.
+"""One forward pass on fake tensors: what is called, in which order, and what flows between.
 
-The model's own `forward` runs once under `FakeTensorMode` (shapes, no data). Modules that a plan may
-place (*units*) are hooked; what happens between two units is *glue*. Every tensor carries the set of
-unit outputs that its value depends on, so that `heterps_runtime.layers` knows what a cut would send.
+The model's own `forward` runs once under `FakeTensorMode` (shapes, no data). Modules that a plan
+may place (*units*) are hooked; what happens between two units is *glue*. Every tensor carries the
+set of unit outputs that its value depends on: `heterps_runtime.layers` knows what a cut would send.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ FLOAT_INPUT = "<float input>"
 # Operations whose result has the shape of their argument, but not its values.
 _VALUE_FREE = frozenset(
     f"aten::{name}"
-    for name in ["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"]
+    for name in (
+        *(f"{prefix}_like" for prefix in ("empty", "zeros", "ones", "full", "rand", "randn")),
+        *(f"new_{suffix}" for suffix in ("empty", "zeros", "ones", "full", "empty_strided")),
+        "randint_like",
+    )
 )
 
 
@@ -92,14 +96,14 @@ class Recording:
         calls: Unit calls in order. Units that compute from shapes and integers alone (masks,
             positions, rotary tables) are left out: every stage repeats them.
         output_uses: What the model's output depends on.
-        output: Its shape and dtype.
+        output: Its shape and dtype; None until the pass is over.
         sequence_ends: Behind each call, the number that autograd gives to its next node.
         glue_parameters: Names of parameters that are read outside of every unit.
     """
 
     calls: list[Call] = field(default_factory=list)
     output_uses: tuple[Use, ...] = ()
-    output: TensorSpec = TensorSpec((), torch.float32, False)
+    output: TensorSpec | None = None
     sequence_ends: list[int] = field(default_factory=list)
     glue_parameters: set[str] = field(default_factory=set)
 
@@ -111,7 +115,7 @@ class Recording:
 
 
 def units_of(module: nn.Module) -> dict[str, nn.Module]:
-    """The modules that a plan may place, by path: entries of lists, and everything beside the lists.
+    """The modules that a plan may place, by path: entries of lists, and all beside the lists.
 
     Walks down while a module holds a `ModuleList` or `Sequential`. An entry of a list is a unit,
     unless it is a list itself or holds nothing but one (a stage of a ResNet).
@@ -138,7 +142,7 @@ def units_of(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def select_output(output: Any) -> Tensor:
-    """The tensor that the loss reads: `logits` where there are any, else the first floating tensor."""
+    """The tensor that the loss reads: `logits` if there are any, else the first of floats."""
     if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor):
         return output["logits"]  # type: ignore[no-any-return]
     for leaf in tree_leaves(output):
@@ -152,7 +156,7 @@ def canonical_names(module: nn.Module) -> dict[int, str]:
     return {id(parameter): name for name, parameter in module.named_parameters()}
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs one forward pass and writes down what happens.
 
     Attributes:
@@ -161,7 +165,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.recording = Recording()
         self.parameter_storages: set[int] = set()
@@ -223,6 +227,10 @@ class Recorder(TorchDispatchMode):
         chosen = select_output(output)
         self._finish(chosen)
         return chosen
+
+    def is_constant(self, tensor: Tensor) -> bool:
+        """Whether a tensor follows from shapes and integers alone: every stage makes its own."""
+        return not self._of(tensor)
 
     def derive(self, result: Tensor, *arguments: Tensor) -> None:
         """Declares that `result` depends on the values of `arguments`."""
@@ -354,7 +362,7 @@ class Recorder(TorchDispatchMode):
             self._set(tensor, frozenset({source}))
             self._produced[id(tensor)] = (source, tensor._version)
             self._outputs.append((source, tensor, tensor._version))
-        self.recording.sequence_ends.append(torch.autograd._get_sequence_nr())
+        self.recording.sequence_ends.append(torch._C._autograd._get_sequence_nr())
 
     def _finish(self, output: Tensor) -> None:
         self._uses, self._seen = [], set()

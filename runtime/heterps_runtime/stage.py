@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +130,12 @@ class StageModule(nn.Module):
         """What crosses the back cut for a usual micro-batch; empty for the last stage."""
         return self.specs(self.micro_batch_size)[1]
 
+    @property
+    def first_unit(self) -> nn.Module:
+        """The module that its first call runs."""
+        path = self._recordings[self.micro_batch_size].calls[self._calls.start].path
+        return self.module.get_submodule(path)
+
     def specs(self, batch_size: int) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """What crosses the front and the back cut for `batch_size` samples.
 
@@ -143,7 +149,7 @@ class StageModule(nn.Module):
         )
 
     def parameters_by_name(self) -> dict[str, nn.Parameter]:
-        """The stage's parameters by their names in the whole model; a tied one has its first name."""
+        """The stage's parameters by their names in the whole model (a tied one: its first)."""
         return dict(self._own)
 
     def parameter_names(self) -> tuple[str, ...]:
@@ -155,12 +161,12 @@ class StageModule(nn.Module):
         return frozenset(name for name in self._own if len(self.parameter_layers[name]) > 1)
 
     def buffers_by_name(self) -> dict[str, Tensor]:
-        """Persistent buffers of the stage (running statistics) by their names in the whole model."""
+        """Persistent buffers (running statistics) by their names in the whole model."""
         state = self.module.state_dict(keep_vars=True)
         return {name: state[name] for name, _ in self.module.named_buffers() if name in state}
 
     def use(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Replaces own parameters by others of the same name: moved here, or shared with a stage."""
+        """Replaces own parameters by others of the same name, moved here or shared."""
         names = {id(parameter): name for name, parameter in self._own.items()}
         for part in self.module.modules():
             for attribute, parameter in list(part._parameters.items()):
@@ -293,7 +299,9 @@ class _Pass:
     def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
         if source.leaf in self._recording.calls[source.call].overwritten:
             tensor = tensor.clone()
-        return _ContiguousGradient.apply(tensor) if tensor.requires_grad else tensor
+        if not tensor.requires_grad:
+            return tensor
+        return cast(Tensor, _ContiguousGradient.apply(tensor))  # type: ignore[no-untyped-call]
 
     def _gate(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def gated(*args: Any, **kwargs: Any) -> Any:

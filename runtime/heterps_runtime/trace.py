@@ -97,11 +97,11 @@ class _Costs:
         self.activation_bytes: dict[int, float] = {}
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Charges FLOPs and memory traffic of every operation."""
 
     def __init__(self, recorder: Recorder, costs: _Costs) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._recorder, self._costs = recorder, costs
 
     def current_call(self) -> int:
@@ -126,9 +126,10 @@ class _Counter(TorchDispatchMode):
             self.charge(call, is_backward, flops)
         if not is_backward and not func.is_view:
             moved = {id(t): t for t in tree_leaves((args, kwargs, result)) if isinstance(t, Tensor)}
-            self._costs.traffic_bytes[call] = self._costs.traffic_bytes.get(call, 0.0) + sum(
-                t.numel() * t.element_size() for t in moved.values() if not self.is_parameter(t)
-            )
+            if not all(map(self._recorder.is_constant, moved.values())):
+                self._costs.traffic_bytes[call] = self._costs.traffic_bytes.get(call, 0.0) + sum(
+                    t.numel() * t.element_size() for t in moved.values() if not self.is_parameter(t)
+                )
         return result
 
     def charge(self, call: int, is_backward: bool, flops: float) -> None:
@@ -173,22 +174,25 @@ class _FlashMode(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             names = ("query", "key", "value")[len(args) :]
             tensors = (*args[:3], *(kwargs[name] for name in names))
-            return _FlashAttention.apply(self._counter, self._recorder, *tensors)
+            return _FlashAttention.apply(  # type: ignore[no-untyped-call]
+                self._counter, self._recorder, *tensors
+            )
         return func(*args, **kwargs)
 
 
 def _run(recorder: Recorder, costs: _Costs, source: ModelSource, batch_size: int) -> None:
     """One forward and backward pass with everything counted."""
     counter = _Counter(recorder, costs)
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     alive = []
 
     def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in seen and not counter.is_parameter(tensor):
-            seen.add(storage._cdata)
+        storage, call = tensor.untyped_storage(), recorder.cursor
+        # Constants count for every layer that keeps them, as a stage may begin with any of these.
+        key = (storage._cdata, call if recorder.is_constant(tensor) else -1)
+        if key not in seen and not counter.is_parameter(tensor):
+            seen.add(key)
             alive.append(storage)
-            call = recorder.cursor
             costs.activation_bytes[call] = costs.activation_bytes.get(call, 0) + storage.nbytes()
         return tensor
 

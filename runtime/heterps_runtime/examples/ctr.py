@@ -7,6 +7,8 @@ every module is a layer that a plan can place, because what flows between them a
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -61,7 +63,7 @@ class ClickThrough(nn.Module):
 def tower(widths: tuple[int, ...], ends_with_activation: bool = False) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*(layers if ends_with_activation else layers[:-1]))
 
