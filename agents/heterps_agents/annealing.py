@@ -48,21 +48,22 @@ class AnnealingPlanner:
             InfeasibleError: None of the placements seen can be used.
         """
         kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-        start = best_simple_code(problem, kernel, goal, budget)
+        start = min(
+            simple_codes(problem, kernel, goal, budget),
+            key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s),
+        )
         code = anneal(start, kernel, goal, budget, self.seed)
         return answer(problem, kernel, code, planner=self.name, seed=self.seed)
 
 
-def best_simple_code(
+def simple_codes(
     problem: Problem, kernel: KernelTables, goal: Goal, budget: Budget
-) -> NDArray[np.int16]:
-    """Code of the best of greedy and the proportional placements, whether it can be used or not."""
+) -> list[NDArray[np.int16]]:
+    """Codes of greedy and the proportional placements, whether they can be used or not."""
     codes = [encode(placement) for placement in simple_placements(problem)]
     budget.spend(len(codes))
     greedy = greedy_code(problem.tables, kernel, goal, budget)
-    if greedy is not None:
-        codes.append(greedy)
-    return min(codes, key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s))
+    return codes if greedy is None else [greedy, *codes]
 
 
 def anneal(
@@ -189,7 +190,8 @@ def _move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
 
 @njit(cache=True)
 def _most_replicas(k: Any, kind: int) -> int:
-    return min(k.device_count[kind], k.num_micro_batches, MAX_REPLICAS)
+    most: int = min(k.device_count[kind], k.num_micro_batches, MAX_REPLICAS)
+    return most
 
 
 @njit(cache=True)

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.annealing import POLISH_TEMPERATURE, anneal, best_simple_code
-from heterps_agents.answer import answer
+from heterps_agents.annealing import POLISH_TEMPERATURE, anneal, simple_codes
 from heterps_agents.exact import solve
-from heterps_agents.exact_planner import proven_plan
-from heterps_agents.objective import Goal, code_cost
+from heterps_agents.exact_planner import proven_code
+from heterps_agents.objective import ROUNDING, Goal, code_cost
 from heterps_agents.planner import Budget
 from heterps_agents.registry import planner_named, register
+from heterps_agents.shortlist import best_simulated, neighbouring_optima
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
-from heterps_configs.plan import Plan
-from heterps_envs.binding import placement_of
+from heterps_configs.plan import Bound, Plan
+from heterps_envs.bounds import bound_for
 from heterps_envs.closed_form import KernelTables, kernel_tables
-from heterps_envs.placement import encode
+from heterps_envs.memory import explain_infeasible
+from heterps_envs.placement import encode, placement_of
 from heterps_envs.problem import Problem
 
-EXACT_SECONDS = 1.0
+# Predicted seconds that the proof may take, and those that its neighbours may take together.
+EXACT_SECONDS, NEIGHBOUR_SECONDS = 1.0, 0.5
 POLISH_EVALUATIONS = 5_000
 
 
 @register("auto")
 class AutoPlanner:
-    """Exact when that is predicted to take less than a second.
+    """The planner of choice.
 
-    Otherwise the best of greedy, the proportional placements and the shipped policy (annealing,
-    where none is shipped), polished; so never worse than `greedy`.
+    Where the exact solver is predicted to take less than a second: its optimum and those of some
+    neighbouring problems. Elsewhere: the shipped policy (annealing, where none is shipped), greedy
+    and the proportional placements, and the best of them polished. Of these the plan is returned
+    that is best in the simulator; so it is never worse than `greedy`.
     """
 
     name = "auto"
@@ -38,25 +44,61 @@ class AutoPlanner:
         self.seed = seed
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """The best plan found, proven optimal where the exact solver made it.
+        """The best plan found.
+
+        Its bound is `proven` when it is the optimum of the closed form. When another plan is
+        faster in the simulator, the bound is that optimum, and the gap how far the plan is from it
+        by the closed form.
 
         Raises:
             InfeasibleError: No plan was found.
         """
         kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-        seconds = min(EXACT_SECONDS, budget.seconds_left)
-        result = solve(kernel, goal, max_seconds=seconds)
-        if result.status != "over budget":
-            budget.spend(result.transitions)
-            return proven_plan(problem, kernel, result, planner=self.name, seed=self.seed)
-        codes = [best_simple_code(problem, kernel, goal, budget)]
-        codes.append(self._learned_code(problem, kernel, goal, budget, codes[0]))
-        start = min(codes, key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s))
-        code = anneal(
-            start, kernel, goal, budget, self.seed,
+        # First, because the solver's transitions may use up a budget of evaluations.
+        simple = simple_codes(problem, kernel, goal, budget)
+        result = solve(kernel, goal, max_seconds=min(EXACT_SECONDS, budget.seconds_left))
+        budget.spend(result.transitions)
+        if result.status == "over budget":
+            codes, optimum = self._search(problem, kernel, goal, budget, simple), None
+        else:
+            optimum = proven_code(problem, result)
+            codes = [optimum, *neighbouring_optima(kernel, goal, budget, NEIGHBOUR_SECONDS)]
+            codes += simple
+        codes = [code for code in codes if math.isfinite(goal.cost(code, kernel))]
+        if not codes:
+            raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
+        plan, code = best_simulated(problem, kernel, codes, goal, planner=self.name, seed=self.seed)
+        if optimum is None:
+            bound = bound_for(problem, plan)
+        else:
+            gap = max(0.0, goal.cost(code, kernel) / goal.cost(optimum, kernel) - 1)
+            bound = Bound(
+                step_time_s=result.step_time_s,
+                gap=gap,
+                status="proven" if gap <= ROUNDING else "bounded",
+            )
+        return plan.model_copy(update={"bound": bound})
+
+    def _search(
+        self,
+        problem: Problem,
+        kernel: KernelTables,
+        goal: Goal,
+        budget: Budget,
+        simple: list[NDArray[np.int16]],
+    ) -> list[NDArray[np.int16]]:
+        """Codes of a polished one and of those that it began with, the polished first."""
+
+        def cost(code: NDArray[np.int16]) -> float:
+            return float(code_cost(code, kernel, goal.is_price, goal.floor_s))
+
+        learned = self._learned_code(problem, kernel, goal, budget, min(simple, key=cost))
+        codes = [learned, *simple]
+        polished = anneal(
+            min(codes, key=cost), kernel, goal, budget, self.seed,
             temperature=POLISH_TEMPERATURE, max_evaluations=POLISH_EVALUATIONS,
         )  # fmt: skip
-        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+        return [polished, *codes]
 
     def _learned_code(
         self,

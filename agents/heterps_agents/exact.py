@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from heterps_agents.exact_kernels import is_dominated as is_dominated
 from heterps_agents.exact_kernels import sweep, trace_back
 from heterps_agents.objective import ROUNDING, Goal
-from heterps_envs.closed_form import KernelTables, evaluate_one
+from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, evaluate_one
 
 Status = Literal["optimal", "infeasible", "over budget"]
 
@@ -56,6 +56,7 @@ def solve(
     upper_s: float = math.inf,
     max_seconds: float = MAX_SECONDS,
     max_table_bytes: int = MAX_TABLE_BYTES,
+    max_replicas: int = MAX_REPLICAS,
 ) -> ExactResult:
     """The best placement of all, by the closed form.
 
@@ -66,6 +67,7 @@ def solve(
             objective price, whose optimum may be slower.
         max_seconds: Give up before starting when `predicted_seconds` is more.
         max_table_bytes: The same for the table of values.
+        max_replicas: Replicas of one stage at most; 1 for plain pipelines.
     """
     goal = goal or Goal()
     assert not goal.is_price or math.isinf(upper_s)
@@ -80,7 +82,7 @@ def solve(
     least_fill_s = _least_fill_s(kernel)
     order = np.argsort(totals, kind="stable")
     transitions = int(
-        sweep(kernel, used, strides, totals, order, least_fill_s, limit_s, value),
+        sweep(kernel, used, strides, totals, order, least_fill_s, limit_s, max_replicas, value),
     )
     best = _best_state(value[0], used @ kernel.price_usd_per_hour, goal.is_price, limit_s)
     if best is None:

@@ -173,6 +173,7 @@ def sweep(
     order: Any,
     least_fill_s: Any,
     limit_s: float,
+    max_replicas: int,
     value: Any,
 ) -> int:
     """Fills `value` (L, T, states) from the last layer to the first; returns the transitions."""
@@ -185,7 +186,7 @@ def sweep(
         values = value[0] if is_last else value[stop]
         num_states = 0 if is_last else _list_states(order, limit_here_s, values, states)
         for kind in range(k.num_classes):
-            for replicas in range(1, k.device_count[kind] + 1):
+            for replicas in range(1, min(k.device_count[kind], max_replicas) + 1):
                 if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
                     continue
                 if is_last:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heterps_agents.answer import answer
 from heterps_agents.exact import MAX_SECONDS, ExactResult, predicted_seconds, solve, table_bytes
 from heterps_agents.objective import Goal
@@ -17,6 +20,8 @@ from heterps_envs.problem import Problem
 @register("exact")
 class ExactPlanner:
     """Dynamic programme over layers, device classes and devices used (`heterps_agents.exact`).
+
+    It is optimal by the closed form; the simulator may prefer another plan (see `shortlist`).
 
     It finishes or does not start: a budget in seconds that the predicted time exceeds is refused,
     and a budget in evaluations does not bind it. Evaluations are counted as transitions: one stage
@@ -44,21 +49,20 @@ class ExactPlanner:
         if result.status == "over budget":
             raise HeterpsError(_too_large(kernel, seconds))
         budget.spend(result.transitions)
-        return proven_plan(problem, kernel, result, planner=self.name, seed=self.seed)
+        code = proven_code(problem, result)
+        bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed, bound=bound)
 
 
-def proven_plan(
-    problem: Problem, kernel: KernelTables, result: ExactResult, *, planner: str, seed: int
-) -> Plan:
-    """The plan of a finished proof.
+def proven_code(problem: Problem, result: ExactResult) -> NDArray[np.int16]:
+    """The code of a finished proof.
 
     Raises:
         InfeasibleError: The proof is that there is none.
     """
     if result.code is None:
         raise InfeasibleError(explain_infeasible(problem))
-    bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
-    return answer(problem, kernel, result.code, planner=planner, seed=seed, bound=bound)
+    return result.code
 
 
 def _too_large(kernel: KernelTables, seconds: float) -> str:
