@@ -109,17 +109,17 @@ def machine() -> dict[str, str]:
 def show(rows: list[dict[str, Any]]) -> None:
     """Prints the rows."""
     table = Table(title=f"Exact solver, one thread ({machine()['machine']})")
-    for column in ("size", "problems", "median ms", "max ms", "predicted ms",
-                   "transitions", "table MB"):  # fmt: skip
+    columns = ("size", "problems", "median ms", "max ms", "predicted ms", "10^6 steps", "MB")
+    for column in columns:
         table.add_column(column, justify="left" if column == "size" else "right", no_wrap=True)
     for row in rows:
         table.add_row(
             row["size"],
-            f"{row['problems']}",
-            f"{row['median_ms']:.2f}",
-            f"{row['max_ms']:.2f}",
-            f"{row['median_predicted_ms']:.2f}",
-            f"{row['median_transitions']:,.0f}",
+            str(row["problems"]),
+            f"{row['median_ms']:.1f}",
+            f"{row['max_ms']:.1f}",
+            f"{row['median_predicted_ms']:.0f}",
+            f"{row['median_transitions'] / 1e6:.1f}",
             f"{row['table_mb']:.1f}",
         )
     Console().print(table)

@@ -68,15 +68,11 @@ class AutoPlanner:
         if not codes:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
         plan, code = best_simulated(problem, kernel, codes, goal, planner=self.name, seed=self.seed)
-        if optimum is None:
-            bound = bound_for(problem, plan)
-        else:
-            gap = max(0.0, goal.cost(code, kernel) / goal.cost(optimum, kernel) - 1)
-            bound = Bound(
-                step_time_s=result.step_time_s,
-                gap=gap,
-                status="proven" if gap <= ROUNDING else "bounded",
-            )
+        bound = (
+            bound_for(problem, plan)
+            if optimum is None
+            else _bound_by(optimum, result.step_time_s, goal.cost(code, kernel), kernel, goal)
+        )
         return plan.model_copy(update={"bound": bound})
 
     def _search(
@@ -118,3 +114,13 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _bound_by(
+    optimum: NDArray[np.int16], step_time_s: float, cost: float, kernel: KernelTables, goal: Goal
+) -> Bound:
+    """How far a plan of some cost is from the optimum of the closed form."""
+    gap = max(0.0, cost / goal.cost(optimum, kernel) - 1)
+    return Bound(
+        step_time_s=step_time_s, gap=gap, status="proven" if gap <= ROUNDING else "bounded"
+    )
