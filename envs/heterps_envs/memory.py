@@ -7,21 +7,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from heterps_configs.model_profile import ModelProfile
-from heterps_configs.plan import Plan
+from heterps_configs.plan import Plan, Stage
 from heterps_envs.bounds import layer_bound_s, price_bound
 from heterps_envs.closed_form import in_flight
 from heterps_envs.problem import Floats, Problem
-
-
-def tied_layers(profile: ModelProfile) -> dict[int, tuple[int, ...]]:
-    """Layers that use parameters of another layer: the owner's index -> indices of its users."""
-    index = {layer.name: i for i, layer in enumerate(profile.layers)}
-    users: dict[int, list[int]] = defaultdict(list)
-    for i, layer in enumerate(profile.layers):
-        if layer.tied_to in index:
-            users[index[layer.tied_to]].append(i)
-    return {owner: tuple(found) for owner, found in users.items()}
+from heterps_envs.workload import tied_layers
 
 
 def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
@@ -31,6 +21,24 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
     through others, are counted together: replicas are the stages of equal layers among them, and
     behind a stage are all that begin after its last layer.
     """
+    share: dict[str, int] = defaultdict(int)
+    for pipeline in plan.pipelines:
+        for name in pipeline.stages:
+            share[name] += len(pipeline.micro_batches)
+    if plan.job.schedule == "gpipe":
+        return dict(share)
+    held = {}
+    for stages in _connected(plan):
+        for stage in stages:
+            replicas = sum(other.layers == stage.layers for other in stages)
+            behind = sum(other.first_layer > stage.last_layer for other in stages)
+            most = in_flight(plan.job.num_micro_batches, False, replicas, behind)
+            held[stage.name] = min(share[stage.name], most)
+    return held
+
+
+def _connected(plan: Plan) -> list[list[Stage]]:
+    """The stages of pipelines that share a stage, directly or through others."""
     group = {stage.name: stage.name for stage in plan.stages}
 
     def root(name: str) -> str:
@@ -38,24 +46,13 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
             name = group[name]
         return name
 
-    share: dict[str, int] = defaultdict(int)
     for pipeline in plan.pipelines:
         for name in pipeline.stages:
             group[root(name)] = root(pipeline.stages[0])
-            share[name] += len(pipeline.micro_batches)
-    together = defaultdict(list)
+    together: dict[str, list[Stage]] = defaultdict(list)
     for stage in plan.stages:
         together[root(stage.name)].append(stage)
-    held = {}
-    for stages in together.values():
-        for stage in stages:
-            replicas = sum(other.layers == stage.layers for other in stages)
-            behind = sum(other.first_layer > stage.last_layer for other in stages)
-            cap = in_flight(plan.job.num_micro_batches, False, replicas, behind)
-            held[stage.name] = (
-                share[stage.name] if plan.job.schedule == "gpipe" else min(share[stage.name], cap)
-            )
-    return held
+    return list(together.values())
 
 
 def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
@@ -71,11 +68,11 @@ def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
         part = slice(stage.first_layer, stage.last_layer + 1)
         activations = held[stage.name] * tables.activation_bytes[part].sum()
         for device in stage.devices:
-            need[device] += tables.state_bytes[part].sum() + activations
+            need[device] += float(tables.state_bytes[part].sum() + activations)
             layers[device].update(stage.layers)
     for owner, users in tied_layers(problem.profile).items():
         for device, present in layers.items():
-            sizes = sorted(tables.state_bytes[user] for user in users if user in present)
+            sizes = sorted(float(tables.state_bytes[user]) for user in users if user in present)
             need[device] -= sum(sizes if owner in present else sizes[:-1])
     return {device: math.ceil(value) for device, value in need.items()}
 

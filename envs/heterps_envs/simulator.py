@@ -15,10 +15,11 @@ from typing import Literal, NamedTuple
 from heterps_configs.estimate import Estimate, TimelineEvent
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, ReduceBucket, Schedule
-from heterps_envs.memory import plan_memory_bytes, tied_layers
+from heterps_envs.memory import plan_memory_bytes
 from heterps_envs.placement import closed_form_step_time_s, placement_of
 from heterps_envs.problem import Problem
-from heterps_envs.schedule import Workload, build_schedule, workload
+from heterps_envs.schedule import build_schedule
+from heterps_envs.workload import Workload, tied_layers, workload
 
 
 def simulate(

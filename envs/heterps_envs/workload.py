@@ -1,0 +1,104 @@
+"""Workload: what a plan asks of its devices and links, stage by stage and route by route."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from heterps_configs.model_profile import ModelProfile
+from heterps_configs.plan import Plan
+from heterps_envs.placement import check_plan
+from heterps_envs.problem import Problem
+
+Direction = Literal["forward", "backward"]
+
+
+class StageCost(NamedTuple):
+    """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind."""
+
+    device: str
+    first_layer: int
+    forward_s: float
+    backward_s: float
+    output_bytes: float
+
+
+class Workload(NamedTuple):
+    """What the list scheduler and the simulator need of a plan.
+
+    Attributes:
+        stages: Costs by stage name.
+        front: For each micro-batch, stage -> the stage in front of it on the route, if any.
+        behind: The same for the stage behind it.
+        shares: For each micro-batch, its samples over those of a full one. Tables hold the seconds
+            and bytes of a full micro-batch; a smaller last one is charged this share.
+    """
+
+    stages: dict[str, StageCost]
+    front: tuple[dict[str, str], ...]
+    behind: tuple[dict[str, str], ...]
+    shares: tuple[float, ...]
+
+    def seconds(self, kind: Direction, stage: str, micro_batch: int) -> float:
+        """Compute seconds of one pass."""
+        cost = self.stages[stage]
+        return self.shares[micro_batch] * (cost.forward_s if kind == "forward" else cost.backward_s)
+
+    def source(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
+        """The stage whose result a pass needs; None at the start of the way there or back."""
+        return (self.front if kind == "forward" else self.behind)[micro_batch].get(stage)
+
+    def target(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
+        """The stage that needs the result of a pass; None at the end."""
+        return (self.behind if kind == "forward" else self.front)[micro_batch].get(stage)
+
+    def message_bytes(self, kind: Direction, stage: str, micro_batch: int) -> float:
+        """Bytes that the stage sends after a pass: activations, or as many of their gradients."""
+        cut = stage if kind == "forward" else self.front[micro_batch][stage]
+        return self.shares[micro_batch] * self.stages[cut].output_bytes
+
+
+def workload(problem: Problem, plan: Plan) -> Workload:
+    """Collects the costs of a plan.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model, cluster or job.
+    """
+    check_plan(problem, plan)
+    tables = problem.tables
+    stages = {}
+    for stage in plan.stages:
+        part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
+        kind = problem.class_of[device]
+        stages[stage.name] = StageCost(
+            device,
+            stage.first_layer,
+            float(tables.forward_s[part, kind].sum()),
+            float(tables.backward_s[part, kind].sum()),
+            float(tables.output_bytes[stage.last_layer]),
+        )
+    front: dict[int, dict[str, str]] = {}
+    behind: dict[int, dict[str, str]] = {}
+    for pipe in plan.pipelines:
+        back, forth = dict(pairwise(reversed(pipe.stages))), dict(pairwise(pipe.stages))
+        front.update((m, back) for m in pipe.micro_batches)
+        behind.update((m, forth) for m in pipe.micro_batches)
+    sizes = problem.job.micro_batch_sizes
+    micro_batches = range(len(sizes))
+    return Workload(
+        stages,
+        tuple(front[m] for m in micro_batches),
+        tuple(behind[m] for m in micro_batches),
+        tuple(size / sizes[0] for size in sizes),
+    )
+
+
+def tied_layers(profile: ModelProfile) -> dict[int, tuple[int, ...]]:
+    """Layers that use parameters of another layer: the owner's index -> indices of its users."""
+    index = {layer.name: i for i, layer in enumerate(profile.layers)}
+    users: dict[int, list[int]] = defaultdict(list)
+    for i, layer in enumerate(profile.layers):
+        if layer.tied_to in index:
+            users[index[layer.tied_to]].append(i)
+    return {owner: tuple(found) for owner, found in users.items()}
