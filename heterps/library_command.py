@@ -21,7 +21,7 @@ def run_list(kind: str | None, *, as_json: bool) -> None:
         raise UnknownNameError("kind", kind, [*KINDS, "planners"])
     rows = {name: library.describe(name) for name in KINDS if kind in (None, name)}
     if kind in (None, "planners"):
-        rows["planners"] = [(name, "") for name in planner_names()]
+        rows["planners"] = tuple((name, "") for name in planner_names())
     if as_json:
         print_json({name: [row[0] for row in part] for name, part in rows.items()})
         return

@@ -58,8 +58,8 @@ def _write_row(
         "schedule": job.schedule,
     }
     # `add_hparams` would open a second run for the same planner; its parts go into this one.
-    file_writer = writer._get_file_writer()
-    for summary in hparams(settings, known):
+    file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
+    for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
         file_writer.add_summary(summary)
     writer.add_text("placement/summary", result.summary() if result else row.reason, 0)
     if result is not None:
