@@ -109,9 +109,11 @@ def machine() -> dict[str, str]:
 def show(rows: list[dict[str, Any]]) -> None:
     """Prints the rows."""
     table = Table(title=f"Exact solver, one thread ({machine()['machine']})")
-    columns = ("size", "problems", "median ms", "max ms", "predicted ms", "10^6 steps", "MB")
+    columns = ("size", "drawn", "median ms", "max ms", "guess ms", "10^6 steps", "table MB")
     for column in columns:
-        table.add_column(column, justify="left" if column == "size" else "right", no_wrap=True)
+        table.add_column(
+            column, justify="left" if column == "size" else "right", no_wrap=column == "size"
+        )
     for row in rows:
         table.add_row(
             row["size"],
