@@ -15,8 +15,17 @@ is tighter: work behind the slowest stage hides under it.
 Without all-reduce and optimizer it is a lower bound of every simulated step, under the assumptions
 that it makes: every micro-batch is full, every link is as slow as the slowest between its classes,
 and a replica sends all its messages over one link (`link_s`; several replicas behind a stage have
-a link each in the simulator). It leaves out that 1F1B stalls for transfers: a stage with h
-micro-batches in flight gets at most h of them back in one round trip. RATIO
+a link each in the simulator). It leaves out
+
+- what a stage waits with h micro-batches in flight when a micro-batch takes `R` seconds through
+  the stages behind it and back: `max(0, R - (h - 1) forward_s)` at the start of the step and
+  `max(0, R - (h - 1) backward_s)` at its end, and, where links dominate, in every round;
+- the all-reduce of parameters that are tied across stages.
+
+So simulated over closed-form step time is 1.0 in the median of random placements (shipped models
+and clusters, micro-batches of one sample) but 1.2 to 1.3 at the optimum of the closed form, which
+seeks out what it leaves out; see `benchmarks/closed_form.py`. Planners that can afford it let the
+simulator choose among near optima.
 
 Stages are appended from the back to the front (`step time behind me` is one number), which is also
 what makes the number of micro-batches in flight, and so the memory of a stage, known when it is
