@@ -1,0 +1,45 @@
+"""Workloads: seconds, bytes and neighbours of stages along the routes of a plan."""
+
+from __future__ import annotations
+
+from heterps_envs.workload import tied_layers, workload
+from tests.envs.small_problems import chain_problem, plan_of
+
+
+def test_a_stage_shared_by_routes_of_unequal_depth_has_other_neighbours_on_each() -> None:
+    problem = chain_problem(
+        [1, 2, 3],
+        [4, 5, 6],
+        speeds=(1, 2),
+        counts=(3, 1),
+        samples=5,
+        micro_batch_size=2,
+        output_bytes=[7.0, 8.0, 9.0],
+    )
+    plan = plan_of(
+        problem,
+        {
+            "long0": (0, 0, "d0-0"),
+            "long1": (1, 1, "d0-1"),
+            "short": (0, 1, "d1"),
+            "end": (2, 2, "d0-2"),
+        },
+        {("long0", "long1", "end"): [0, 2], ("short", "end"): [1]},
+    )
+    work = workload(problem, plan)
+    assert work.source("forward", "end", 0) == "long1"
+    assert work.source("forward", "end", 1) == "short"
+    assert work.target("backward", "end", 2) == "long1"
+    assert work.target("forward", "end", 1) is work.source("backward", "end", 1) is None
+    assert work.source("backward", "long0", 0) == "long1"
+    # The last micro-batch has one sample of two; bytes are those of the cut that is crossed.
+    assert work.seconds("forward", "short", 1) == 2 * (1 + 2)
+    assert work.seconds("backward", "long1", 2) == 5 / 2
+    assert work.message_bytes("forward", "short", 1) == 16
+    assert work.message_bytes("backward", "end", 2) == 8
+    assert work.message_bytes("backward", "long1", 0) == 14
+
+
+def test_tied_layers_are_listed_by_the_owner_of_the_parameters() -> None:
+    problem = chain_problem([1] * 5, [1] * 5, tied_to={3: 1, 4: 1})
+    assert tied_layers(problem.profile) == {1: (3, 4)}
