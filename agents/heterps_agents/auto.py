@@ -32,10 +32,11 @@ POLISH_EVALUATIONS = 5_000
 class AutoPlanner:
     """The planner of choice.
 
-    Where the exact solver is predicted to take less than a second: its optimum and those of some
-    neighbouring problems. Elsewhere: the shipped policy (annealing, where none is shipped), greedy
-    and the proportional placements, and the best of them polished. Of these the plan is returned
-    that is best in the simulator; so it is never worse than `greedy`.
+    Where the exact solver is predicted to take less than a second: its optimum, those of some
+    neighbouring problems, greedy and the proportional placements. Elsewhere: the shipped policy
+    (annealing, where none is shipped), greedy and the proportional placements, and the best of
+    them polished. Of these the plan is returned that is best in the simulator; so it is never
+    worse than `greedy`.
     """
 
     name = "auto"
@@ -84,14 +85,11 @@ class AutoPlanner:
         simple: list[NDArray[np.int16]],
     ) -> list[NDArray[np.int16]]:
         """Codes of a polished one and of those that it began with, the polished first."""
-
-        def cost(code: NDArray[np.int16]) -> float:
-            return float(code_cost(code, kernel, goal.is_price, goal.floor_s))
-
-        learned = self._learned_code(problem, kernel, goal, budget, min(simple, key=cost))
+        start = _cheapest(simple, kernel, goal)
+        learned = self._learned_code(problem, kernel, goal, budget, start)
         codes = [learned, *simple]
         polished = anneal(
-            min(codes, key=cost), kernel, goal, budget, self.seed,
+            _cheapest(codes, kernel, goal), kernel, goal, budget, self.seed,
             temperature=POLISH_TEMPERATURE, max_evaluations=POLISH_EVALUATIONS,
         )  # fmt: skip
         return [polished, *codes]
@@ -114,6 +112,13 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _cheapest(
+    codes: list[NDArray[np.int16]], kernel: KernelTables, goal: Goal
+) -> NDArray[np.int16]:
+    """The best by the closed form, or the one that comes nearest to fitting."""
+    return min(codes, key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s))
 
 
 def _bound_by(

@@ -26,8 +26,10 @@ from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, evaluate_one
 
 Status = Literal["optimal", "infeasible", "over budget"]
 
-# Seconds of one transition on one core of a current server CPU, rounded up (benchmarks/exact.py).
-SECONDS_PER_TRANSITION = 2.5e-9
+# Seconds of one transition on one core of a current server CPU, rounded up (benchmarks/exact.py):
+# where the states of one cut stay in the nearest caches, and where they do not.
+SECONDS_PER_TRANSITION, SECONDS_PER_FAR_TRANSITION = 2.5e-9, 8e-9
+NEAR_STATES = 10_000
 MAX_TABLE_BYTES, MAX_SECONDS = 400_000_000, 60.0
 
 
@@ -123,7 +125,9 @@ def predicted_work(kernel: KernelTables) -> float:
 
 def predicted_seconds(kernel: KernelTables) -> float:
     """Seconds that `solve` takes at most, from `predicted_work`."""
-    return predicted_work(kernel) * SECONDS_PER_TRANSITION
+    is_near = float(np.prod(kernel.device_count + 1.0)) <= NEAR_STATES
+    each_s = SECONDS_PER_TRANSITION if is_near else SECONDS_PER_FAR_TRANSITION
+    return predicted_work(kernel) * each_s
 
 
 def _least_fill_s(kernel: KernelTables) -> NDArray[np.float64]:
