@@ -1,4 +1,4 @@
-"""Emulated devices and links: tensors are computed and sent for real, time is stretched to a target.
+"""Emulated devices and links: computing and sending are real, time is stretched to a target.
 
 An emulated device computes for real and then sleeps to a *virtual deadline*. Its virtual time is
 when the emulated device would be free; every action begins at the later of that and the arrival of

@@ -74,6 +74,8 @@ class Executor:
         plan = specification.plan
         self._specification, self._device, self._owned = specification, device, owned
         self._communicator, self._clock = communicator, clock
+        assert specification.profile.source is not None
+        self._source = specification.profile.source
         self._actions = specification.actions.get(device, ())
         self._receives = [action for action in self._actions if action.kind == "receive"]
         self._stage_index = {stage.name: index for index, stage in enumerate(plan.stages)}
@@ -216,7 +218,7 @@ class Executor:
         outputs = self._owned.modules[action.stage](inputs, received)
         following = self._back[key]
         if following is None:
-            loss = losses.loss_sum(self._specification.profile.source, outputs[0], target)
+            loss = losses.loss_sum(self._source, outputs[0], target)
             loss = loss / self._specification.plan.job.global_batch_size
             self._loss += float(loss.detach())
             outputs = (loss,)

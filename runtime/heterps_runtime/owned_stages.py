@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from heterps_runtime.communication import Communicator
+from heterps_runtime.model_source import build_module
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule, build_stage
@@ -40,6 +41,9 @@ def build_stages(specification: RunSpecification, device: str) -> dict[str, Stag
             module.use(shared)
             shared.update(module.parameters_by_name())
             modules[stage.name] = module
+    if specification.is_online and not modules:
+        # Imports the model's libraries now: a device that joins later must not keep all waiting.
+        build_module(profile.source)
     return modules
 
 

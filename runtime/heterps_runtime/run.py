@@ -108,7 +108,7 @@ def run_plan(
         PlanMismatchError: The plan was made for another model, cluster or job.
         HeterpsError: The plan cannot be run, or a worker failed (with its first error).
     """
-    check_runnable(problem, plan, slowdowns)
+    check_runnable(problem, plan, slowdowns, steps)
     schedule = schedule or build_schedule(problem, plan)
     is_online = controller is not None or bool(updates)
     specification = build_specification(
@@ -202,7 +202,7 @@ class _Run:
 
     def write_update(self, update: PlanUpdate) -> None:
         """Hands the workers a new plan."""
-        check_runnable(self.problem, update.plan, ())
+        check_runnable(self.problem, update.plan)
         schedule = build_schedule(update.problem, update.plan)
         self.newest = replanned(self.newest, self.problem, update.plan, schedule, update.from_step)
         self.predict(update.problem, update.plan, schedule)

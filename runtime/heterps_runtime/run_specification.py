@@ -61,7 +61,7 @@ class Emulation(Document):
 
 
 class Slowdown(Document):
-    """Injected drift that no planner knows of: from a step on, a device is `factor` times slower."""
+    """Drift that no planner knows of: from a step on, a device is `factor` times slower."""
 
     device: str
     factor: PositiveFloat

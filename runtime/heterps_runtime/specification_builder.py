@@ -20,14 +20,18 @@ from heterps_runtime.run_specification import (
 )
 
 
-def check_runnable(problem: Problem, plan: Plan, slowdowns: Sequence[Slowdown]) -> None:
+def check_runnable(
+    problem: Problem, plan: Plan, slowdowns: Sequence[Slowdown] = (), num_steps: int = 1
+) -> None:
     """Refuses what cannot be run.
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
-        HeterpsError: The model cannot be built, a stage is a tensor-parallel group, or a slowdown
-            names a device that is not emulated.
+        HeterpsError: The model cannot be built, a stage is a tensor-parallel group, a slowdown
+            names a device that is not emulated, or there is no step.
     """
+    if num_steps < 1:
+        raise HeterpsError(f"steps: {num_steps} is too few; at least 1")
     check_plan(problem, plan)
     if plan.job != problem.job:
         raise PlanMismatchError("the plan was made for another job than the problem's")

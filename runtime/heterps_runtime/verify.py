@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from heterps_runtime import losses
 from heterps_runtime.batches import micro_batches
 from heterps_runtime.optimizer import build_optimizer
@@ -41,7 +43,7 @@ def reference_losses(specification: RunSpecification) -> list[float]:
         for _, (inputs, target) in sorted(batches.items()):
             output = module(inputs, ())[0]
             loss = losses.loss_sum(profile.source, output, target) / job.global_batch_size
-            loss.backward()
+            torch.autograd.backward(loss)
             total += float(loss.detach())
         if optimizer is not None:
             optimizer.step()

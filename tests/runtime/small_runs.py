@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.device import DeviceType, Emulation
@@ -16,7 +16,8 @@ from heterps_configs.model_profile import Measurement, ModelProfile, ModelSource
 from heterps_configs.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.examples.ctr import ClickThrough
-from heterps_runtime.model_source import factory_source, huggingface_source
+from heterps_runtime.huggingface import huggingface_source
+from heterps_runtime.model_source import factory_source
 from heterps_runtime.trace import trace_source
 
 DEVICES = ("d0", "d1", "d2", "d3")
@@ -79,16 +80,16 @@ def ctr() -> nn.Module:
     return ClickThrough([50] * 4, 8, (16,), (16, 8))
 
 
-def breaks_in_backward() -> nn.Module:
-    """The gradient of its last layer raises."""
+class _Broken(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if type(x) is Tensor and not x.is_meta:
+            raise RuntimeError("this layer always fails\nwith a second line")
+        return x
 
-    class Broken(nn.Module):
-        def forward(self, x: Any) -> Any:
-            if not x.is_meta and type(x).__name__ == "Tensor":
-                raise RuntimeError("this layer always fails")
-            return x
 
-    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), Broken())
+def broken() -> nn.Module:
+    """Can be traced, but its last layer raises when it gets real numbers."""
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), _Broken())
 
 
 @cache
