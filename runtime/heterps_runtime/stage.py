@@ -297,11 +297,10 @@ class _Pass:
             self._arrived = {}
 
     def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
-        if source.leaf in self._recording.calls[source.call].overwritten:
-            tensor = tensor.clone()
-        if not tensor.requires_grad:
-            return tensor
-        return cast(Tensor, _ContiguousGradient.apply(tensor))  # type: ignore[no-untyped-call]
+        if tensor.requires_grad:
+            tensor = cast(Tensor, _ContiguousGradient.apply(tensor))  # type: ignore[no-untyped-call]
+        overwritten = source.leaf in self._recording.calls[source.call].overwritten
+        return tensor.clone() if overwritten else tensor
 
     def _gate(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def gated(*args: Any, **kwargs: Any) -> Any:

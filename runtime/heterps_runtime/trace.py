@@ -188,12 +188,15 @@ def _run(recorder: Recorder, costs: _Costs, source: ModelSource, batch_size: int
 
     def pack(tensor: Tensor) -> Tensor:
         storage, call = tensor.untyped_storage(), recorder.cursor
-        # Constants count for every layer that keeps them, as a stage may begin with any of these.
-        key = (storage._cdata, call if recorder.is_constant(tensor) else -1)
+        is_constant, size = recorder.is_constant(tensor), storage.nbytes()
+        if is_constant:
+            # Counts for every layer that keeps it, as a stage may begin with any of these.
+            size = min(size, tensor.numel() * tensor.element_size())
+        key = (storage._cdata, call if is_constant else -1)
         if key not in seen and not counter.is_parameter(tensor):
             seen.add(key)
             alive.append(storage)
-            costs.activation_bytes[call] = costs.activation_bytes.get(call, 0) + storage.nbytes()
+            costs.activation_bytes[call] = costs.activation_bytes.get(call, 0) + size
         return tensor
 
     args, kwargs = arguments(source, meta_inputs(source, batch_size))

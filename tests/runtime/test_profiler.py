@@ -1,0 +1,57 @@
+"""Measured profiles: complete, positive, equal where layers are equal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.profiler import measure
+from tests.runtime.small_models import profile_of
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "ctr", "sequential"])
+def test_every_layer_gets_times_for_every_size(name: str) -> None:
+    profile = profile_of(name)
+    measured = measure(profile, "host-cpu", [2, 3], repeats=3, layer_limit_s=0.1)
+    assert [entry.micro_batch_size for entry in measured.measurements] == [2, 3]
+    for entry in measured.measurements:
+        assert entry.device_type == "host-cpu"
+        assert min(entry.forward_s) > 0
+        assert max(entry.backward_s) > 0
+        for layer, seconds in zip(profile.layers, entry.optimizer_s, strict=True):
+            assert (seconds > 0) == (layer.num_parameters > 0)
+    assert measured.layers == profile.layers
+
+
+def test_equal_layers_share_one_measurement() -> None:
+    entry = measure(profile_of("llama"), "host-cpu", [2], repeats=3).measurements[0]
+    assert len(set(entry.forward_s[1:5])) == 1
+    assert len(set(entry.backward_s[1:5])) == 1
+
+
+def test_a_new_measurement_replaces_the_old_one_of_the_same_kind() -> None:
+    profile = profile_of("sequential")
+    once = measure(profile, "host-cpu", [2], repeats=3)
+    both = measure(once, "other", [2], repeats=3)
+    again = measure(both, "host-cpu", [2], repeats=3)
+    assert [entry.device_type for entry in again.measurements] == ["other", "host-cpu"]
+
+
+def test_progress_and_threads() -> None:
+    calls: list[tuple[int, int, str]] = []
+    before = torch.get_num_threads()
+    measure(
+        profile_of("llama"), "host-cpu", [1], repeats=3, progress=lambda *call: calls.append(call)
+    )
+    assert calls[0] == (0, 3, "model.embed_tokens")
+    assert calls[-1] == (3, 3, "")
+    assert torch.get_num_threads() == before
+
+
+def test_a_profile_without_source_and_an_absent_device_are_refused() -> None:
+    profile = profile_of("sequential")
+    with pytest.raises(HeterpsError, match="has no source"):
+        measure(profile.model_copy(update={"source": None}), "host-cpu", [1])
+    with pytest.raises(HeterpsError, match="cannot be used here"):
+        measure(profile, "gpu", [1], device="cuda:77")

@@ -1,0 +1,52 @@
+"""The shipped model profiles are what their command makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heterps_configs.library import load_profile, shipped
+from heterps_runtime.model_source import build_module
+from heterps_runtime.shipped_profiles import MODELS, main, make_profile
+
+# As published with the models.
+PARAMETERS = {
+    "llama-7b": 6_738_415_616,
+    "llama-70b": 68_976_648_192,
+    "resnet-50": 25_557_032,
+    "resnet-152": 60_192_808,
+    "vit-large": 304_326_632,
+}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_shipped_profile_can_be_made_again(name: str) -> None:
+    assert load_profile(name).layers_fingerprint() == make_profile(name).layers_fingerprint()
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_parameters_are_counted_as_published(name: str) -> None:
+    assert load_profile(name).num_parameters == PARAMETERS[name]
+
+
+def test_every_shipped_profile_has_its_command_and_its_source() -> None:
+    assert set(shipped("models")) == set(MODELS)
+    for name in MODELS:
+        profile = load_profile(name)
+        assert profile.command.endswith(f"heterps_runtime.shipped_profiles {name}")
+        assert profile.source is not None
+        assert profile.description
+
+
+def test_no_shipped_model_drops_activations() -> None:
+    for name in ("gpt2", "bert-large", "vit-large", "llama-tiny"):
+        source = load_profile(name).source
+        assert source is not None
+        for path, module in build_module(source).named_modules():
+            assert getattr(module, "p", 0.0) == 0.0, f"{name}: {path}"
+
+
+def test_the_command_writes_files(tmp_path: Path) -> None:
+    main(["perceptron", "--folder", str(tmp_path)])
+    assert [file.name for file in tmp_path.iterdir()] == ["perceptron.yaml"]
