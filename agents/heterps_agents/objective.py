@@ -16,9 +16,8 @@ from heterps_envs.closed_form import (
     CUT_BIT,
     REPLICA_SHIFT,
     KernelTables,
-    behind_stage_s,
+    append_stage,
     in_flight,
-    stage_busy_s,
 )
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
@@ -120,7 +119,7 @@ def search_cost(
         floor_s: See `Goal`.
     """
     used[:] = 0
-    behind_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0
+    behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, 0
     for row in range(num_stages - 1, -1, -1):
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         start = stages[row - 1, 0] if row > 0 else 0
@@ -131,28 +130,9 @@ def search_cost(
         )
         if memory > k.memory_bytes[kind]:
             excess += replicas * (memory / k.memory_bytes[kind] - 1.0)
-        compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        busy = stage_busy_s(
-            compute,
-            k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
-            k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
-            replicas,
-            k.num_micro_batches,
-            k.latency_s[kind, kind],
-            k.inverse_bandwidth_s_per_byte[kind, kind],
-        )
-        has_next = row + 1 < num_stages
-        neighbour = stages[row + 1, 1] if has_next else kind
-        behind_s = behind_stage_s(
-            compute,
-            busy,
-            behind_s,
-            has_next,
-            replicas,
-            k.num_micro_batches,
-            k.output_bytes[stop - 1],
-            k.latency_s[kind, neighbour],
-            k.inverse_bandwidth_s_per_byte[kind, neighbour],
+        next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
+        behind_s, fill_s = append_stage(
+            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
         )
         price += replicas * k.price_usd_per_hour[kind]
         replicas_behind += replicas

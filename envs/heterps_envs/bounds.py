@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.plan import Bound, Plan
-from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_busy_s
+from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_after_s
 from heterps_envs.placement import closed_form_step_time_s, placement_of
 from heterps_envs.problem import CostTables, Floats, Problem
 
@@ -148,12 +148,11 @@ def _best_alone(
         best = np.inf
         for kind in range(classes):
             for replicas in range(1, min(count[kind], num_micro_batches, MAX_REPLICAS) + 1):
-                busy = stage_busy_s(
-                    compute_s[layer, kind],
+                share = (num_micro_batches + replicas - 1) // replicas
+                busy = share * compute_s[layer, kind] + stage_after_s(
                     gradient_bytes[layer],
                     optimizer_s[layer, kind],
                     replicas,
-                    num_micro_batches,
                     latency_s[kind, kind],
                     inverse_bandwidth[kind, kind],
                 )

@@ -1,34 +1,34 @@
 """The closed form: step time, memory and price of a placement in under a microsecond (numba).
 
-With stages numbered from the front, `C_s` the forward and backward seconds of one micro-batch,
-`X_s` one message over the cut behind stage s, and `m_s = ceil(M / k_s)` micro-batches for each of
-its `k_s` replicas:
+With stages numbered from the front, `C_s = F_s + B_s` the forward and backward seconds of one
+micro-batch, `X_s` one message over the cut behind stage s, `m_s = ceil(M / k_s)` micro-batches for
+each of its `k_s` replicas, and `h_s` of them in flight at most:
 
     fill_s  = sum over j < s of (C_j + 2 X_j)          a micro-batch comes in, its gradient goes out
-    busy_s  = m_s C_s + gradient all-reduce_s + optimizer_s
+    R_s     = 2 X_s + sum over j > s of (C_j + 2 X_j)  from its forward to its backward pass here
+    wait_s  = max(0, R_s - (h_s - 1) F_s) + max(0, R_s - (h_s - 1) B_s)    in the first, last round
+    work_s  = max(m_s C_s + wait_s, ceil(m_s / h_s) (C_s + R_s))
+    busy_s  = work_s + gradient all-reduce_s + optimizer_s
     link_s  = C_s + 2 latency_s + (m_s + 1) bytes_s / bandwidth_s
     step time = max over s of (fill_s + max(busy_s, link_s))
 
-For equal stages this is the usual `sum_s (C_s + 2 X_s) + (M - 1) max_s C_s`. For unequal ones it
-is tighter: work behind the slowest stage hides under it.
+For equal stages and free links this is the usual `sum_s C_s + (M - 1) max_s C_s`. For unequal ones
+it is tighter: work behind the slowest stage hides under it. (Where all micro-batches are in flight,
+as in GPipe, the two waits are one wait, and only the longer one counts.)
 
-Without all-reduce and optimizer it is a lower bound of every simulated step, under the assumptions
-that it makes: every micro-batch is full, every link is as slow as the slowest between its classes,
-and a replica sends all its messages over one link (`link_s`; several replicas behind a stage have
-a link each in the simulator). It leaves out
+Why no schedule is faster. From the end of a forward pass of stage s to the start of its backward
+pass at least `R_s` goes by. Before the first backward pass a replica runs at most `h_s - 1` more
+forward passes, after the last forward pass at most `h_s - 1` backward passes: the rest of `R_s` is
+spent waiting. And the micro-batches 0, h, 2 h, ... of a replica follow each other, each taking
+`C_s + R_s`. So without all-reduce and optimizer, whose seconds may hide behind the drain, the closed
+form is a lower bound of every simulated step, under the assumptions that it makes: every
+micro-batch is full, every link is as slow as the slowest between its classes, and a replica sends
+all its messages over one link. It leaves out the all-reduce of parameters that are tied across
+stages, and replicas that wait for their turn.
 
-- what a stage waits with h micro-batches in flight when a micro-batch takes `R` seconds through
-  the stages behind it and back: `max(0, R - (h - 1) forward_s)` at the start of the step and
-  `max(0, R - (h - 1) backward_s)` at its end, and, where links dominate, in every round;
-- the all-reduce of parameters that are tied across stages.
-
-So simulated over closed-form step time is 1.0 in the median of random placements (shipped models
-and clusters, micro-batches of one sample) but 1.2 to 1.3 at the optimum of the closed form, which
-seeks out what it leaves out; see `benchmarks/closed_form.py`. Planners that can afford it let the
-simulator choose among near optima.
-
-Stages are appended from the back to the front (`step time behind me` is one number), which is also
-what makes the number of micro-batches in flight, and so the memory of a stage, known when it is
+Stages are appended from the back to the front. Of what is built, two numbers matter: its step time
+(`behind_s`) and its share of the fill (`fill_s`); the closed form only grows with either. The
+devices used say how many micro-batches a stage holds in flight, so its memory is known when it is
 built.
 """
 
@@ -62,6 +62,7 @@ class KernelTables(NamedTuple):
     num_classes: int
     num_micro_batches: int
     is_gpipe: bool
+    forward_prefix_s: Floats  # (L + 1, T)
     compute_prefix_s: Floats  # (L + 1, T)
     optimizer_prefix_s: Floats  # (L + 1, T)
     state_prefix_bytes: Floats  # (L + 1,)
@@ -88,6 +89,7 @@ def kernel_tables(tables: CostTables) -> KernelTables:
         num_classes=tables.num_classes,
         num_micro_batches=tables.num_micro_batches,
         is_gpipe=tables.is_gpipe,
+        forward_prefix_s=prefix(tables.forward_s),
         compute_prefix_s=prefix(tables.compute_s),
         optimizer_prefix_s=prefix(tables.optimizer_s),
         state_prefix_bytes=prefix(tables.state_bytes),
@@ -124,58 +126,123 @@ def in_flight(num_micro_batches: int, is_gpipe: bool, replicas: int, replicas_be
 
 
 @njit(cache=True, inline="always")
-def stage_busy_s(
-    compute_s: float,
+def stage_after_s(
     gradient_bytes: float,
     optimizer_s: float,
     replicas: int,
-    num_micro_batches: int,
     latency_s: float,
     inverse_bandwidth_s_per_byte: float,
 ) -> float:
-    """Seconds that the busiest replica works: its micro-batches, ring all-reduce, optimizer."""
-    share = (num_micro_batches + replicas - 1) // replicas
-    busy = share * compute_s + optimizer_s
-    if replicas > 1:
-        busy += (
-            2.0
-            * (replicas - 1)
-            * (gradient_bytes * inverse_bandwidth_s_per_byte / replicas + latency_s)
-        )
-    return busy
+    """Seconds that follow a stage's last backward pass: ring all-reduce, optimizer step."""
+    if replicas == 1:
+        return optimizer_s
+    message = gradient_bytes * inverse_bandwidth_s_per_byte / replicas
+    return optimizer_s + 2.0 * (replicas - 1) * (message + latency_s)
+
+
+@njit(cache=True, inline="always")
+def stage_work_s(
+    forward_s: float, backward_s: float, round_trip_s: float, share: int, held: int
+) -> float:
+    """Seconds from the first forward to the last backward pass of the busiest replica.
+
+    Args:
+        forward_s: Of one micro-batch on one replica.
+        backward_s: The same.
+        round_trip_s: From the end of a forward pass to the start of its backward pass.
+        share: Micro-batches of the replica.
+        held: How many of them it has in flight at most, `in_flight`.
+    """
+    first_wait = max(0.0, round_trip_s - (held - 1) * forward_s)
+    last_wait = max(0.0, round_trip_s - (held - 1) * backward_s)
+    wait = first_wait + last_wait if share > held else max(first_wait, last_wait)
+    compute = forward_s + backward_s
+    rounds = (share + held - 1) // held
+    return max(share * compute + wait, rounds * (compute + round_trip_s))
 
 
 @njit(cache=True, inline="always")
 def behind_stage_s(
-    compute_s: float,
-    busy_s: float,
+    forward_s: float,
+    backward_s: float,
+    after_s: float,
     behind_s: float,
+    fill_s: float,
     has_next: bool,
-    replicas: int,
-    num_micro_batches: int,
-    output_bytes: float,
+    share: int,
+    held: int,
+    transfer_s: float,
     latency_s: float,
-    inverse_bandwidth_s_per_byte: float,
 ) -> float:
     """Closed-form step time of the pipeline that begins with this stage.
 
     Args:
-        compute_s: Forward and backward of one micro-batch on one replica of the stage.
-        busy_s: From `stage_busy_s`.
+        forward_s: Of one micro-batch on one replica of the stage.
+        backward_s: The same.
+        after_s: From `stage_after_s`.
         behind_s: The same as the result for the pipeline behind the stage.
+        fill_s: Sum of `C_j + 2 X_j` over the stages behind it.
         has_next: False for the last stage, which has nothing behind it.
-        replicas: Replicas of the stage.
-        num_micro_batches: M.
-        output_bytes: One message over the cut behind the stage.
-        latency_s: Of the link to the next stage.
-        inverse_bandwidth_s_per_byte: Of the same link.
+        share: Micro-batches of the busiest replica.
+        held: How many of them it has in flight at most.
+        transfer_s: Bytes over bandwidth of one message over the cut behind the stage.
+        latency_s: Of that link.
     """
+    compute = forward_s + backward_s
     if not has_next:
-        return busy_s
-    transfer = output_bytes * inverse_bandwidth_s_per_byte
-    share = (num_micro_batches + replicas - 1) // replicas
-    longest = max(busy_s, compute_s + 2.0 * (latency_s + transfer) + behind_s)
-    return max(longest, compute_s + 2.0 * latency_s + (share + 1) * transfer)
+        return share * compute + after_s
+    message = 2.0 * (latency_s + transfer_s)
+    busy = stage_work_s(forward_s, backward_s, message + fill_s, share, held) + after_s
+    longest = max(busy, compute + message + behind_s)
+    return max(longest, compute + 2.0 * latency_s + (share + 1) * transfer_s)
+
+
+@njit(cache=True)
+def append_stage(
+    k: Any,
+    start: int,
+    stop: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    next_kind: int,
+    behind_s: float,
+    fill_s: float,
+) -> tuple[float, float]:
+    """Puts a stage of layers `start .. stop - 1` in front of what is built.
+
+    Args:
+        k: `KernelTables`.
+        start: Its first layer.
+        stop: The layer behind it.
+        kind: Its device class.
+        replicas: Its replicas.
+        held: From `in_flight`.
+        next_kind: Class of the stage behind it; -1 for the last stage.
+        behind_s: Step time of what is built.
+        fill_s: Fill of what is built.
+
+    Returns:
+        Step time and fill with the stage.
+    """
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
+    compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+    after = stage_after_s(
+        k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
+        k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
+        replicas,
+        k.latency_s[kind, kind],
+        k.inverse_bandwidth_s_per_byte[kind, kind],
+    )
+    has_next = next_kind >= 0
+    neighbour = next_kind if has_next else kind
+    latency = k.latency_s[kind, neighbour]
+    transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
+    step = behind_stage_s(
+        forward, compute - forward, after, behind_s, fill_s, has_next, share, held, transfer, latency
+    )
+    return step, compute + (2.0 * (latency + transfer) + fill_s if has_next else 0.0)
 
 
 @njit(cache=True)
@@ -193,7 +260,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     """
     used[:] = 0
     stop = k.num_layers
-    behind_s, price, replicas_behind, next_class = 0.0, 0.0, 0, -1
+    behind_s, fill_s, price, replicas_behind, next_class = 0.0, 0.0, 0.0, 0, -1
     verdict = FITS
     while stop > 0:
         last = code[stop - 1]
@@ -213,28 +280,8 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
         )
         if memory > k.memory_bytes[kind]:
             verdict = OUT_OF_MEMORY
-        compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        busy = stage_busy_s(
-            compute,
-            k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
-            k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
-            replicas,
-            k.num_micro_batches,
-            k.latency_s[kind, kind],
-            k.inverse_bandwidth_s_per_byte[kind, kind],
-        )
-        has_next = next_class >= 0
-        neighbour = next_class if has_next else kind
-        behind_s = behind_stage_s(
-            compute,
-            busy,
-            behind_s,
-            has_next,
-            replicas,
-            k.num_micro_batches,
-            k.output_bytes[stop - 1],
-            k.latency_s[kind, neighbour],
-            k.inverse_bandwidth_s_per_byte[kind, neighbour],
+        behind_s, fill_s = append_stage(
+            k, start, stop, kind, replicas, held, next_class, behind_s, fill_s
         )
         price += replicas * k.price_usd_per_hour[kind]
         replicas_behind += replicas

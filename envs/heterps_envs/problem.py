@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,14 +21,18 @@ Integers = NDArray[np.int64]
 
 # A coded placement has four bits for the class (see `heterps_envs.closed_form`).
 MAX_CLASSES = 16
+# Equal devices on different nodes are told apart while there are no more classes than this: exact
+# solving takes exponentially longer with each.
+MAX_NODE_CLASSES = 8
 
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """Devices that a placement need not tell apart: same type, memory, price and region.
+    """Devices that a placement need not tell apart: same type, memory, price and node.
 
-    A placement names classes; binding picks the devices. Regions are kept apart because a link
-    between regions is orders of magnitude slower than one inside.
+    A placement names classes; binding picks the devices. Nodes are kept apart because a link
+    between nodes is slower than one inside; only where that makes more than `MAX_NODE_CLASSES`
+    classes, devices of one region share a class, with the slowest link between any two of them.
     """
 
     name: str
@@ -108,26 +113,34 @@ class Problem:
         Raises:
             HeterpsError: There are more than `MAX_CLASSES`.
         """
-        groups: dict[tuple[object, ...], list[Device]] = {}
-        for device in self.cluster.devices:
-            key = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
-            groups.setdefault(key, []).append(device)
+        groups = self._groups(by_node=True)
+        if len(groups) > MAX_NODE_CLASSES:
+            groups = self._groups(by_node=False)
         if len(groups) > MAX_CLASSES:
             raise HeterpsError(
                 f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, "
                 f"memory, price and region); at most {MAX_CLASSES} are supported"
             )
-        names = [devices[0].type.name for devices in groups.values()]
         return tuple(
-            DeviceClass(
-                name=name
-                if names.count(name) == 1
-                else f"{name}@{devices[0].region}/{devices[0].name}",
-                type=devices[0].type,
-                devices=tuple(devices),
-            )
-            for name, devices in zip(names, groups.values(), strict=True)
+            DeviceClass(name, devices[0].type, tuple(devices))
+            for name, devices in zip(_class_names(groups.values()), groups.values(), strict=True)
         )
+
+    def _groups(self, by_node: bool) -> dict[tuple[object, ...], list[Device]]:
+        """Devices by what makes them equal; single devices of many nodes stay together."""
+        groups: dict[tuple[object, ...], list[Device]] = {}
+        for device in self.cluster.devices:
+            kind = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
+            groups.setdefault(kind, []).append(device)
+        if not by_node:
+            return groups
+        parts: dict[tuple[object, ...], list[Device]] = {}
+        for devices in groups.values():
+            shares_nodes = len({device.node for device in devices}) < len(devices)
+            for device in devices:
+                node = device.node if shares_nodes else ""
+                parts.setdefault((id(devices), node), []).append(device)
+        return parts
 
     @cached_property
     def device_named(self) -> dict[str, Device]:
@@ -213,3 +226,17 @@ class Problem:
                     latency[i, j] = max(link.latency_s for link in links)
                     inverse_bandwidth[i, j] = max(1 / link.bandwidth_bytes_per_s for link in links)
         return latency, inverse_bandwidth
+
+
+def _class_names(groups: Collection[Sequence[Device]]) -> list[str]:
+    """The type's name, with the node and then the first device where that is not unique."""
+    firsts = [devices[0] for devices in groups]
+    types = [device.type.name for device in firsts]
+    names = [
+        name if types.count(name) == 1 else f"{name}@{device.node}"
+        for name, device in zip(types, firsts, strict=True)
+    ]
+    return [
+        name if names.count(name) == 1 else f"{name}/{device.name}"
+        for name, device in zip(names, firsts, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""Many placement problems side by side, padded, as the compiled kernels of the stage environment read them."""
+"""Many placement problems side by side, padded, as the kernels of the stage environment read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALLEST_TARGET_SHARE = 0.02
 class StageProblems(NamedTuple):
     """N problems as a structure of arrays, padded to L layers and T device classes.
 
-    The fields from `compute_prefix_s` to `inverse_bandwidth_s_per_byte` are those of
+    The fields from `forward_prefix_s` to `inverse_bandwidth_s_per_byte` are those of
     `heterps_envs.closed_form.KernelTables` with a leading axis N.
 
     Attributes:
@@ -40,6 +40,7 @@ class StageProblems(NamedTuple):
     num_classes: Integers
     num_micro_batches: Integers
     is_gpipe: NDArray[np.bool_]
+    forward_prefix_s: Floats
     compute_prefix_s: Floats
     optimizer_prefix_s: Floats
     state_prefix_bytes: Floats
@@ -74,6 +75,7 @@ def empty_problems(count: int, max_layers: int, max_classes: int) -> StageProble
         num_classes=np.zeros(n, np.int64),
         num_micro_batches=np.ones(n, np.int64),
         is_gpipe=np.zeros(n, np.bool_),
+        forward_prefix_s=np.zeros((n, layers + 1, classes)),
         compute_prefix_s=np.zeros((n, layers + 1, classes)),
         optimizer_prefix_s=np.zeros((n, layers + 1, classes)),
         state_prefix_bytes=np.zeros((n, layers + 1)),

@@ -52,8 +52,11 @@ def test_a_plan_names_what_it_was_made_from() -> None:
     assert Plan.from_mapping(plan.to_mapping()) == plan
 
 
-def two_kinds_on_three_nodes() -> Problem:
+@pytest.fixture
+def two_kinds_on_three_nodes(monkeypatch: pytest.MonkeyPatch) -> Problem:
     """Node a: two slow; node b: one fast, two slow; node c: one fast. Slow links between nodes."""
+    # Few classes: these tests are about the choice of nodes inside a class.
+    monkeypatch.setattr("heterps_envs.problem.MAX_NODE_CLASSES", 0)
     inside = Link(latency_s=0.0, bandwidth_bytes_per_s=100.0)
     problem = chain_problem(
         [1] * 4,
@@ -87,8 +90,8 @@ def nodes_of(problem: Problem, plan: Plan) -> list[str]:
     return [problem.device_named[name].node for name in plan.devices]
 
 
-def test_neighbouring_stages_are_put_on_one_node() -> None:
-    problem = two_kinds_on_three_nodes()
+def test_neighbouring_stages_are_put_on_one_node(two_kinds_on_three_nodes: Problem) -> None:
+    problem = two_kinds_on_three_nodes
     slow, fast = problem.classes[0].name, problem.classes[1].name
     assert (slow, fast) == ("class1", "class0")
     placement = (PlacedStage(0, 0, 1), PlacedStage(1, 2, 0), PlacedStage(3, 3, 0))
@@ -99,8 +102,8 @@ def test_neighbouring_stages_are_put_on_one_node() -> None:
     assert nodes_of(problem, plan) == ["b", "b"]
 
 
-def test_replicas_of_one_stage_are_put_on_one_node() -> None:
-    problem = two_kinds_on_three_nodes()
+def test_replicas_of_one_stage_are_put_on_one_node(two_kinds_on_three_nodes: Problem) -> None:
+    problem = two_kinds_on_three_nodes
     plan = bind(problem, (PlacedStage(0, 3, 0, 2),), planner="test", seed=0)
     assert len(set(nodes_of(problem, plan))) == 1
 

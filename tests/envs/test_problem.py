@@ -37,8 +37,8 @@ def problem_on(found: Cluster) -> Problem:
     return Problem(problem.profile, found, problem.job)
 
 
-def test_devices_of_equal_type_memory_price_and_region_are_one_class() -> None:
-    problem = problem_on(
+def three_nodes() -> Problem:
+    return problem_on(
         cluster(
             {
                 "a": [DeviceGroup(name="x", type="t", count=2)],
@@ -52,6 +52,26 @@ def test_devices_of_equal_type_memory_price_and_region_are_one_class() -> None:
             regions={"c": "far"},
         )
     )
+
+
+def test_devices_of_equal_type_memory_price_and_node_are_one_class() -> None:
+    problem = three_nodes()
+    members = [[device.name for device in entry.devices] for entry in problem.classes]
+    assert members == [["x-0", "x-1"], ["y"], ["z"], ["w"], ["v"]]
+    assert len({entry.name for entry in problem.classes}) == 5
+
+
+def test_single_devices_of_many_nodes_are_one_class() -> None:
+    nodes = {name: [DeviceGroup(name=f"{name}-x", type="t")] for name in "abc"}
+    problem = problem_on(cluster(nodes))
+    assert [entry.count for entry in problem.classes] == [3]
+
+
+def test_where_nodes_would_make_too_many_classes_devices_of_a_region_are_one_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("heterps_envs.problem.MAX_NODE_CLASSES", 4)
+    problem = three_nodes()
     members = [[device.name for device in entry.devices] for entry in problem.classes]
     assert members == [["x-0", "x-1", "y"], ["z"], ["w"], ["v"]]
     assert len({entry.name for entry in problem.classes}) == 4
