@@ -48,7 +48,7 @@ class Trainer:
         self._last_records: list[ActionRecord] = []
         self._next: RunSpecification | None = None
         modules = build_stages(specification, self._device)
-        self._owned = OwnedStages(specification, modules, communicator)
+        self.owned = OwnedStages(specification, modules, communicator)
         self._begin_generation(step=0)
 
     def run(self) -> None:
@@ -65,7 +65,7 @@ class Trainer:
         specification, device = self._specification, self._device
         self._first_step = step
         self._executor = Executor(
-            specification, device, self._owned, self._communicator, self._clock
+            specification, device, self.owned, self._communicator, self._clock
         )
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
@@ -150,9 +150,9 @@ class Trainer:
         )
         self._specification, self._next = RunSpecification.from_json(text), None
         modules = build_stages(self._specification, self._device)
-        migration = migrate(self._owned, modules, self._communicator)
-        self._owned = OwnedStages(self._specification, modules, self._communicator)
-        load_optimizer_state(self._owned, migration.optimizer_state)
+        migration = migrate(self.owned, modules, self._communicator)
+        self.owned = OwnedStages(self._specification, modules, self._communicator)
+        load_optimizer_state(self.owned, migration.optimizer_state)
         self._begin_generation(step)
         seconds = time.perf_counter() - started_s
         rows = self._communicator.gather_numbers(seconds, migration.bytes_received)

@@ -29,28 +29,41 @@ from heterps_runtime.trainer import Trainer
 from heterps_runtime.verify import REFERENCE_FILE, reference_losses
 
 
-def main(arguments: list[str]) -> None:
-    """Runs what the specification in the directory says; ends the process on any error."""
+def main(arguments: list[str]) -> int:
+    """Runs what the specification in the directory says.
+
+    Returns:
+        The exit code; where it is not 0, `error-RANK.json` says why.
+    """
     directory, is_reference = Path(arguments[0]), "--reference" in arguments
     rank = int(os.environ.get("RANK", "0"))
     watch_parents()
     device = ""
     try:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
-        device = specification.devices[rank]
         torch.set_num_threads(specification.num_threads)
         if is_reference:
             losses = reference_losses(specification)
             write_text(directory / REFERENCE_FILE, json.dumps(losses))
-            return
-        communicator = Communicator()
-        Trainer(specification, directory, communicator, on_step=print_line).run()
-        communicator.close()
+        else:
+            device = _device(specification, rank)
+            communicator = Communicator()
+            Trainer(specification, directory, communicator, on_step=print_line).run()
+            communicator.close()
     except BaseException as error:
         report_error(directory, "reference" if is_reference else str(rank), device, error)
-        # Without running destructors: those of a broken process group wait for the other ranks.
-        sys.stderr.flush()
-        os._exit(1)
+        return 1
+    return 0
+
+
+def _device(specification: RunSpecification, rank: int) -> str:
+    expected, found = len(specification.devices), int(os.environ.get("WORLD_SIZE", "1"))
+    if expected != found:
+        raise HeterpsError(
+            f"the run directory is for {expected} processes and {found} were started; "
+            f"use --nproc-per-node {expected}"
+        )
+    return specification.devices[rank]
 
 
 def print_line(line: dict[str, Any]) -> None:
@@ -107,4 +120,8 @@ def _is_alive(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    exit_code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without destructors: torch's take seconds, those of a broken group wait for other ranks.
+    os._exit(exit_code)

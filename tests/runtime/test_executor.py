@@ -111,3 +111,16 @@ def test_losses_equal_single_process_training(folder: Path, case: str) -> None:
     assert len(losses) == STEPS
     assert max_difference(losses, reference) < 1e-5
     assert losses[0] != losses[-1]
+
+
+@pytest.mark.slow
+def test_only_layers_that_change_their_rank_are_moved(folder: Path) -> None:
+    lines = json.loads((folder / "llama, re-planned twice" / "steps.json").read_text())
+    moved = [line["bytes_moved"] for line in lines if "switched_to" in line]
+    sizes = [layer.num_parameters for layer in problem_of("llama").profile.layers]
+    # From 0-2 | 3-5 to 0 | 1-3 | 4-5, and from there to 2-5 on the first and 0-1 on the fourth rank.
+    layers = [(1, 2, 4, 5), (0, 1, 2, 3, 4, 5)]
+    for num_bytes, indices in zip(moved, layers, strict=True):
+        state_bytes = 3 * 4 * sum(sizes[index] for index in indices)
+        step_counters = num_bytes - state_bytes
+        assert 0 < step_counters < 4 * 12 * len(indices)
