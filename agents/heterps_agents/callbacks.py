@@ -1,4 +1,4 @@
-"""What happens around each PPO update: the clock, fresh problems, evaluation, checkpoints, progress."""
+"""What happens around each PPO update: clock, fresh problems, evaluation, checkpoints, progress."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 from heterps_agents.evaluation import HeldOut
-from heterps_agents.policy import Policy
+from heterps_agents.network import StagePolicy
 from heterps_agents.problem_source import ProblemSource, refresh
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.problem_pool import ProblemPool
@@ -121,7 +122,9 @@ class TrainingCallback(FineTuningCallback):
 
     def _on_rollout_end(self) -> None:
         config, clock = self.config, self.clock
-        self.model.ent_coef = clock.between(
+        model = self.model
+        assert isinstance(model, MaskablePPO)
+        model.ent_coef = clock.between(
             config.entropy_weight, config.entropy_weight * _FINAL_ENTROPY_SHARE
         )
         env = self.training_env
@@ -149,9 +152,8 @@ class TrainingCallback(FineTuningCallback):
             )
 
     def _evaluate(self) -> None:
-        state = self.model.policy.scorer.state_dict()
-        policy = Policy({name: value.numpy() for name, value in state.items()}, {})
-        gap = self.held.gap(policy)
+        assert isinstance(self.model.policy, StagePolicy)
+        gap = self.held.gap(self.model.policy.exported({}))
         self._gap = gap.median, gap.p95
         self.logger.record("placement/greedy_gap_median", gap.median)
         self.logger.record("placement/greedy_gap_p95", gap.p95)

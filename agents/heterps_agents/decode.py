@@ -38,6 +38,7 @@ Integers = NDArray[np.int64]
 ROUNDS, TARGETS_PER_ROUND = 3, 8
 # A search without any known placement looks for targets up to this multiple of the lower bound.
 LARGEST_TARGET = 32.0
+WANTED_SHARES = (0.999, 0.97)
 _BUCKETS = np.array(REPLICA_BUCKETS)
 _UNSEEN = -1e9
 
@@ -83,7 +84,7 @@ def decode(
         seed: Of the noise.
         should_stop: Asked between rounds, with the stages weighed since the last question.
     """
-    count = problems.count
+    count = problems.num_problems
     best = known or Decoded(
         np.full(count, np.inf),
         np.full(count, np.inf),
@@ -96,7 +97,8 @@ def decode(
     for _ in range(rounds):
         shares = np.linspace(0.0, 1.0, targets_per_round)
         targets = low[:, None] * (high / low)[:, None] ** shares
-        found = beam(policy, problems, targets, width, best.step_time_s, temperature, rng)
+        wanted = best.step_time_s[:, None] * _wanted_shares(targets_per_round)
+        found = beam(policy, problems, targets, wanted, width, best.step_time_s, temperature, rng)
         evaluations += found.evaluations
         low, high = _next_range(targets, found, best, low, high)
         better = found.step_time_s.min(axis=1) < best.step_time_s
@@ -112,9 +114,14 @@ def decode(
     return best
 
 
+def _wanted_shares(count: int) -> Floats:
+    """Step times to aim at beside the targets, over the best known: hardly and clearly better."""
+    return np.resize(WANTED_SHARES, count)
+
+
 def _first_range(problems: StageProblems, best: Decoded) -> tuple[Floats, Floats]:
     """Targets below which no placement is, and above which none is worth it."""
-    last = (np.arange(problems.count), problems.num_layers)
+    last = (np.arange(problems.num_problems), problems.num_layers)
     fill_s = problems.fastest_prefix_s[last]
     low = np.maximum(problems.lower_bound_s - 2 * fill_s, problems.least_target_s)
     unknown = LARGEST_TARGET * problems.lower_bound_s
@@ -125,7 +132,7 @@ def _first_range(problems: StageProblems, best: Decoded) -> tuple[Floats, Floats
 def _next_range(
     targets: Floats, found: BeamResult, best: Decoded, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
-    """Targets between the neighbours of the best one; unchanged where nothing was found at all."""
+    """Targets around the best one; larger ones where nothing was found at all."""
     rows = np.arange(len(targets))
     chosen = found.step_time_s.argmin(axis=1)
     improved = found.step_time_s[rows, chosen] < best.step_time_s
@@ -135,8 +142,9 @@ def _next_range(
     bottleneck = np.where(np.isfinite(best.bottleneck_s), best.bottleneck_s, high)
     next_low = np.where(improved, below, np.maximum(low, 0.8 * bottleneck))
     next_high = np.where(improved, above, np.minimum(high, bottleneck))
-    next_high = np.maximum(next_high, 1e-12)
-    return np.minimum(next_low, 0.9 * next_high), next_high
+    lost = ~improved & np.isinf(best.step_time_s)
+    next_low = np.where(lost, high, np.minimum(next_low, 0.9 * next_high))
+    return next_low, np.where(lost, LARGEST_TARGET * high, next_high)
 
 
 class BeamResult(NamedTuple):
@@ -152,6 +160,7 @@ def beam(
     policy: Policy,
     problems: StageProblems,
     targets: Floats,
+    wanted_s: Floats,
     width: int,
     known_s: Floats,
     temperature: float,
@@ -163,6 +172,7 @@ def beam(
         policy: Scores the stages.
         problems: N problems.
         targets: (N, P) seconds.
+        wanted_s: (N, P) step times whose fill limits the fill; inf for no limit.
         width: Partial placements kept for each beam.
         known_s: (N,) step times that a placement must beat.
         temperature: See `decode`.
@@ -176,7 +186,12 @@ def beam(
     code = np.zeros((groups, layers), np.int16)
     rows = empty_rows(groups, layers, classes)
     start_rows(
-        problems, rows, np.arange(groups), np.repeat(np.arange(count), per_problem), targets.ravel()
+        problems,
+        rows,
+        np.arange(groups),
+        np.repeat(np.arange(count), per_problem),
+        targets.ravel(),
+        np.maximum(wanted_s - targets, 0.0).ravel(),
     )
     group, score, evaluations = np.arange(groups), np.zeros(groups), 0
     while len(group):
@@ -198,8 +213,8 @@ def beam(
         )  # fmt: skip
         parent, action = parent[chosen[:kept]], action[chosen[:kept]]
         group, score = group[parent], chosen_score[:kept]
-        rows = StageRows(*(array[parent] for array in rows))
-        view = StageView(*(array[parent] for array in view))
+        rows = StageRows._make(array[parent] for array in rows)
+        view = StageView._make(array[parent] for array in view)
         advance(problems, rows, view, action)
     shape = (count, per_problem)
     return BeamResult(
@@ -309,7 +324,7 @@ def _state_key(rows: Any, row: int, action: int, start: int) -> int:
     key = start * 16 + kind
     for other in range(rows.used.shape[1]):
         key = key * 1_000_003 + rows.used[row, other] + (replicas if other == kind else 0)
-    return key  # type: ignore[no-any-return]
+    return key
 
 
 @njit(cache=True)

@@ -1,12 +1,13 @@
-"""The policy network in torch, and its place in stable-baselines3. Training only; inference is `policy`.
+"""The policy network in torch, as a policy of stable-baselines3. Inference is `policy`.
 
-One small network scores every candidate stage, so nothing depends on how many layers, device classes
-or candidates there are. Candidates see each other through the masked mean and maximum over all of
+One small network scores every candidate stage, so nothing depends on how many layers, device
+classes or candidates there are. Candidates see each other through the mean and maximum over all of
 them (Zaheer et al., Deep Sets, 2017). Only allowed candidates are computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sb3_contrib.common.maskable.distributions import MaskableDistribution
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from torch import Tensor, nn
 
+from heterps_agents.policy import Policy
 from heterps_envs.stage_kernels import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
 
 FORBIDDEN_LOGIT = -1e8
@@ -85,12 +87,23 @@ class StagePolicy(MaskableActorCriticPolicy):
 
     def _build(self, lr_schedule: Any) -> None:
         self.scorer = CandidateScorer(self.hidden)
-        self.optimizer = self.optimizer_class(
+        self.optimizer = torch.optim.Adam(
             self.scorer.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {**super()._get_constructor_parameters(), "hidden": self.hidden}
+
+    def exported(self, meta: Mapping[str, Any]) -> Policy:
+        """A copy of the weights for inference in NumPy."""
+        state = self.scorer.state_dict()
+        return Policy({name: value.numpy().copy() for name, value in state.items()}, meta)
+
+    def imported(self, policy: Policy) -> None:
+        """Takes over the weights of a policy of the same width."""
+        self.scorer.load_state_dict(
+            {name: torch.from_numpy(value) for name, value in policy.weights.items()}
+        )
 
     def _masked(self, logits: Tensor, action_masks: NDArray[np.bool_] | Tensor | None) -> Tensor:
         if action_masks is None:

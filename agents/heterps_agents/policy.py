@@ -1,4 +1,4 @@
-"""A trained placement policy: weights in one .npz file, inference in NumPy. Imports neither torch nor SB3.
+"""A trained placement policy: weights in one .npz file, inference in NumPy, without torch or SB3.
 
 from heterps_agents.policy import Policy
 policy = Policy.load("generalist")
@@ -33,7 +33,7 @@ class Policy:
     """The network of `heterps_agents.network.CandidateScorer` as NumPy arrays.
 
     Attributes:
-        weights: Parameters by name, as torch names them: `layer.weight` (out, in), `layer.bias` (out,).
+        weights: Parameters by torch's names: `layer.weight` (out, in), `layer.bias` (out,).
         meta: Plain data: feature version, training config, seed, command, scores.
     """
 
@@ -51,7 +51,7 @@ class Policy:
     @property
     def hidden(self) -> int:
         """Width of the network."""
-        return self.weights["candidate_hidden.weight"].shape[0]
+        return int(self.weights["candidate_hidden.weight"].shape[0])
 
     @property
     def num_parameters(self) -> int:

@@ -112,7 +112,7 @@ def refresh(
         count: How many.
         rng: Chooses the rows.
     """
-    free = np.setdiff1d(np.arange(pool.problems.count), used)
+    free = np.setdiff1d(np.arange(pool.problems.num_problems), used)
     chosen = rng.permutation(free)[:count]
     for row, entry in zip(chosen, source.take(len(chosen)), strict=True):
         pool.replace(int(row), *entry)
@@ -121,7 +121,7 @@ def refresh(
 def perturbed(
     tables: Sequence[CostTables], count: int, seed: int, class_sigma: float, layer_sigma: float
 ) -> list[CostTables]:
-    """Copies of problems as they might soon become: seconds of every class and layer drift a little.
+    """Copies of problems as they might soon become: the seconds of classes and layers drift.
 
     The problems themselves come first.
 

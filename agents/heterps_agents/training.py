@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.logger import Logger, configure
@@ -160,18 +159,17 @@ def fine_tune(
     torch.set_num_threads(config.num_threads)
     env = StagePlacementVecEnv(pool, config.num_environments, seed)
     model = _make_model(config, env, clock, Logger(None, []), seed)
-    weights = {name: torch.from_numpy(value) for name, value in policy.weights.items()}
-    model.policy.scorer.load_state_dict(weights)
+    network = _network(model)
+    network.imported(policy)
     model.learn(_ENDLESS, callback=FineTuningCallback(clock))
     torch.set_num_threads(threads)
     meta = {"fine_tuned_steps": model.num_timesteps, "fine_tuned_s": round(clock.seconds, 3)}
-    return export_policy(model, {**policy.meta, **meta})
+    return network.exported({**policy.meta, **meta})
 
 
-def export_policy(model: MaskablePPO, meta: dict[str, Any]) -> Policy:
-    """The network of a model as NumPy arrays."""
-    state = model.policy.scorer.state_dict()
-    return Policy({name: value.numpy().copy() for name, value in state.items()}, meta)
+def _network(model: MaskablePPO) -> StagePolicy:
+    assert isinstance(model.policy, StagePolicy)
+    return model.policy
 
 
 @dataclass
@@ -202,7 +200,7 @@ class _Run:
     def finish(self, held: HeldOut, interrupted: bool) -> TrainingResult:
         """Scores and exports the policy."""
         steps, seconds = self.model.num_timesteps, self.clock.seconds
-        policy = export_policy(self.model, {})
+        policy = _network(self.model).exported({})
         scores = held_out_scores(held, policy)
         policy.meta.update(
             command=self.command,

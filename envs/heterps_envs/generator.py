@@ -1,9 +1,9 @@
-"""Random placement problems in real units, for training and for held-out sets. Deterministic by seed.
+"""Random placement problems in real units, for training and held-out sets. Deterministic by seed.
 
 Four families of models meet random clusters: transformers (equal blocks, a heavy embedding and
-head), CNNs (activations early, parameters late), click-through-rate models (huge tables that compute
-nothing, then a dense tower) and rough ones (every layer drawn on its own). Seconds come from the same
-roofline idea as `heterps_envs.layer_times`: the slower of arithmetic and memory traffic.
+head), CNNs (activations early, parameters late), click-through-rate models (huge tables that
+compute nothing, then a dense tower) and rough ones (every layer drawn on its own). Seconds come
+from the roofline idea of `heterps_envs.layer_times`: the slower of arithmetic and memory traffic.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BYTES_PER_ELEMENT = 2.0
 LINK_BYTES_PER_S = (1.25e9, 3.1e9, 12.5e9, 25e9, 50e9)  # 10 GbE ... 400 Gb/s
 INSIDE_BYTES_PER_S = (1.25e9, 12.5e9, 25e9, 64e9, 300e9)  # 10 GbE, PCIe 3/4/5, NVLink
 
-# The held-out set that curves and tables quote. Its content is frozen: `fingerprint` of it is a test.
+# The held-out set that curves and tables quote. Its content is frozen by a test.
 HELD_OUT_SEED, HELD_OUT_COUNT = 20_261_120, 160
 
 
 class _Layers(NamedTuple):
-    """(L,) of one micro-batch: forward FLOPs, bytes moved forward, parameters, saved and output bytes."""
+    """(L,) of one micro-batch; FLOPs and traffic of the forward pass."""
 
     flops: Floats
     traffic_bytes: Floats
@@ -57,7 +57,7 @@ def generate(
     classes: tuple[int, int] = (2, 4),
     count_range: tuple[int, int] = (1, 4),
 ) -> list[CostTables]:
-    """Draws problems; problem i depends on `seed` and i alone, so a longer list begins with a shorter one.
+    """Draws problems; problem i depends on `seed` and i alone, so longer lists extend shorter ones.
 
     Every layer alone fits on one device of some class. Whether a whole placement exists is not
     promised: about one problem in fifty has none.
@@ -104,11 +104,14 @@ def _draw(
     forward, backward = _seconds(rng, model, devices)
     state_bytes = model.parameters * STATE_BYTES_PER_PARAMETER
     latency, inverse_bandwidth = _links(rng, num_classes)
+    micro_batches, is_gpipe = int(rng.choice(MICRO_BATCHES)), bool(rng.random() < GPIPE_SHARE)
+    # In flight in a stage that stands alone, on one device.
+    held = micro_batches if is_gpipe else 1
     output_bytes = model.output_bytes.copy()
     output_bytes[-1] = 0.0
     return CostTables(
-        num_micro_batches=int(rng.choice(MICRO_BATCHES)),
-        is_gpipe=bool(rng.random() < GPIPE_SHARE),
+        num_micro_batches=micro_batches,
+        is_gpipe=is_gpipe,
         forward_s=forward,
         backward_s=backward,
         optimizer_s=(2 * state_bytes)[:, None] / (0.7 * devices.bandwidth_bytes_per_s),
@@ -117,7 +120,7 @@ def _draw(
         activation_bytes=model.activation_bytes,
         output_bytes=output_bytes,
         device_count=device_count.astype(np.int64),
-        memory_bytes=_memory(rng, model, devices, device_count),
+        memory_bytes=_memory(rng, model, devices, device_count, held),
         price_usd_per_hour=devices.price_usd_per_hour,
         latency_s=latency,
         inverse_bandwidth_s_per_byte=inverse_bandwidth,
@@ -189,7 +192,7 @@ _MODELS = (_transformer, _cnn, _ctr, _rough)
 
 
 def _devices(rng: np.random.Generator, num_classes: int) -> _Devices:
-    """Accelerators up to twelve times apart in one cluster, and now and then a CPU with much memory."""
+    """Accelerators up to twelve times apart, and now and then a CPU with much memory."""
     slowest, spread = _log_uniform(rng, 8e12, 1.5e14), _log_uniform(rng, 1.2, 12)
     speed = slowest * np.exp(np.log(spread) * rng.random(num_classes))
     bandwidth = 4.5e11 * (speed / 8e12) ** 0.45 * _noise(rng, 0.3, num_classes)
@@ -210,17 +213,21 @@ def _seconds(rng: np.random.Generator, model: _Layers, devices: _Devices) -> tup
 
 
 def _memory(
-    rng: np.random.Generator, model: _Layers, devices: _Devices, device_count: NDArray[np.int64]
+    rng: np.random.Generator,
+    model: _Layers,
+    devices: _Devices,
+    device_count: NDArray[np.int64],
+    held: int,
 ) -> Floats:
     """Memory that makes the cluster 5 % to 70 % full, and lets every layer stand alone somewhere.
 
     The sizes keep their ratios; the scale stands for what a shared device leaves free.
     """
     state = model.parameters * STATE_BYTES_PER_PARAMETER
-    needed = (state + 2 * model.activation_bytes).sum()
+    needed = (state + (held + 1) * model.activation_bytes).sum()
     fullness = _log_uniform(rng, 0.05, 0.7)
     scale = needed / fullness / (devices.memory_bytes * device_count).sum()
-    largest = (state + 4 * model.activation_bytes).max()
+    largest = (state + (held + 3) * model.activation_bytes).max()
     scale = max(scale, 1.2 * largest / devices.memory_bytes.max())
     return np.asarray(devices.memory_bytes * scale)
 

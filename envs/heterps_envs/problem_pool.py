@@ -1,4 +1,4 @@
-"""Problems to learn from, each with the best placement known so far: it sets targets and rewards."""
+"""Problems to learn from, each with the best placement known, which sets targets and rewards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ Floats = NDArray[np.float64]
 # Targets of an episode, as multiples of the bottleneck of the best known placement. Some of them
 # nobody can reach: a search asks for those too.
 TARGET_RANGE = (0.98, 1.10)
-SUCCESS_REWARD, STEP_TIME_WEIGHT, LEAST_SUCCESS_REWARD = 1.0, 0.5, 0.1
+# Step times that the fill limit of an episode stands for, as multiples of the best known; and how
+# often there is no limit.
+STEP_TIME_RANGE, UNLIMITED_SHARE = (1.0, 1.1), 0.3
+SUCCESS_REWARD, STEP_TIME_WEIGHT, LEAST_SUCCESS_REWARD = 1.0, 2.0, 0.1
 # A target that a placement defines must not be missed by the rounding of its sums.
 ROUNDING = 1e-9
 
@@ -72,25 +75,31 @@ class ProblemPool:
         found = np.isfinite(step_time_s)
         if not found.any():
             raise HeterpsError("no problem has a placement that the greedy rule finds")
-        kept = StageProblems(*(array[found] for array in problems))
+        kept = StageProblems._make(array[found] for array in problems)
         return cls(kept, step_time_s[found], bottleneck_s[found], target_range)
 
     def draw(
         self, rng: np.random.Generator, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Rows of problems, and a target in seconds for each."""
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Rows of problems, and for each a target and a fill limit in seconds."""
         rows = rng.integers(0, len(self.step_time_s), count)
-        return rows, self.targets(rows, rng.uniform(*self.target_range, count))
+        return rows, *self.draw_targets(rng, rows)
 
-    def targets(self, rows: NDArray[np.int64], multiples: Floats) -> Floats:
-        """Targets that are multiples of the best known bottlenecks, never below what is worth aiming at."""
-        wanted = self.bottleneck_s[rows] * multiples * (1 + ROUNDING)
-        return np.maximum(wanted, self.problems.least_target_s[rows])
+    def draw_targets(
+        self, rng: np.random.Generator, rows: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Targets and fill limits around the best known placements of problems."""
+        wanted = self.bottleneck_s[rows] * rng.uniform(*self.target_range, len(rows))
+        target_s = np.maximum(wanted, self.problems.least_target_s[rows]) * (1 + ROUNDING)
+        step_time_s = self.step_time_s[rows] * rng.uniform(*STEP_TIME_RANGE, len(rows))
+        limit_s = np.maximum(step_time_s - target_s, 0.0) * (1 + ROUNDING)
+        limit_s[rng.random(len(rows)) < UNLIMITED_SHARE] = np.inf
+        return target_s, limit_s
 
     def rewards(self, rows: StageRows, which: NDArray[np.int64]) -> Floats:
         """Rewards of finished episodes: (K,).
 
-        A complete placement: 1 + 0.5 log(best known step time / its step time), at least 0.1. A
+        A complete placement: 1 + 2 log(best known step time / its step time), at least 0.1. A
         stuck one: the covered share of the work, minus 1.
         """
         problem = rows.problem[which]
@@ -145,23 +154,24 @@ def bottleneck_s(code: NDArray[np.int16], kernel: KernelTables, step_time_s: flo
 def price_greedy(
     problems: StageProblems, num_targets: int = 24, largest_target: float = 16.0
 ) -> tuple[Floats, Floats, NDArray[np.int16]]:
-    """The greedy rule: the stage that covers the most value for its price, over a ladder of targets.
+    """The greedy rule: always the stage that covers most value for its price; a ladder of targets.
 
     Args:
         problems: N problems.
-        num_targets: Targets from the least that is worth trying up to `largest_target` times the bound.
+        num_targets: How many targets.
+        largest_target: The largest, as a multiple of the lower bound.
 
     Returns:
         Best step time (N,), its bottleneck (N,), inf where nothing was found, and its code (N, L).
     """
-    count, layers = problems.count, problems.output_bytes.shape[1]
+    count, layers = problems.num_problems, problems.output_bytes.shape[1]
     best_s, bottleneck_s = np.full(count, np.inf), np.full(count, np.inf)
     code = np.zeros((count, layers), np.int16)
     view = empty_view(count, problems.class_price.shape[1])
     everyone = np.arange(count)
     for share in np.geomspace(0.05, largest_target, num_targets):
         rows = empty_rows(count, layers, problems.class_price.shape[1])
-        start_rows(problems, rows, everyone, everyone, share * problems.lower_bound_s)
+        start_rows(problems, rows, everyone, everyone, share * problems.lower_bound_s, np.inf)
         observe(problems, rows, view, everyone)
         while (rows.status == RUNNING).any():
             score = view.candidates[:, :, 2] + 3 * view.candidates[:, :, 10]

@@ -1,4 +1,4 @@
-"""Gymnasium ids. `gym.make("heterps_envs.registration:heterps/StagePlacement-v0")` needs no other import."""
+"""Gymnasium ids. `gym.make("heterps_envs.registration:heterps/StagePlacement-v0")` imports this."""
 
 from __future__ import annotations
 

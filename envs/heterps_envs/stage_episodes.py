@@ -20,6 +20,7 @@ from heterps_envs.stage_kernels import (
     start_rows,
 )
 
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 LARGEST_OBSERVATION = LARGEST_RATIO
 
@@ -45,15 +46,23 @@ class StageEpisodes:
         self.view = empty_view(count, self.max_classes)
         self._everyone = np.arange(count)
 
-    def begin(self, which: Integers, problem: Integers, target_s: NDArray[np.float64]) -> None:
-        """Starts episodes. A target that lets no stage begin is raised until one may."""
+    def begin(
+        self, which: Integers, problem: Integers, target_s: Floats, fill_limit_s: Floats
+    ) -> None:
+        """Starts episodes. Limits that let no stage begin are raised until one may."""
         pending = which
-        start_rows(self.pool.problems, self.rows, which, problem, target_s)
+        start_rows(self.pool.problems, self.rows, which, problem, target_s, fill_limit_s)
         while len(pending):
             observe(self.pool.problems, self.rows, self.view, pending)
             pending = pending[self.rows.status[pending] == STUCK]
             self.rows.target_s[pending] *= 1.05
+            limit_s = np.maximum(self.rows.fill_limit_s[pending], self._least_fill_s(pending))
+            self.rows.fill_limit_s[pending] = 1.05 * limit_s
             self.rows.status[pending] = RUNNING
+
+    def _least_fill_s(self, which: Integers) -> Floats:
+        problems, problem = self.pool.problems, self.rows.problem[which]
+        return np.asarray(problems.fastest_prefix_s[problem, problems.num_layers[problem]])
 
     def step(self, actions: Integers) -> Integers:
         """Appends a stage in every episode; returns the rows that finished by it."""
@@ -63,7 +72,7 @@ class StageEpisodes:
         finished = running[self.rows.status[running] != RUNNING]
         self.view.allowed[finished] = False
         self.view.candidates[finished] = 0.0
-        return finished
+        return np.asarray(finished)
 
     def observations(self) -> NDArray[np.float32]:
         """(count, observation_size) float32, within plus or minus LARGEST_OBSERVATION."""

@@ -1,14 +1,16 @@
-"""The stage-by-stage decision process, compiled: which stages may come next, what they look like, and the step.
+"""The stage-by-stage decision process, compiled: which stages may come next, and the step.
 
 A placement is built from the last stage to the first. Let `fill_s` be the seconds that the stages
 built so far add to the fill of the pipeline (`sum of C_j + 2 X_j`, see `heterps_envs.closed_form`).
 The step time of a finished placement is
 
-    fill_s of all stages + max over s of (max(busy_s, link_s) - fill_s of s and the stages behind it)
+    fill_s of all stages + max over s of (max(busy_s, link_s) - fill_s of s and what is behind it)
 
-so a *target* for the second term, the bottleneck, bounds each stage as soon as it is built: a stage
-of a class with k replicas grows to the front as far as target, memory and the link to some stage in
-front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
+so a *target* for the second term, the bottleneck, bounds each stage as soon as it is built, and a
+*fill limit* bounds the first term: what is built plus the rest on its fastest classes. A stage of a
+class with k replicas grows to the front as far as target, fill limit, memory and the link to some
+stage in front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory
+is exact.
 Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`.
 """
 
@@ -25,15 +27,18 @@ from heterps_envs.closed_form import (
     REPLICA_SHIFT,
     behind_stage_s,
     in_flight,
-    stage_busy_s,
+    stage_after_s,
+    stage_work_s,
 )
 
 REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
 NUM_BUCKETS = len(REPLICA_BUCKETS)
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 FEATURE_VERSION = 1
-NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 26, 12
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 28, 13
 LARGEST_RATIO = 4.0
+# A candidate with more replicas than another that reaches as far must take so much less.
+WORTHWHILE = 0.99
 
 RUNNING, COMPLETE, STUCK = 0, 1, 2
 _BUCKETS = np.array(REPLICA_BUCKETS)
@@ -45,6 +50,7 @@ class StageRows(NamedTuple):
     Attributes:
         problem: Row of the problem in `StageProblems`.
         target_s: The bottleneck aimed at.
+        fill_limit_s: The most that the fill may become; inf for no limit.
         position: Layers before this one are not placed yet.
         front_class: Class of the front stage; -1 before the first one.
         num_stages, replicas_behind: Stages built, and their replicas.
@@ -57,6 +63,7 @@ class StageRows(NamedTuple):
 
     problem: NDArray[np.int64]
     target_s: NDArray[np.float64]
+    fill_limit_s: NDArray[np.float64]
     position: NDArray[np.int64]
     front_class: NDArray[np.int64]
     num_stages: NDArray[np.int64]
@@ -69,7 +76,7 @@ class StageRows(NamedTuple):
 
 
 class StageView(NamedTuple):
-    """What `observe` writes: the candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
+    """What `observe` writes: candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
 
     Attributes:
         candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
@@ -92,6 +99,7 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
     return StageRows(
         problem=np.zeros(count, np.int64),
         target_s=np.zeros(count),
+        fill_limit_s=np.full(count, np.inf),
         position=np.zeros(count, np.int64),
         front_class=np.full(count, -1),
         num_stages=np.zeros(count, np.int64),
@@ -117,7 +125,9 @@ def empty_view(count: int, max_classes: int) -> StageView:
     )
 
 
-def start_rows(p: Any, rows: StageRows, which: Any, problem: Any, target_s: Any) -> None:
+def start_rows(
+    p: Any, rows: StageRows, which: Any, problem: Any, target_s: Any, fill_limit_s: Any
+) -> None:
     """Begins new episodes in the rows `which`.
 
     Args:
@@ -126,11 +136,13 @@ def start_rows(p: Any, rows: StageRows, which: Any, problem: Any, target_s: Any)
         which: (K,) row indices.
         problem: (K,) or scalar, rows of the problems.
         target_s: (K,) or scalar.
+        fill_limit_s: (K,) or scalar.
     """
     rows.problem[which], rows.target_s[which] = problem, target_s
+    rows.fill_limit_s[which] = fill_limit_s
     rows.position[which] = p.num_layers[rows.problem[which]]
     rows.front_class[which] = -1
-    for array in rows[4:]:
+    for array in rows[5:]:
         array[which] = 0
 
 
@@ -181,16 +193,26 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
 
 
 @njit(cache=True, inline="always")
-def _busy_s(p: Any, z: int, start: int, stop: int, kind: int, replicas: int) -> float:
-    return stage_busy_s(
-        p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind],
+def _after_s(p: Any, z: int, start: int, stop: int, kind: int, replicas: int) -> float:
+    return stage_after_s(
         p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
         p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
         replicas,
-        p.num_micro_batches[z],
         p.latency_s[z, kind, kind],
         p.inverse_bandwidth_s_per_byte[z, kind, kind],
     )
+
+
+@njit(cache=True, inline="always")
+def _busy_s(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, round_trip_s: float
+) -> float:
+    """Seconds of the busiest replica: passes, waiting for the round trip, all-reduce, optimizer."""
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    share = _share(p.num_micro_batches[z], replicas)
+    work = stage_work_s(forward, compute - forward, round_trip_s, share, held)
+    return work + _after_s(p, z, start, stop, kind, replicas)  # type: ignore[no-any-return]
 
 
 @njit(cache=True, inline="always")
@@ -209,24 +231,45 @@ def _share(num_micro_batches: int, replicas: int) -> int:
 
 @njit(cache=True)
 def _fits(
-    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, allowance_s: float
+    p: Any,
+    z: int,
+    start: int,
+    stop: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    allowance_s: float,
+    fill_left_s: float,
+    round_trip_s: float,
 ) -> bool:
-    """Memory and target hold; both only get worse as the stage grows."""
+    """Memory, target and fill limit hold; all only get worse as the stage grows."""
     if _memory(p, z, start, stop, held) > p.memory_bytes[z, kind]:
         return False
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
-    return _busy_s(p, z, start, stop, kind, replicas) - compute <= allowance_s  # type: ignore[no-any-return]
+    if compute + p.fastest_prefix_s[z, start] > fill_left_s:
+        return False
+    busy = _busy_s(p, z, start, stop, kind, replicas, held, round_trip_s)
+    return busy - compute <= allowance_s  # type: ignore[no-any-return]
 
 
 @njit(cache=True)
 def _best_front_link(
-    p: Any, rows: Any, row: int, start: int, kind: int, replicas: int, allowance_s: float
+    p: Any,
+    rows: Any,
+    row: int,
+    start: int,
+    kind: int,
+    replicas: int,
+    fill_s: float,
+    fill_left_s: float,
 ) -> float:
-    """Share of the allowance that the link to the best stage in front takes; above 1: there is none.
+    """Share of the allowance that the best link to the front takes; above 1: there is none.
 
-    The stage in front must also hold at least the layer before `start`.
+    The stage in front must also hold at least the layer before `start`, its link must leave enough
+    of the fill limit for the layers before `start`, and the round trips that follow each other
+    (ceil(share / held) of them) must fit into the target.
     """
-    z = rows.problem[row]
+    z, allowance_s = rows.problem[row], rows.target_s[row] + fill_s
     micro_batches, best = p.num_micro_batches[z], 2 * LARGEST_RATIO
     behind = rows.replicas_behind[row] + replicas
     for front in range(p.num_classes[z]):
@@ -240,7 +283,12 @@ def _best_front_link(
         if _memory(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
             continue
         transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
-        best = min(best, (_share(micro_batches, most) - 1) * transfer / allowance_s)
+        message = 2.0 * (p.latency_s[z, front, kind] + transfer)
+        share = _share(micro_batches, most)
+        further_rounds = (share + held - 1) // held - 1
+        if message > fill_left_s or further_rounds * (message + fill_s) > rows.target_s[row]:
+            continue
+        best = min(best, (share - 1) * transfer / allowance_s)
     return best
 
 
@@ -255,22 +303,25 @@ def _grow(
     through_s: float,
     allowance_s: float,
 ) -> tuple[int, float]:
-    """First layer of the longest stage that is allowed, and its front link; -1 when there is none."""
+    """First layer of the longest stage that is allowed, and its front link; -1: there is none."""
     z, stop = rows.problem[row], rows.position[row]
     own_allowance = allowance_s + through_s
-    if not _fits(p, z, stop - 1, stop, kind, replicas, held, own_allowance):
+    fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
+    trip = rows.fill_s[row] + through_s
+    if not _fits(p, z, stop - 1, stop, kind, replicas, held, own_allowance, fill_left, trip):
         return -1, 0.0
     low, high = -1, stop - 1  # `high` fits, `low` does not
     while high - low > 1:
         middle = (low + high) // 2
-        if _fits(p, z, middle, stop, kind, replicas, held, own_allowance):
+        if _fits(p, z, middle, stop, kind, replicas, held, own_allowance, fill_left, trip):
             high = middle
         else:
             low = middle
     start = high
     while 0 < start < stop:
         compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
-        link = _best_front_link(p, rows, row, start, kind, replicas, own_allowance + compute)
+        slack = fill_left - compute - p.fastest_prefix_s[z, start]
+        link = _best_front_link(p, rows, row, start, kind, replicas, trip + compute, slack)
         if link <= 1.0:
             return start, link
         start += 1
@@ -306,18 +357,19 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
     found = False
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
-        reached = stop  # more replicas must reach further, or they are a waste
+        # More replicas that neither reach further nor shorten the step time are a waste.
+        reached, shortest_s = stop, np.inf
         for bucket in range(NUM_BUCKETS):
             replicas = _BUCKETS[bucket]
             if replicas > free or replicas > p.num_micro_batches[z]:
                 break
-            start = _observe_candidate(
-                p, rows, view, row, kind, bucket, reached, free_price, free_bytes, allowance_s
-            )
-            if start < reached:
-                reached, found = start, True
-            if reached == 0:
-                break
+            start, behind_s = _observe_candidate(
+                p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
+                free_price, free_bytes, allowance_s,
+            )  # fmt: skip
+            if start >= 0:
+                found = True
+                reached, shortest_s = min(reached, start), min(shortest_s, behind_s)
     return found
 
 
@@ -347,6 +399,7 @@ def _observe_state(
     out[9] = _ratio(p.fastest_prefix_s[z, stop], allowance_s)
     out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
     out[11] = 1.0 if p.is_gpipe[z] else 0.0
+    out[12] = _ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
 
 
 @njit(cache=True)
@@ -358,11 +411,15 @@ def _observe_candidate(
     kind: int,
     bucket: int,
     reached: int,
+    shortest_s: float,
     free_price: float,
     free_bytes: float,
     allowance_s: float,
-) -> int:
-    """Writes one candidate if it grows beyond `reached`; returns its first layer, or the number of layers."""
+) -> tuple[int, float]:
+    """Writes one candidate if it grows beyond `reached` or takes less than `shortest_s`.
+
+    Returns its first layer, or -1, and the step time from it on.
+    """
     z, stop = rows.problem[row], rows.position[row]
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
     replicas = _BUCKETS[bucket]
@@ -370,26 +427,30 @@ def _observe_candidate(
     held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
     neighbour = rows.front_class[row]
     has_next = neighbour >= 0
-    link, through_s, latency, inverse_bandwidth = 0.0, 0.0, 0.0, 0.0
+    link, through_s, latency, transfer = 0.0, 0.0, 0.0, 0.0
     if has_next:
         latency = p.latency_s[z, kind, neighbour]
-        inverse_bandwidth = p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
-        transfer = p.output_bytes[z, stop - 1] * inverse_bandwidth
+        transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
         link = (share - 1) * transfer / allowance_s
         through_s = 2.0 * (latency + transfer)
     if link > 1.0:
-        return layers
+        return -1, 0.0
     start, front_link = _grow(p, rows, row, kind, replicas, held, through_s, allowance_s)
-    if start < 0 or start >= reached:
-        return layers
-
-    action = kind * NUM_BUCKETS + bucket
+    if start < 0:
+        return -1, 0.0
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
-    busy = _busy_s(p, z, start, stop, kind, replicas)
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    after = _after_s(p, z, start, stop, kind, replicas)
+    busy = after + stage_work_s(
+        forward, compute - forward, through_s + rows.fill_s[row], share, held
+    )
     behind_s = behind_stage_s(
-        compute, busy, rows.behind_s[row], has_next, replicas, micro_batches,
-        p.output_bytes[z, stop - 1], latency, inverse_bandwidth,
+        forward, compute - forward, after, rows.behind_s[row], rows.fill_s[row], has_next,
+        share, held, transfer, latency,
     )  # fmt: skip
+    if start >= reached and behind_s >= shortest_s:
+        return -1, 0.0
+    action = kind * NUM_BUCKETS + bucket
     view.allowed[row, action] = True
     view.first_layer[row, action] = start
     view.fill_s[row, action] = rows.fill_s[row] + compute + through_s
@@ -427,7 +488,7 @@ def _observe_candidate(
     )
     out[15] = _ratio(max(0.0, own_value - covered), covered)
     out[16] = share * replicas / micro_batches - 1.0
-    out[17] = _ratio(busy - share * compute, busy)
+    out[17] = _ratio(after, busy)
     out[18] = _ratio(compute + through_s, allowance_s)
     out[19] = _ratio(max(0.0, compute - fastest), fastest)
     grown = start > 0 and _memory(p, z, start - 1, stop, held) > p.memory_bytes[z, kind]
@@ -438,4 +499,7 @@ def _observe_candidate(
     out[23] = memory / taken
     out[24] = _ratio(p.fastest_prefix_s[z, start], next_allowance)
     out[25] = _log_ratio(behind_s + p.fastest_prefix_s[z, start], p.lower_bound_s[z])
-    return start
+    fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - compute - through_s
+    out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
+    out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
+    return start, behind_s

@@ -28,12 +28,12 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     """Places a chain of layers on device classes so that one training step is short.
 
     ## Description
-    An episode is one problem (model profile, cluster, job) and one *target*: seconds that no stage
-    may be busy beyond the fill of the pipeline behind it (`heterps_envs.stage_kernels`). Each
-    action puts one more stage in front of those built so far. The stage takes as many layers as
-    target, memory and links allow. Going from the back to the front makes the micro-batches in
-    flight, and so the memory of a stage, known when it is built: an allowed action never breaks
-    memory.
+    An episode is one problem (model profile, cluster, job), a *target*: seconds that no stage may
+    be busy beyond the fill of the pipeline behind it, and a *fill limit*
+    (`heterps_envs.stage_kernels`). Each action puts one more stage in front of those built so far.
+    The stage takes as many layers as target, fill limit, memory and links allow. Going from the
+    back to the front makes the micro-batches in flight, and so the memory of a stage, known when
+    it is built: an allowed action never breaks memory.
 
     ## Action space
     `Discrete(max_classes * 8)`; action `8 * c + b` is a stage on class c with `REPLICA_BUCKETS[b]`
@@ -47,8 +47,8 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     not allowed ends the episode as stuck.
 
     ## Observation space
-    `Box(-4, 4, (max_classes * 8 * 26 + 12,), float32)`: 26 features of each action in order (zero
-    where it is not allowed), then 12 of the state. *Price* is the LP-dual price of a device-second,
+    `Box(-4, 4, (max_classes * 8 * 28 + 13,), float32)`: 28 features of each action in order (zero
+    where it is not allowed), then 13 of the state. *Price* is the LP-dual price of a device-second,
     *value* what layers cost at those prices, *allowance* target plus fill so far.
 
     | candidate feature | |
@@ -56,29 +56,30 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     | 0 | allowed |
     | 1, 9, 10 | share of the value covered; share of the layers; covers all the rest |
     | 2, 3 | value covered over price paid; price paid over price of the free devices |
-    | 4, 5, 13 | devices of the class left (share); replicas / 8; log(1 + devices of the class) / 3 |
+    | 4, 5, 13 | devices of the class left (share); replicas / 8; log(1 + devices) / 3 |
     | 6, 18 | time used and fill added, over the allowance |
-    | 7, 20, 22, 23 | memory used; memory stops the growth; memory taken of the free; bytes covered of it |
+    | 7, 20, 22, 23 | memory used; memory stops the growth; taken of the free; used of it |
     | 8, 11, 14 | link behind and best link in front, over the allowance; same class as behind |
-    | 12, 21, 24 | left to do over what is left: value, memory, least fill |
+    | 12, 21, 24, 26 | left to do over what is left: value, memory, least fill (allowance, limit) |
     | 15, 19 | how badly the layers suit the class: by price, by speed |
-    | 16, 17 | micro-batches that do not divide evenly; share of all-reduce and optimizer |
+    | 16, 17, 27 | waste of an uneven share; shares of all-reduce + optimizer, and of waiting |
     | 25 | log(least step time that is still possible / lower bound) |
 
     | state feature | |
     | --- | --- |
     | 0, 1, 2 | value left, layers left (shares); stages / 8 |
-    | 3, 8, 9 | left to do over what is left: value, memory, least fill |
+    | 3, 8, 9, 12 | left to do over what is left: value, memory, least fill (allowance, limit) |
     | 4, 7 | log(target / lower bound); fill over target |
     | 5, 6, 10, 11 | classes / 8; replicas behind / micro-batches; log2(micro-batches) / 8; GPipe |
 
     ## Rewards
-    0 until the end. All layers placed: `1 + 0.5 log(best known step time / step time)`, at least 0.1.
+    0 until the end. All layers placed: `1 + 2 log(best known step time / step time)`, at least 0.1.
     Stuck: the share of the value that was covered, minus 1.
 
     ## Starting state
-    A problem of the pool at random, and a target drawn from `target_range` times the bottleneck of
-    its best known placement. `reset(options={"problem": i, "target_s": seconds})` chooses them.
+    A problem of the pool at random; a target drawn from `target_range` times the bottleneck of its
+    best known placement; a fill limit that allows 1.0 to 1.1 times its step time, or none (30 %).
+    `reset(options={"problem": i, "target_s": seconds, "fill_limit_s": seconds})` chooses them.
 
     ## Episode end
     Terminated when all layers are placed (`info["step_time_s"]` and `info["code"]` describe the
@@ -118,24 +119,24 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
 
         Args:
             seed: Of the random choices from here on.
-            options: `problem` (row) and `target_s`, both optional.
+            options: `problem` (row), `target_s` and `fill_limit_s`, all optional.
 
         Raises:
             HeterpsError: There is no such problem.
         """
         super().reset(seed=seed)
         pool, options = self._episodes.pool, options or {}
-        problem, target_s = pool.draw(self.np_random, 1)
+        problem, target_s, fill_limit_s = pool.draw(self.np_random, 1)
         if "problem" in options:
             problem[0] = options["problem"]
-            if not 0 <= problem[0] < pool.problems.count:
+            if not 0 <= problem[0] < pool.problems.num_problems:
                 raise HeterpsError(
-                    f"there is no problem {problem[0]}; allowed: 0 to {pool.problems.count - 1}"
+                    f"there is no problem {problem[0]}; allowed: 0 to {pool.problems.num_problems - 1}"
                 )
-            target_s = pool.targets(problem, self.np_random.uniform(*pool.target_range, 1))
-        if "target_s" in options:
-            target_s[0] = options["target_s"]
-        self._episodes.begin(np.array([0]), problem, target_s)
+            target_s, fill_limit_s = pool.draw_targets(self.np_random, problem)
+        target_s[0] = options.get("target_s", target_s[0])
+        fill_limit_s[0] = options.get("fill_limit_s", fill_limit_s[0])
+        self._episodes.begin(np.array([0]), problem, target_s, fill_limit_s)
         return self._episodes.observations()[0], self._info()
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -154,7 +155,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(actions,) which actions are allowed now."""
-        return self._episodes.view.allowed[0].copy()
+        return np.array(self._episodes.view.allowed[0])
 
     def _info(self) -> dict[str, Any]:
         rows = self._episodes.rows
@@ -162,6 +163,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
             "action_mask": self.action_masks(),
             "problem": int(rows.problem[0]),
             "target_s": float(rows.target_s[0]),
+            "fill_limit_s": float(rows.fill_limit_s[0]),
         }
         if rows.status[0] == COMPLETE:
             layers = self._episodes.pool.problems.num_layers[rows.problem[0]]

@@ -1,4 +1,4 @@
-"""Many placement problems side by side, padded, as the kernels of the stage environment read them."""
+"""Many placement problems side by side, padded, as the kernels of the environment read them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StageProblems(NamedTuple):
     lower_bound_s: Floats
 
     @property
-    def count(self) -> int:
+    def num_problems(self) -> int:
         """N."""
         return len(self.num_layers)
 

@@ -1,4 +1,4 @@
-"""Hundreds of stage placement episodes in one call, as a stable-baselines3 `VecEnv`. Needs torch (through SB3).
+"""Hundreds of stage placement episodes in one call, as a `VecEnv` of stable-baselines3 (torch).
 
 Nothing imports this module at import time; training does when it starts.
 """
