@@ -176,10 +176,23 @@ def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "floa
 
 
 def arguments(
-    source: ModelSource, inputs: dict[str, Tensor]
+    source: ModelSource, inputs: dict[str, Tensor], dtype: Dtype = "float32"
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Positional and keyword arguments of `forward`: Hugging Face by name, factories by order."""
-    ordered = {entry.name: inputs[entry.name] for entry in source.inputs}
+    """Positional and keyword arguments of `forward`: Hugging Face by name, factories by order.
+
+    Args:
+        source: Names and order.
+        inputs: By name, (B, ...).
+        dtype: Of the model's parameters; floating inputs are converted to it.
+    """
+    import torch
+
+    ordered = {
+        entry.name: inputs[entry.name].to(getattr(torch, dtype))
+        if entry.dtype == "float32"
+        else inputs[entry.name]
+        for entry in source.inputs
+    }
     return ((), ordered) if source.kind == "huggingface" else (tuple(ordered.values()), {})
 
 

@@ -69,7 +69,7 @@ def build_stage(
         HeterpsError: The model cannot be built or run.
     """
     module = build_module(source, dtype=dtype)
-    recording = record(source, module, micro_batch_size)
+    recording = record(source, module, micro_batch_size, dtype)
     layers = layers_of(recording)
     if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
         raise PlanMismatchError(
@@ -193,7 +193,8 @@ class StageModule(nn.Module):
         batch_size = len(next(iter(inputs.values())))
         recording = self._recording(batch_size)
         arrived = dict(zip(self._receives, received, strict=True))
-        output = self._pass.run(arguments(self._source, inputs), self.module, recording, arrived)
+        call = arguments(self._source, inputs, self._dtype)
+        output = self._pass.run(call, self.module, recording, arrived)
         if self.is_last:
             return (_sendable(select_output(output)),)
         made = self._pass.collected
@@ -207,7 +208,8 @@ class StageModule(nn.Module):
     def _recording(self, batch_size: int) -> Recording:
         if batch_size not in self._recordings:
             module = build_module(self._source, dtype=self._dtype)
-            self._recordings[batch_size] = record(self._source, module, batch_size)
+            recording = record(self._source, module, batch_size, self._dtype)
+            self._recordings[batch_size] = recording
         return self._recordings[batch_size]
 
     def _hold_only(

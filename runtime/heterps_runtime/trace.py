@@ -64,7 +64,7 @@ def trace(
     )
     batch_size = 2 if has_batch_norm else 1
     recorder, costs = Recorder(module), _Costs()
-    _run(recorder, costs, source, batch_size)
+    _run(recorder, costs, source, batch_size, dtype)
     layers = layers_of(recorder.recording)
     return ModelProfile(
         name=name,
@@ -75,15 +75,23 @@ def trace(
     )
 
 
-def record(source: ModelSource, module: nn.Module, batch_size: int) -> Recording:
+def record(
+    source: ModelSource, module: nn.Module, batch_size: int, dtype: Dtype = "float32"
+) -> Recording:
     """The forward pass alone: what is called and what flows, for one micro-batch.
+
+    Args:
+        source: What the model takes.
+        module: From `build_module(source, dtype=dtype)`.
+        batch_size: Samples of the micro-batch.
+        dtype: Format of the module's parameters.
 
     Raises:
         HeterpsError: The forward pass fails.
     """
     recorder = Recorder(module)
     with _user_errors(source, batch_size):
-        recorder.run(*arguments(source, meta_inputs(source, batch_size)))
+        recorder.run(*arguments(source, meta_inputs(source, batch_size), dtype))
     return recorder.recording
 
 
@@ -180,7 +188,9 @@ class _FlashMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _run(recorder: Recorder, costs: _Costs, source: ModelSource, batch_size: int) -> None:
+def _run(
+    recorder: Recorder, costs: _Costs, source: ModelSource, batch_size: int, dtype: Dtype
+) -> None:
     """One forward and backward pass with everything counted."""
     counter = _Counter(recorder, costs)
     seen: set[tuple[int, int]] = set()
@@ -199,7 +209,7 @@ def _run(recorder: Recorder, costs: _Costs, source: ModelSource, batch_size: int
             costs.activation_bytes[call] = costs.activation_bytes.get(call, 0) + size
         return tensor
 
-    args, kwargs = arguments(source, meta_inputs(source, batch_size))
+    args, kwargs = arguments(source, meta_inputs(source, batch_size), dtype)
     with _user_errors(source, batch_size), ExitStack() as stack:
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
         stack.enter_context(_FlashMode(counter, recorder))

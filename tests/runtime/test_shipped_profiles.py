@@ -22,7 +22,16 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_shipped_profile_can_be_made_again(name: str) -> None:
-    assert load_profile(name).layers_fingerprint() == make_profile(name).layers_fingerprint()
+    shipped_layers, made_layers = load_profile(name).layers, make_profile(name).layers
+    for one, other in zip(shipped_layers, made_layers, strict=True):
+        assert (one.name, one.kind, one.num_parameters) == (
+            other.name,
+            other.kind,
+            other.num_parameters,
+        )
+        for field in ("forward_flops", "backward_flops", "activation_bytes", "output_bytes"):
+            # Another version of torch or transformers may keep a small tensor more or less.
+            assert getattr(one, field) == pytest.approx(getattr(other, field), rel=0.05)
 
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))

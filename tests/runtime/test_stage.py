@@ -175,3 +175,16 @@ def test_parameters_can_be_replaced_by_moved_ones() -> None:
 def test_a_profile_of_another_model_is_refused() -> None:
     with pytest.raises(PlanMismatchError, match="trace it again"):
         build_stage(source_of("llama"), profile_of("gpt2"), 0, 0, 2, seed=0)
+
+
+@pytest.mark.parametrize("name", ["llama", "vit", "resnet", "sequential"])
+def test_a_chain_in_bfloat16_gives_what_one_stage_gives(name: str) -> None:
+    source, profile = source_of(name), profile_of(name)
+    inputs, _ = make_batch(source, 0, 2, seed=0)
+    middle, last = profile.num_layers // 2, profile.num_layers - 1
+    whole, front, back = (
+        build_stage(source, profile, *layers, 2, seed=0, dtype="bfloat16")
+        for layers in ((0, last), (0, middle), (middle + 1, last))
+    )
+    assert all(spec.dtype == torch.bfloat16 for spec in front.send_specs)
+    assert torch.equal(back(inputs, front(inputs))[0], whole(inputs)[0])
