@@ -20,14 +20,15 @@ from heterps_runtime import losses
 from heterps_runtime.batches import Batch
 from heterps_runtime.communication import Communicator
 from heterps_runtime.emulation import Clock, EmulatedLinks
+from heterps_runtime.messages import pack, unpacked
 from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.recording import TensorSpec
 from heterps_runtime.run_specification import EmulatedDevice, RunSpecification
 
 # Receives posted ahead of the one that is waited for. Few, because their buffers take memory.
 POSTED_AHEAD = 4
-# Tensors of one message, and one tag more for the time stamp of an emulated link.
-TAGS_PER_MESSAGE = 1024
+# Buffers of one message (one for each dtype), and the time stamp of an emulated link.
+TAGS_PER_MESSAGE = 16
 STAMP_TAG = TAGS_PER_MESSAGE - 1
 
 Key = tuple[str, int]  # stage, micro-batch
@@ -140,14 +141,14 @@ class Executor:
         self._num_posted += 1
         source = self._specification.ranks[action.peer]
         group, tag = self._communicator.directions[action.direction], self._tag(action)
-        posted = _Posted([], None)
-        for offset, spec in enumerate(self._specs(action)):
-            if action.direction == "backward" and not spec.requires_grad:
-                posted.tensors.append(None)
-                continue
-            tensor = torch.empty(spec.shape, dtype=spec.dtype)
-            posted.works.append(_work(dist.irecv(tensor, source, group=group, tag=tag + offset)))
-            posted.tensors.append(tensor)
+        is_gradient = action.direction == "backward"
+        specs = self._specs(action)
+        buffers, tensors = unpacked(
+            [None if is_gradient and not spec.requires_grad else spec for spec in specs]
+        )
+        posted = _Posted(tensors, None)
+        for offset, buffer in enumerate(buffers):
+            posted.works.append(_work(dist.irecv(buffer, source, group=group, tag=tag + offset)))
         if self._links:
             posted.stamp = torch.zeros(1, dtype=torch.float64)
             stamp_tag = tag + STAMP_TAG
@@ -179,10 +180,9 @@ class Executor:
         destination = self._specification.ranks[action.peer]
         group, tag = self._communicator.directions[action.direction], self._tag(action)
         departure_s, num_bytes = self._clock.now_s, 0
-        for offset, tensor in enumerate(tensors):
-            if tensor is not None:
-                num_bytes += tensor.numel() * tensor.element_size()
-                self._isend(tensor, destination, group, tag + offset)
+        for offset, buffer in enumerate(pack(tensors)):
+            num_bytes += buffer.numel() * buffer.element_size()
+            self._isend(buffer, destination, group, tag + offset)
         if self._links:
             arrival_s = self._links.arrival_s(action.peer, num_bytes, departure_s)
             stamp = torch.tensor([arrival_s], dtype=torch.float64)

@@ -118,7 +118,7 @@ def test_only_layers_that_change_their_rank_are_moved(folder: Path) -> None:
     lines = json.loads((folder / "llama, re-planned twice" / "steps.json").read_text())
     moved = [line["bytes_moved"] for line in lines if "switched_to" in line]
     sizes = [layer.num_parameters for layer in problem_of("llama").profile.layers]
-    # From 0-2 | 3-5 to 0 | 1-3 | 4-5, and from there to 2-5 on the first and 0-1 on the fourth rank.
+    # From 0-2 | 3-5 to 0 | 1-3 | 4-5, then to 2-5 on the first and 0-1 on the fourth rank.
     layers = [(1, 2, 4, 5), (0, 1, 2, 3, 4, 5)]
     for num_bytes, indices in zip(moved, layers, strict=True):
         state_bytes = 3 * 4 * sum(sizes[index] for index in indices)
