@@ -64,6 +64,7 @@ class LayerProfile(Document):
         sparse_parameters: Of `num_parameters`, how many sit in embedding tables, of which a pass
             touches only the looked-up rows.
         tied_to: Name of the layer that owns a parameter that this layer also uses.
+        tied_parameters: Of `num_parameters`, how many another layer owns.
     """
 
     name: str
@@ -76,6 +77,7 @@ class LayerProfile(Document):
     memory_traffic_bytes: float = Field(ge=0, default=0)
     sparse_parameters: int = Field(ge=0, default=0)
     tied_to: str | None = None
+    tied_parameters: int = Field(ge=0, default=0)
 
 
 class Measurement(Document):
@@ -141,7 +143,7 @@ class ModelProfile(Document):
     @property
     def num_parameters(self) -> int:
         """Parameters of the model; tied ones are counted once."""
-        return sum(layer.num_parameters for layer in self.layers if layer.tied_to is None)
+        return sum(layer.num_parameters - layer.tied_parameters for layer in self.layers)
 
     @property
     def bytes_per_element(self) -> int:

@@ -11,7 +11,7 @@ from heterps_configs.plan import Plan, Stage
 from heterps_envs.bounds import layer_bound_s, price_bound
 from heterps_envs.closed_form import in_flight
 from heterps_envs.problem import Floats, Problem
-from heterps_envs.workload import tied_layers
+from heterps_envs.workload import tied_layers, tied_share
 
 
 def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
@@ -72,7 +72,11 @@ def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
             layers[device].update(stage.layers)
     for owner, users in tied_layers(problem.profile).items():
         for device, present in layers.items():
-            sizes = sorted(float(tables.state_bytes[user]) for user in users if user in present)
+            sizes = sorted(
+                float(tables.state_bytes[user]) * tied_share(problem.profile, user)
+                for user in users
+                if user in present
+            )
             need[device] -= sum(sizes if owner in present else sizes[:-1])
     return {device: math.ceil(value) for device, value in need.items()}
 

@@ -19,7 +19,7 @@ from heterps_envs.memory import plan_memory_bytes
 from heterps_envs.placement import closed_form_step_time_s, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
-from heterps_envs.workload import Workload, tied_layers, workload
+from heterps_envs.workload import Workload, tied_layers, tied_share, workload
 
 
 def simulate(
@@ -57,7 +57,7 @@ def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     gradient = problem.tables.gradient_bytes
     total = float(sum(gradient[layer] for layer in bucket.layers))
     for owner, users in tied_layers(problem.profile).items():
-        shared = max(gradient[user] for user in users)
+        shared = max(gradient[user] * tied_share(problem.profile, user) for user in users)
         if owner in bucket.layers:
             total -= min(shared, gradient[owner])
         if users[0] in bucket.layers:  # then all of them are

@@ -94,6 +94,12 @@ def workload(problem: Problem, plan: Plan) -> Workload:
     )
 
 
+def tied_share(profile: ModelProfile, layer: int) -> float:
+    """Share of a layer's parameters that another layer owns."""
+    entry = profile.layers[layer]
+    return entry.tied_parameters / entry.num_parameters if entry.num_parameters else 0.0
+
+
 def tied_layers(profile: ModelProfile) -> dict[int, tuple[int, ...]]:
     """Layers that use parameters of another layer: the owner's index -> indices of its users."""
     index = {layer.name: i for i, layer in enumerate(profile.layers)}

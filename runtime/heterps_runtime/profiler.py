@@ -129,7 +129,7 @@ def _signature(layer: LayerProfile) -> tuple[Any, ...]:
 
     What crosses the cut behind a layer is no part of it: some of that may only pass by.
     """
-    return tuple(layer.model_dump(exclude={"name", "tied_to", "output_bytes"}).values())
+    return tuple(layer.model_dump(exclude={"name", "tied_to", "tied_parameters", "output_bytes"}).values())
 
 
 def _distinct_layers(profile: ModelProfile) -> dict[tuple[Any, ...], int]:

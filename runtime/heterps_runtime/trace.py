@@ -277,6 +277,7 @@ def _layer_profiles(
                 sizes[name] for name in layer.parameters & sparse if name not in owner
             ),
             tied_to=tied[0] if tied else None,
+            tied_parameters=sum(sizes[name] for name in layer.parameters if name in owner),
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)

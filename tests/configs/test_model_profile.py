@@ -37,7 +37,7 @@ def problems_of(data: Any) -> tuple[str, ...]:
 
 def test_tied_parameters_are_counted_once() -> None:
     data = profile_data(3)
-    data["layers"][2]["tied_to"] = "layer-0"
+    data["layers"][2].update(tied_to="layer-0", tied_parameters=data["layers"][2]["num_parameters"])
     assert ModelProfile.from_mapping(data).num_parameters == 20
 
 

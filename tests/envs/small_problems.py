@@ -70,6 +70,7 @@ def chain_problem(
             activation_bytes=(activation_bytes or zeros)[i],
             output_bytes=(output_bytes or zeros)[i],
             tied_to=f"layer{tied[i]}" if i in tied else None,
+            tied_parameters=(parameters or [0] * num_layers)[i] if i in tied else 0,
         )
         for i in range(num_layers)
     )
