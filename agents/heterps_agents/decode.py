@@ -50,7 +50,7 @@ class Decoded(NamedTuple):
         step_time_s: (N,) closed form; inf where none was found.
         bottleneck_s: (N,) the target that they keep.
         code: (N, L) int16, see `heterps_envs.closed_form`.
-        evaluations: Stages that were weighed, over all problems.
+        evaluations: Placements that were built, over all problems: the width for every beam.
     """
 
     step_time_s: Floats
@@ -69,7 +69,7 @@ def decode(
     known: Decoded | None = None,
     temperature: float = 0.0,
     seed: int = 0,
-    should_stop: Callable[[int], bool] = lambda evaluations: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Decoded:
     """Searches the target in rounds; each round runs one beam for every problem and target.
 
@@ -82,7 +82,7 @@ def decode(
         known: Placements to start from; they are returned where nothing better is found.
         temperature: 0 keeps the likeliest; above it, scores get that much Gumbel noise (sampling).
         seed: Of the noise.
-        should_stop: Asked between rounds, with the stages weighed since the last question.
+        should_stop: Asked between rounds.
     """
     count = problems.num_problems
     best = known or Decoded(
@@ -99,7 +99,7 @@ def decode(
         targets = low[:, None] * (high / low)[:, None] ** shares
         wanted = best.step_time_s[:, None] * _wanted_shares(targets_per_round)
         found = beam(policy, problems, targets, wanted, width, best.step_time_s, temperature, rng)
-        evaluations += found.evaluations
+        evaluations += targets.size * width
         low, high = _next_range(targets, found, best, low, high)
         better = found.step_time_s.min(axis=1) < best.step_time_s
         chosen = (np.arange(count), found.step_time_s.argmin(axis=1))
@@ -109,7 +109,7 @@ def decode(
             np.where(better[:, None], found.code[chosen], best.code),
             evaluations,
         )
-        if should_stop(found.evaluations):
+        if should_stop():
             break
     return best
 
@@ -153,7 +153,6 @@ class BeamResult(NamedTuple):
     step_time_s: Floats
     bottleneck_s: Floats
     code: NDArray[np.int16]
-    evaluations: int
 
 
 def beam(
@@ -163,8 +162,8 @@ def beam(
     wanted_s: Floats,
     width: int,
     known_s: Floats,
-    temperature: float,
-    rng: np.random.Generator,
+    temperature: float = 0.0,
+    rng: np.random.Generator | None = None,
 ) -> BeamResult:
     """One beam for every problem and target, all at once.
 
@@ -176,7 +175,7 @@ def beam(
         width: Partial placements kept for each beam.
         known_s: (N,) step times that a placement must beat.
         temperature: See `decode`.
-        rng: Of the noise.
+        rng: Of the noise; needed where there is some.
     """
     count, per_problem = targets.shape
     groups, layers = targets.size, problems.output_bytes.shape[1]
@@ -193,7 +192,7 @@ def beam(
         targets.ravel(),
         np.maximum(wanted_s - targets, 0.0).ravel(),
     )
-    group, score, evaluations = np.arange(groups), np.zeros(groups), 0
+    group, score = np.arange(groups), np.zeros(groups)
     while len(group):
         view = empty_view(len(group), classes)
         observe(problems, rows, view, np.arange(len(group)))
@@ -201,9 +200,9 @@ def beam(
         parent, action = np.nonzero(view.allowed)
         if not len(parent):
             break
-        evaluations += len(parent)
         total = score[parent] + _log_probabilities(policy, view, parent, action)
         if temperature > 0:
+            assert rng is not None
             total = total + temperature * rng.gumbel(size=len(total))
         chosen = np.empty(groups * width, np.int64)
         chosen_score = np.empty(groups * width)
@@ -218,10 +217,7 @@ def beam(
         advance(problems, rows, view, action)
     shape = (count, per_problem)
     return BeamResult(
-        found_s.reshape(shape),
-        bottleneck_s.reshape(shape),
-        code.reshape(*shape, layers),
-        evaluations,
+        found_s.reshape(shape), bottleneck_s.reshape(shape), code.reshape(*shape, layers)
     )
 
 

@@ -79,8 +79,9 @@ def pool_of(
     target_range: tuple[float, float],
     max_layers: int = 0,
     max_classes: int = 0,
+    keeps_best: bool = False,
 ) -> ProblemPool:
-    """A pool with the given references."""
+    """A pool with the given references; see `ProblemPool` for the arguments."""
     packed = empty_problems(
         len(problems),
         max_layers or max(entry.tables.num_layers for entry in problems),
@@ -93,6 +94,7 @@ def pool_of(
         np.array([entry.step_time_s for entry in problems]),
         np.array([entry.bottleneck_s for entry in problems]),
         target_range,
+        keeps_best,
     )
 
 

@@ -154,7 +154,9 @@ def fine_tune(
     drifted = perturbed(
         problems, _FINE_TUNING_PROBLEMS, seed, _FINE_TUNING_SIGMA, _FINE_TUNING_SIGMA / 2
     )
-    pool = pool_of(references(drifted, policy, lambda: clock.share > 0.3), config.target_range)
+    pool = pool_of(
+        references(drifted, policy, lambda: clock.share > 0.3), config.target_range, keeps_best=True
+    )
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
     env = StagePlacementVecEnv(pool, config.num_environments, seed)

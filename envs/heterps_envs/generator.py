@@ -25,6 +25,7 @@ GPIPE_SHARE = 0.1
 STATE_BYTES_PER_PARAMETER = 16.0
 BYTES_PER_ELEMENT = 2.0
 LINK_BYTES_PER_S = (1.25e9, 3.1e9, 12.5e9, 25e9, 50e9)  # 10 GbE ... 400 Gb/s
+WIDE_AREA_SHARE = 0.08
 INSIDE_BYTES_PER_S = (1.25e9, 12.5e9, 25e9, 64e9, 300e9)  # 10 GbE, PCIe 3/4/5, NVLink
 
 # The held-out set that curves and tables quote. Its content is frozen by a test.
@@ -233,10 +234,12 @@ def _memory(
 
 
 def _links(rng: np.random.Generator, num_classes: int) -> tuple[Floats, Floats]:
-    between = rng.choice(LINK_BYTES_PER_S)
+    between, latency_s = float(rng.choice(LINK_BYTES_PER_S)), _log_uniform(rng, 5e-6, 2e-4)
+    if rng.random() < WIDE_AREA_SHARE:
+        between, latency_s = _log_uniform(rng, 1e8, 1.25e9), _log_uniform(rng, 2e-3, 4e-2)
     speed = between * _noise(rng, 0.4, num_classes, num_classes)
     speed = np.minimum(speed, speed.T)
     np.fill_diagonal(speed, rng.choice(INSIDE_BYTES_PER_S, num_classes))
-    latency = np.full((num_classes, num_classes), _log_uniform(rng, 5e-6, 2e-4))
+    latency = np.full((num_classes, num_classes), latency_s)
     np.fill_diagonal(latency, _log_uniform(rng, 3e-6, 5e-5))
     return latency, 1 / speed

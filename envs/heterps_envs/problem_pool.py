@@ -43,6 +43,9 @@ class ProblemPool:
         problems: N problems.
         step_time_s: (N,) of the best placement known.
         bottleneck_s: (N,) the same placement's bottleneck, see `heterps_envs.stage_kernels`.
+        target_range: Targets of episodes, as multiples of `bottleneck_s`.
+        keeps_best: Better placements that episodes find become the references. Without it rewards
+            never change their meaning; exact references need no improvement.
     """
 
     def __init__(
@@ -51,8 +54,9 @@ class ProblemPool:
         step_time_s: Floats,
         bottleneck_s: Floats,
         target_range: tuple[float, float] = TARGET_RANGE,
+        keeps_best: bool = False,
     ) -> None:
-        self.problems = problems
+        self.problems, self.keeps_best = problems, keeps_best
         self.step_time_s, self.bottleneck_s = step_time_s, bottleneck_s
         self.target_range = target_range
 
@@ -114,7 +118,9 @@ class ProblemPool:
         return np.where(rows.status[which] == COMPLETE, success, covered - 1.0)
 
     def improve(self, rows: StageRows, which: NDArray[np.int64]) -> None:
-        """Remembers complete placements that are better than the best known."""
+        """Remembers complete placements that are better than the best known, if it `keeps_best`."""
+        if not self.keeps_best:
+            return
         for row in which[rows.status[which] == COMPLETE]:
             problem = rows.problem[row]
             if rows.behind_s[row] < self.step_time_s[problem]:

@@ -130,9 +130,8 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
         if "problem" in options:
             problem[0] = options["problem"]
             if not 0 <= problem[0] < pool.problems.num_problems:
-                raise HeterpsError(
-                    f"there is no problem {problem[0]}; allowed: 0 to {pool.problems.num_problems - 1}"
-                )
+                last = pool.problems.num_problems - 1
+                raise HeterpsError(f"there is no problem {problem[0]}; allowed: 0 to {last}")
             target_s, fill_limit_s = pool.draw_targets(self.np_random, problem)
         target_s[0] = options.get("target_s", target_s[0])
         fill_limit_s[0] = options.get("fill_limit_s", fill_limit_s[0])

@@ -1,0 +1,108 @@
+"""The decision process: exact costs, exact memory, nothing lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterps_configs.errors import HeterpsError
+from heterps_envs.closed_form import FITS, evaluate_one, kernel_tables
+from heterps_envs.generator import generate
+from heterps_envs.problem import CostTables
+from heterps_envs.problem_pool import bottleneck_s, price_greedy
+from heterps_envs.stage_kernels import (
+    COMPLETE,
+    RUNNING,
+    StageRows,
+    advance,
+    empty_rows,
+    empty_view,
+    observe,
+    start_rows,
+)
+from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
+
+
+def rollout(problems: StageProblems, targets: np.ndarray, limits: np.ndarray, seed: int) -> StageRows:
+    """One episode of random allowed actions for every problem."""
+    rng = np.random.default_rng(seed)
+    count, layers = problems.num_problems, problems.output_bytes.shape[1]
+    classes = problems.class_price.shape[1]
+    everyone = np.arange(count)
+    rows, view = empty_rows(count, layers, classes), empty_view(count, classes)
+    start_rows(problems, rows, everyone, everyone, targets, limits)
+    observe(problems, rows, view, everyone)
+    while (rows.status == RUNNING).any():
+        noise = np.where(view.allowed, rng.random(view.allowed.shape), -1.0)
+        advance(problems, rows, view, noise.argmax(axis=1))
+        observe(problems, rows, view, everyone)
+    return rows
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), share=st.floats(0.5, 8.0))
+def test_finished_placements_cost_what_the_closed_form_says_and_keep_memory_target_and_fill_limit(
+    seed, share
+):
+    tables = generate(24, seed)
+    problems = pack_problems(tables)
+    targets = share * problems.lower_bound_s
+    rows = rollout(problems, targets, targets, seed)
+    for index, entry in enumerate(tables):
+        if rows.status[index] != COMPLETE:
+            continue
+        kernel, code = kernel_tables(entry), rows.code[index, : entry.num_layers]
+        step_time_s, _, verdict = evaluate_one(code, kernel, np.zeros(entry.num_classes, np.int64))
+        assert verdict == FITS
+        assert rows.behind_s[index] == pytest.approx(step_time_s, rel=1e-9)
+        kept = bottleneck_s(code, kernel, step_time_s)
+        assert kept <= targets[index] * (1 + 1e-9)
+        assert step_time_s - kept <= targets[index] * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed):
+    tables = generate(24, seed)
+    problems = pack_problems(tables)
+    rows = rollout(problems, 3 * problems.lower_bound_s, np.full(len(tables), np.inf), seed)
+    for index, entry in enumerate(tables):
+        assert (rows.used[index, : entry.num_classes] <= entry.device_count).all()
+        if rows.status[index] == COMPLETE:
+            code = rows.code[index, : entry.num_layers]
+            used = np.zeros(entry.num_classes, np.int64)
+            assert evaluate_one(code, kernel_tables(entry), used)[2] == FITS
+
+
+def test_padding_changes_nothing():
+    tables = generate(12, seed=5)
+    tight, roomy = pack_problems(tables), pack_problems(tables, max_layers=64, max_classes=16)
+    for one, other in zip(price_greedy(tight)[:2], price_greedy(roomy)[:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_greedy_reference_is_a_real_placement():
+    tables = generate(30, seed=6)
+    step_time_s, bottleneck, codes = price_greedy(pack_problems(tables))
+    assert np.isfinite(step_time_s).mean() > 0.7
+    for index in np.flatnonzero(np.isfinite(step_time_s)):
+        kernel = kernel_tables(tables[index])
+        code = codes[index, : tables[index].num_layers]
+        used = np.zeros(tables[index].num_classes, np.int64)
+        assert evaluate_one(code, kernel, used)[0] == pytest.approx(step_time_s[index])
+        assert bottleneck_s(code, kernel, step_time_s[index]) == pytest.approx(bottleneck[index])
+
+
+def test_a_problem_that_does_not_fit_into_the_room_is_refused():
+    tables = generate(1, seed=0, layers=(9, 9), classes=(3, 3))
+    with pytest.raises(HeterpsError, match="9 layers and 3 device classes; there is room for 8"):
+        pack_problems(tables, max_layers=8, max_classes=4)
+
+
+def test_a_layer_that_fits_nowhere_is_refused():
+    entry = generate(1, seed=0)[0]
+    fields = {name: getattr(entry, name) for name in CostTables.__dataclass_fields__}
+    hopeless = CostTables(**{**fields, "memory_bytes": entry.memory_bytes * 1e-9})
+    problems = pack_problems([entry])
+    with pytest.raises(HeterpsError, match="fits on no device"):
+        put_problem(problems, 0, hopeless)
