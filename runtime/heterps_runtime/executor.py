@@ -1,13 +1,13 @@
 """The executor: carries out one device's action list, literally and in its order.
 
 Only `isend`, `irecv` and `all_reduce` are used. Receives are posted ahead in the order of the list,
-sends are never waited for before the end of the step, activations are freed by their backward pass,
-and gradients are summed: over micro-batches by autograd, over owners by one all-reduce per bucket.
+no send keeps a device waiting, activations are freed by their backward pass, and gradients are
+summed: over micro-batches by autograd, over owners by one all-reduce per bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -88,6 +88,14 @@ class Executor:
         )
         self._links = EmulatedLinks(device, emulation.links) if emulation else None
         self._reduce_s = emulation.reduce_s if emulation else (0.0,) * len(specification.buckets)
+        self._handlers: dict[str, Callable[[Action], None]] = {
+            "receive": self._receive,
+            "forward": self._forward,
+            "backward": self._backward,
+            "send": self._send,
+            "reduce": self._reduce,
+            "step": self._step,
+        }
         self._start_step()
 
     @property
@@ -102,7 +110,7 @@ class Executor:
         self._gradients: dict[Key, tuple[Tensor | None, ...]] = {}
         self._saved: dict[Key, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
         self._outgoing: dict[tuple[str, int, str], Sequence[Tensor | None]] = {}
-        self._sends: list[tuple[dist.Work, Tensor]] = []
+        self._sends: dict[tuple[str, int, str], list[tuple[dist.Work, Tensor]]] = {}
         self._records: list[ActionRecord] = []
         self._loss = 0.0
 
@@ -125,9 +133,9 @@ class Executor:
         for _ in range(POSTED_AHEAD):
             self._post_next()
         for action in self._actions:
-            getattr(self, f"_{action.kind}")(action)
-        for work, _ in self._sends:
-            work.wait()
+            self._handlers[action.kind](action)
+        for key in list(self._sends):
+            self._wait_for_send(key)
         assert not self._saved
         assert not self._posted
         return self._loss, self._records
@@ -177,21 +185,23 @@ class Executor:
 
     def _send(self, action: Action) -> None:
         tensors = self._outgoing.pop((action.stage, action.micro_batch, action.direction))
+        departure_s = self._clock.now_s
+        buffers = dict(enumerate(pack(tensors)))
+        if self._links:
+            num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in buffers.values())
+            arrival_s = self._links.arrival_s(action.peer, num_bytes, departure_s)
+            buffers[STAMP_TAG] = torch.tensor([arrival_s], dtype=torch.float64)
         destination = self._specification.ranks[action.peer]
         group, tag = self._communicator.directions[action.direction], self._tag(action)
-        departure_s, num_bytes = self._clock.now_s, 0
-        for offset, buffer in enumerate(pack(tensors)):
-            num_bytes += buffer.numel() * buffer.element_size()
-            self._isend(buffer, destination, group, tag + offset)
-        if self._links:
-            arrival_s = self._links.arrival_s(action.peer, num_bytes, departure_s)
-            stamp = torch.tensor([arrival_s], dtype=torch.float64)
-            self._isend(stamp, destination, group, tag + STAMP_TAG)
+        self._sends[action.stage, action.micro_batch, action.direction] = [
+            (_work(dist.isend(tensor, destination, group=group, tag=tag + offset)), tensor)
+            for offset, tensor in buffers.items()
+        ]
         self._record(action, departure_s, departure_s)
 
-    def _isend(self, tensor: Tensor, destination: int, group: dist.ProcessGroup, tag: int) -> None:
-        work = _work(dist.isend(tensor, destination, group=group, tag=tag))
-        self._sends.append((work, tensor))
+    def _wait_for_send(self, key: tuple[str, int, str]) -> None:
+        for work, _ in self._sends.pop(key, []):
+            work.wait()
 
     def _tag(self, action: Action) -> int:
         """Unique for a message of one direction: micro-batch and the stage in front of the cut."""
@@ -236,6 +246,8 @@ class Executor:
 
     def _backward(self, action: Action) -> None:
         key = action.stage, action.micro_batch
+        # The gradient came back, so the activations have arrived: their buffer can go.
+        self._wait_for_send((*key, "forward"))
         received, outputs = self._saved.pop(key)
         self._clock.begin()
         if self._back[key] is None:

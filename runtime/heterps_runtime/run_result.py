@@ -55,7 +55,7 @@ class DeviceReport(Document):
     """How one rank did.
 
     Attributes:
-        num_actions: Emulated actions after the warm-up.
+        num_actions: Emulated actions under the last plan, after the warm-up.
         num_overruns: Those that the host could not finish in the emulated device's time.
         worst_overrun_s: The longest delay behind a deadline.
     """

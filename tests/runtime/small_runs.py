@@ -1,4 +1,4 @@
-"""Tiny models of every kind, problems and plans around them, for the tests that start processes."""
+"""Problems and plans around small models, for the tests that start processes."""
 
 from __future__ import annotations
 
@@ -12,60 +12,15 @@ from torch import Tensor, nn
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.device import DeviceType, Emulation
 from heterps_configs.job import Job
-from heterps_configs.model_profile import Measurement, ModelProfile, ModelSource
+from heterps_configs.model_profile import Measurement, ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
-from heterps_runtime.examples.ctr import ClickThrough
-from heterps_runtime.huggingface import huggingface_source
 from heterps_runtime.model_source import factory_source
 from heterps_runtime.trace import trace_source
+from tests.runtime import small_models
 
 DEVICES = ("d0", "d1", "d2", "d3")
 HERE = "tests.runtime.small_runs"
-
-_ATTENTION = {"num_attention_heads": 4, "num_hidden_layers": 4, "hidden_size": 32}
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-HUGGINGFACE: dict[str, dict[str, Any]] = {
-    "llama": {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": 64,
-        "intermediate_size": 48,
-        "num_key_value_heads": 2,
-        **_ATTENTION,
-    },
-    "gpt2": {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": 64,
-        "n_embd": 32,
-        "n_layer": 4,
-        "n_head": 4,
-        "n_positions": 16,
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-    },
-    "bert": {
-        "model_type": "bert",
-        "architectures": ["BertForMaskedLM"],
-        "vocab_size": 64,
-        "intermediate_size": 48,
-        "max_position_embeddings": 16,
-        **_ATTENTION,
-        **_NO_DROPOUT,
-    },
-    "resnet": {
-        "model_type": "resnet",
-        "architectures": ["ResNetForImageClassification"],
-        "embedding_size": 8,
-        "hidden_sizes": [16, 32],
-        "depths": [2, 2],
-        "layer_type": "basic",
-        "num_labels": 4,
-        "image_size": 16,
-    },
-}
 
 
 def sequential() -> nn.Module:
@@ -73,11 +28,6 @@ def sequential() -> nn.Module:
     widths = (8, 24, 16, 32, 4)
     pairs = pairwise(widths)
     return nn.Sequential(*(part for a, b in pairs for part in (nn.Linear(a, b), nn.Tanh())))
-
-
-def ctr() -> nn.Module:
-    """Four tables."""
-    return ClickThrough([50] * 4, 8, (16,), (16, 8))
 
 
 class _Broken(nn.Module):
@@ -93,23 +43,11 @@ def broken() -> nn.Module:
 
 
 @cache
-def source_of(model: str) -> ModelSource:
-    if model in HUGGINGFACE:
-        return huggingface_source(HUGGINGFACE[model], 16)
-    inputs = (
-        ["sparse=4:int64<50", "dense=13:float32", "target=1:float32"]
-        if model == "ctr"
-        else ["x=8:float32"]
-    )
-    source = factory_source(f"{HERE}:{model}", inputs)
-    if model == "ctr":
-        source = source.model_copy(update={"loss": "binary_cross_entropy"})
-    return source
-
-
-@cache
 def profile_of(model: str) -> ModelProfile:
-    return trace_source(source_of(model), model)
+    """Of one of the two modules above, or of a model of `small_models`."""
+    if model in ("sequential", "broken"):
+        return trace_source(factory_source(f"{HERE}:{model}", ["x=8:float32"]), model)
+    return small_models.profile_of(model)
 
 
 def problem_of(

@@ -23,7 +23,8 @@ Losses = dict[str, tuple[list[float], list[float]]]
 
 def _cases() -> dict[str, tuple[Problem, Plan, list[tuple[int, Plan]]]]:
     """Problem, first plan, and the plans to switch to with their first steps."""
-    llama, gpt2, bert, resnet, ctr = map(problem_of, ("llama", "gpt2", "bert", "resnet", "ctr"))
+    llama, gpt2, bert, vit, t5 = map(problem_of, ("llama", "gpt2", "bert", "vit", "t5"))
+    resnet, ctr, skip = map(problem_of, ("resnet", "ctr", "long_skip"))
     gpipe = problem_of("llama", schedule="gpipe", optimizer="sgd-momentum")
     ragged = problem_of("sequential", global_batch_size=22, micro_batch_size=4)
     replicas = plan_of(
@@ -46,8 +47,11 @@ def _cases() -> dict[str, tuple[Problem, Plan, list[tuple[int, Plan]]]]:
         "gpt2, tied on one device": (gpt2, there_and_back, []),
         "gpt2, two pipelines with different cuts": (gpt2, two_pipelines, []),
         "bert, unequal": (bert, chain_of(bert, 3), []),
+        "vit, unequal": (vit, chain_of(vit, 3), []),
+        "t5, encoder and decoder apart": (t5, chain_of(t5, 2, 5), []),
+        "skip over a whole stage": (skip, chain_of(skip, 1, 2), []),
         "resnet, unequal": (resnet, chain_of(resnet, 2, 4), []),
-        "ctr, cut between tables": (ctr, chain_of(ctr, 2, 5), []),
+        "ctr, cut between tables": (ctr, chain_of(ctr, 5, 28), []),
         "sequential, replicas, ragged": (ragged, replicas, []),
         "llama, re-planned twice": (
             llama,
@@ -66,6 +70,9 @@ CASES = (
     "gpt2, tied on one device",
     "gpt2, two pipelines with different cuts",
     "bert, unequal",
+    "vit, unequal",
+    "t5, encoder and decoder apart",
+    "skip over a whole stage",
     "resnet, unequal",
     "ctr, cut between tables",
     "sequential, replicas, ragged",

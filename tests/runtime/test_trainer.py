@@ -57,6 +57,7 @@ def test_tied_parameter_on_one_device_is_one_parameter(communicator: Communicato
     assert shared[0] is shared[1]
 
 
+@pytest.mark.filterwarnings("ignore:batch normalisation")
 @pytest.mark.parametrize("model", ["gpt2", "resnet"])
 def test_what_stays_on_its_rank_is_not_moved(
     communicator: Communicator, tmp_path: Path, model: str
