@@ -1,14 +1,17 @@
 """The exact solver: a dynamic programme over (layer, class of the front stage, devices used).
 
-Stages are appended back to front, as in `heterps_envs.closed_form`. The value of a state is the
-least closed-form step time of the pipeline that covers the layers behind; the closed form only
-grows with it, and the devices used say how many micro-batches the next stage holds in flight. So
-one sweep over the layers finds the optimum, memory included. Devices used are counted for every
-class, which makes the work polynomial in layers and devices and exponential in classes:
-`predicted_seconds` says it before anything is allocated.
+Stages are appended back to front, as in `heterps_envs.closed_form`. Of what is built, its step time
+and its fill matter, and the closed form only grows with either; the devices used say how many
+micro-batches the next stage holds in flight. So one sweep over the layers, which keeps for every
+state the Pareto set of (step time, fill), finds the optimum, memory included.
 
-Every `price` objective is read from the same table: for each number of devices used, the table
-holds the least step time, and the devices used fix the price per hour.
+Three bounds keep the sweep small, each against the cost of a placement that is known from the
+start (greedy's, annealed). The layers that are not placed yet delay the rest at least by their
+compute on the fastest class; they need a share of the devices that are left, by the prices of
+`heterps_envs.bounds`; and they need memory on them. For the objective `price` they add to the price.
+
+Devices used are counted for every class, which makes the work polynomial in layers and devices and
+exponential in classes: `predicted_seconds` says it before anything is allocated.
 """
 
 from __future__ import annotations
@@ -19,29 +22,35 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_agents.annealing import polish
+from heterps_agents.exact_kernels import Labels, Reached, Space, sweep, trace_back
 from heterps_agents.exact_kernels import is_dominated as is_dominated
-from heterps_agents.exact_kernels import sweep, trace_back
-from heterps_agents.objective import ROUNDING, Goal
-from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, evaluate_one
+from heterps_agents.greedy import greedy_code
+from heterps_agents.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
+from heterps_agents.planner import Budget
+from heterps_envs.bounds import price_bound
+from heterps_envs.closed_form import KernelTables, evaluate_one
+from heterps_envs.problem import CostTables
 
 Status = Literal["optimal", "infeasible", "over budget"]
+Floats = NDArray[np.float64]
 
-# Seconds of one transition on one core of a current server CPU, rounded up (benchmarks/exact.py):
-# where the states of one cut stay in the nearest caches, and where they do not.
-SECONDS_PER_TRANSITION, SECONDS_PER_FAR_TRANSITION = 2.5e-9, 8e-9
-NEAR_STATES = 10_000
-MAX_TABLE_BYTES, MAX_SECONDS = 400_000_000, 60.0
+# Seconds of one transition on one core of a current server CPU, rounded up (benchmarks/exact.py).
+SECONDS_PER_TRANSITION = 8e-9
+MAX_TABLE_BYTES, MAX_SECONDS = 1_000_000_000, 60.0
+MAX_LABELS = 10_000_000
+START_EVALUATIONS = 3000
 
 
 class ExactResult(NamedTuple):
     """What the dynamic programme found.
 
     Attributes:
-        code: (L,) int16 of the best placement, see `heterps_envs.closed_form`; None unless optimal.
-        step_time_s: Its closed-form step time; inf unless optimal.
-        price_usd_per_hour: Of the devices that it uses; inf unless optimal.
-        transitions: Stages that were appended to a state: the work that was done.
-        status: `infeasible` is a proof too; `over budget`: nothing was computed.
+        code: (L,) int16 of the best placement, see `heterps_envs.closed_form`; None where none is.
+        step_time_s: Its closed-form step time; inf without one.
+        price_usd_per_hour: Of the devices that it uses; inf without one.
+        transitions: Stages that were put before a label: the work that was done.
+        status: `infeasible` is a proof too; `over budget`: not started, or given up.
     """
 
     code: NDArray[np.int16] | None
@@ -55,60 +64,56 @@ def solve(
     kernel: KernelTables,
     goal: Goal | None = None,
     *,
-    upper_s: float = math.inf,
+    known: NDArray[np.int16] | None = None,
     max_seconds: float = MAX_SECONDS,
-    max_table_bytes: int = MAX_TABLE_BYTES,
-    max_replicas: int = MAX_REPLICAS,
+    max_table_bytes: float = MAX_TABLE_BYTES,
 ) -> ExactResult:
     """The best placement of all, by the closed form.
 
     Args:
         kernel: From `heterps_envs.closed_form.kernel_tables`.
         goal: Objective and throughput floor; by default the least step time.
-        upper_s: A step time that some placement is known to reach; only prunes. Not for the
-            objective price, whose optimum may be slower.
-        max_seconds: Give up before starting when `predicted_seconds` is more.
-        max_table_bytes: The same for the table of values.
-        max_replicas: Replicas of one stage at most; 1 for plain pipelines.
+        known: (L,) int16, a good placement, to prune with; by default greedy's.
+        max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
+            transitions as should take this long.
+        max_table_bytes: Refuse to start when `table_bytes` is more.
     """
     goal = goal or Goal()
-    assert not goal.is_price or math.isinf(upper_s)
     if predicted_seconds(kernel) > max_seconds or table_bytes(kernel) > max_table_bytes:
-        return ExactResult(None, math.inf, math.inf, 0, "over budget")
-    limit_s = min(upper_s * (1 + ROUNDING), goal.floor_s)
-    shape = kernel.device_count + 1
-    strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
-    used = np.arange(int(np.prod(shape)))[:, None] // strides % shape  # (states, T) devices used
-    totals = used.sum(axis=1)
-    value = np.full((kernel.num_layers, kernel.num_classes, len(used)), np.inf)
-    least_fill_s = _least_fill_s(kernel)
-    order = np.argsort(totals, kind="stable")
-    transitions = int(
-        sweep(kernel, used, strides, totals, order, least_fill_s, limit_s, max_replicas, value),
-    )
-    best = _best_state(value[0], used @ kernel.price_usd_per_hour, goal.is_price, limit_s)
+        return _nothing("over budget", 0)
+    space = _space(kernel, goal, known)
+    labels, reached = _scratch(kernel, len(space.totals))
+    work = np.zeros(1)
+    finished = sweep(kernel, space, labels, reached, max_seconds / SECONDS_PER_TRANSITION, work)
+    transitions = int(work[0])
+    if not finished:
+        return _nothing("over budget", transitions)
+    best = _best_state(labels, space.used @ kernel.price_usd_per_hour, goal.is_price)
     if best is None:
-        return ExactResult(None, math.inf, math.inf, transitions, "infeasible")
+        return _nothing("infeasible", transitions)
     code = np.zeros(kernel.num_layers, np.int16)
-    found = trace_back(kernel, used, strides, totals, value, *best, code)
-    assert found, "every value was reached by a transition"
+    found = trace_back(kernel, space, labels, *best, code)
+    assert found, "every label was reached by a transition"
     step_time_s, price, _ = evaluate_one(code, kernel, np.zeros(kernel.num_classes, np.int64))
     return ExactResult(code, float(step_time_s), float(price), transitions, "optimal")
 
 
 def num_states(kernel: KernelTables) -> float:
-    """Entries of the table of values; a float, because it overflows no integer."""
+    """Entries of the table of labels; a float, because it overflows no integer."""
     return kernel.num_layers * kernel.num_classes * float(np.prod(kernel.device_count + 1.0))
 
 
 def table_bytes(kernel: KernelTables) -> float:
-    """Bytes that the sweep allocates: values, and for each count of devices some integers."""
-    integers = (kernel.num_classes + 4) * float(np.prod(kernel.device_count + 1.0))
-    return 8.0 * (num_states(kernel) + integers)
+    """Bytes that the sweep asks for: one integer for each state, and the labels.
+
+    The system hands out only what is written to; labels hardly ever need all of theirs.
+    """
+    counts = float(np.prod(kernel.device_count + 1.0))
+    return 4 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 52 * MAX_LABELS
 
 
 def predicted_work(kernel: KernelTables) -> float:
-    """Transitions of the sweep at most: stages whose weights fit, times replicas, times states."""
+    """Transitions at most if states had one label: stages whose weights fit x replicas x states."""
     counts = kernel.device_count + 1.0
     states, work = float(np.prod(counts)), 0.0
     prefix, layers = kernel.state_prefix_bytes, np.arange(1, kernel.num_layers + 1)
@@ -124,27 +129,147 @@ def predicted_work(kernel: KernelTables) -> float:
 
 
 def predicted_seconds(kernel: KernelTables) -> float:
-    """Seconds that `solve` takes at most, from `predicted_work`."""
-    is_near = float(np.prod(kernel.device_count + 1.0)) <= NEAR_STATES
-    each_s = SECONDS_PER_TRANSITION if is_near else SECONDS_PER_FAR_TRANSITION
-    return predicted_work(kernel) * each_s
+    """Seconds that `solve` takes in most cases, from `predicted_work`."""
+    return predicted_work(kernel) * SECONDS_PER_TRANSITION
 
 
-def _least_fill_s(kernel: KernelTables) -> NDArray[np.float64]:
-    """(L + 1,) seconds that the layers before each cut add to a step time at least."""
-    compute_s = np.diff(kernel.compute_prefix_s, axis=0).min(axis=1)
-    return np.concatenate([[0.0], np.cumsum(compute_s)])
+def _scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached]:
+    """Room for the sweep: memory that is not touched is not taken."""
+    size = MAX_LABELS
+    first = np.zeros((kernel.num_layers, kernel.num_classes, states), np.int32)
+    labels = Labels(first, np.empty(size), np.empty(size), np.empty(size, np.int32))
+    integers = np.empty((2, size), np.int64)
+    return labels, Reached(*integers, np.empty(size), np.empty(size))
 
 
-def _best_state(
-    value: NDArray[np.float64], price: NDArray[np.float64], is_price: bool, limit_s: float
-) -> tuple[int, int] | None:
+def _nothing(status: Status, transitions: int) -> ExactResult:
+    return ExactResult(None, math.inf, math.inf, transitions, status)
+
+
+def _space(kernel: KernelTables, goal: Goal, known: NDArray[np.int16] | None) -> Space:
+    """The states, and the bounds of `Space` from a placement that is known."""
+    shape = kernel.device_count + 1
+    strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
+    used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
+    totals = used.sum(axis=1)
+    tables = _layers(kernel)
+    if known is None:
+        known = _good_code(tables, kernel, goal)
+    limit_cost = math.inf if known is None else goal.cost(known, kernel) * (1 + ROUNDING)
+    limit_s = goal.floor_s
+    price = kernel.price_usd_per_hour
+    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    if goal.is_price:
+        weight, device_weight = used @ price + TIE_BREAK_USD_PER_HOUR, price
+        least_cost = _prefix((work * price).min(axis=1))
+    else:
+        weight, device_weight = np.ones(len(used)), np.zeros(kernel.num_classes)
+        least_cost = np.zeros(kernel.num_layers + 1)
+        limit_s = min(limit_s, limit_cost)
+    return Space(
+        used=used,
+        strides=strides,
+        totals=totals,
+        order=np.argsort(totals, kind="stable"),
+        inverse_weight=1 / weight,
+        device_weight=np.ascontiguousarray(device_weight, dtype=float),
+        latest_start=_latest_start(kernel, tables, kernel.device_count - used, limit_s),
+        least_rounds=_least_rounds(kernel, kernel.device_count - used, totals),
+        least_message_s=_least_message_s(kernel),
+        least_fill_s=_prefix(tables.compute_s.min(axis=1)),
+        least_cost=least_cost,
+        limit_s=limit_s,
+        limit_cost=limit_cost,
+    )
+
+
+def _latest_start(
+    kernel: KernelTables, tables: CostTables, left: NDArray[np.int64], limit_s: float
+) -> NDArray[np.int64]:
+    """(S,) the largest cut whose layers before it `left` (S, T) devices can carry.
+
+    Each layer takes memory somewhere, and, at any prices of device-seconds, at least the price of
+    its work where that is cheapest.
+    """
+    memory = left @ kernel.memory_bytes * (1 + ROUNDING)
+    needed = _prefix(tables.state_bytes + tables.activation_bytes)
+    latest = np.searchsorted(needed, memory, side="right") - 1
+    _, prices = price_bound(tables)
+    if math.isfinite(limit_s) and prices.any():
+        work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+        value = _prefix((work * prices).min(axis=1))
+        carried = np.searchsorted(value, left @ prices * limit_s * (1 + ROUNDING), side="right") - 1
+        latest = np.minimum(latest, carried)
+    return np.asarray(latest, dtype=np.int64)
+
+
+def _least_rounds(
+    kernel: KernelTables, left: NDArray[np.int64], totals: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(S,) `ceil(share / in flight)` of a stage put before a state, on any of `left` (S, T)."""
+    least = np.full(len(totals), kernel.num_micro_batches)
+    for replicas in range(1, int(kernel.device_count.max()) + 1):
+        share = -(-kernel.num_micro_batches // replicas)
+        held = share if kernel.is_gpipe else np.minimum(share, 1 - (-totals // replicas))
+        has_room = (left >= replicas).any(axis=1)
+        least = np.where(has_room, np.minimum(least, -(-share // held)), least)
+    return least
+
+
+def _least_message_s(kernel: KernelTables) -> Floats:
+    """(L, T) see `Space`; nothing before the first layer."""
+    bytes_before = np.concatenate([[0.0], kernel.output_bytes[:-1]])
+    once = (
+        kernel.latency_s[None]
+        + bytes_before[:, None, None] * kernel.inverse_bandwidth_s_per_byte[None]
+    )
+    least = 2 * once.min(axis=1)
+    least[0] = 0.0
+    return least
+
+
+def _good_code(
+    tables: CostTables, kernel: KernelTables, goal: Goal
+) -> NDArray[np.int16] | None:
+    """Greedy's placement, annealed for some milliseconds."""
+    code = greedy_code(tables, kernel, goal, Budget())
+    start = np.zeros(kernel.num_layers, np.int16) if code is None else code
+    return polish(start, kernel, START_EVALUATIONS, 0, goal)
+
+
+def _layers(kernel: KernelTables) -> CostTables:
+    """The cost tables that a kernel's prefix sums were made from."""
+    forward_s = np.diff(kernel.forward_prefix_s, axis=0)
+    return CostTables(
+        num_micro_batches=kernel.num_micro_batches,
+        is_gpipe=kernel.is_gpipe,
+        forward_s=forward_s,
+        backward_s=np.diff(kernel.compute_prefix_s, axis=0) - forward_s,
+        optimizer_s=np.diff(kernel.optimizer_prefix_s, axis=0),
+        state_bytes=np.diff(kernel.state_prefix_bytes),
+        gradient_bytes=np.diff(kernel.gradient_prefix_bytes),
+        activation_bytes=np.diff(kernel.activation_prefix_bytes),
+        output_bytes=kernel.output_bytes,
+        device_count=kernel.device_count,
+        memory_bytes=kernel.memory_bytes,
+        price_usd_per_hour=kernel.price_usd_per_hour,
+        latency_s=kernel.latency_s,
+        inverse_bandwidth_s_per_byte=kernel.inverse_bandwidth_s_per_byte,
+    )
+
+
+def _prefix(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _best_state(labels: Labels, price: Floats, is_price: bool) -> tuple[int, int] | None:
     """(class of the front stage, devices used) of the optimum.
 
     Equally good ones: the cheaper, or the faster, one.
     """
+    value = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
     fastest = value.min(axis=0)
-    states = np.flatnonzero(np.isfinite(fastest) & (fastest <= limit_s))
+    states = np.flatnonzero(np.isfinite(fastest))
     if len(states) == 0:
         return None
     fastest, price = fastest[states], price[states]

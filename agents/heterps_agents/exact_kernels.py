@@ -2,29 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_agents.objective import write_code
-from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_busy_s
+from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_after_s, stage_work_s
 
 _UNLIMITED = 1 << 40
+# Labels that differ by less are one: only the rounding of sums sets them apart.
+_SAME = 1e-12
+
+
+class Space(NamedTuple):
+    """The devices used, as one integer, and what no completion of them can fall below.
+
+    A placement costs `weight * step time`: 1 for the objective throughput, the price for `price`.
+
+    Attributes:
+        used: (S, T) devices used of each class.
+        strides: (T,) what one more device of a class adds to the integer.
+        totals: (S,) devices used.
+        order: (S,) states by `totals`.
+        inverse_weight: (S,) 1 / weight of what is used, so at least that of every completion.
+        device_weight: (T,) what a device adds to the weight.
+        latest_start: (S,) largest cut whose layers before it the devices left can carry.
+        least_rounds: (S,) times that a stage put before it waits for a round trip, at least.
+        least_message_s: (L, T) from the stage before a cut and back at least, by the class behind.
+        least_fill_s: (L + 1,) seconds that the layers before a cut delay the rest at least.
+        least_cost: (L + 1,) what they add to the cost at least.
+        limit_s: Largest step time that is of use.
+        limit_cost: Largest cost that is of use.
+    """
+
+    used: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    totals: NDArray[np.int64]
+    order: NDArray[np.int64]
+    inverse_weight: NDArray[np.float64]
+    device_weight: NDArray[np.float64]
+    latest_start: NDArray[np.int64]
+    least_rounds: NDArray[np.int64]
+    least_message_s: NDArray[np.float64]
+    least_fill_s: NDArray[np.float64]
+    least_cost: NDArray[np.float64]
+    limit_s: float
+    limit_cost: float
+
+
+class Labels(NamedTuple):
+    """The Pareto sets of (step time, fill), as lists in one pool, least step time first.
+
+    Attributes:
+        first: (L, T, S) first label by the cut, the class of the stage behind it and the state
+            behind it; 0 where there is none.
+        behind_s: (N,) step time of what is built.
+        fill_s: (N,) its fill.
+        following: (N,) the next label; 0 at the end.
+    """
+
+    first: NDArray[np.int32]
+    behind_s: NDArray[np.float64]
+    fill_s: NDArray[np.float64]
+    following: NDArray[np.int32]
+
+
+class Reached(NamedTuple):
+    """The labels that may get a stage of one class and replicas, seen through the link to it."""
+
+    state: NDArray[np.int64]
+    held: NDArray[np.int64]
+    behind_s: NDArray[np.float64]
+    round_trip_s: NDArray[np.float64]
 
 
 @njit(cache=True)
 def is_dominated(num_micro_batches: int, is_gpipe: bool, replicas: int) -> bool:
-    """One replica less is never worse: the same share of micro-batches and no more in flight.
+    """One replica less is never worse: the same share of micro-batches and as many in flight.
 
-    With shares of three and more, 1F1B can hold less in flight with one replica more.
+    Under 1F1B it can be: a replica more lets the stages before it hold more in flight.
     """
     if replicas > min(num_micro_batches, MAX_REPLICAS):
         return True
-    share = (num_micro_batches + replicas - 1) // replicas
-    if replicas == 1 or share != (num_micro_batches + replicas - 2) // (replicas - 1):
+    if replicas == 1 or not is_gpipe:
         return False
-    return is_gpipe or share <= 2
+    share = (num_micro_batches + replicas - 1) // replicas
+    return share == (num_micro_batches + replicas - 2) // (replicas - 1)
 
 
 @njit(cache=True)
@@ -44,191 +109,230 @@ def _largest_total_behind(
 
 
 @njit(cache=True, inline="always")
-def _busy_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
-    return stage_busy_s(
-        k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind],
+def _after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
+    return stage_after_s(
         k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
         k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
         replicas,
-        k.num_micro_batches,
         k.latency_s[kind, kind],
         k.inverse_bandwidth_s_per_byte[kind, kind],
     )
 
 
 @njit(cache=True, inline="always")
-def _through_link_s(transfer_s: float, latency_s: float, share: int, behind_s: float) -> float:
-    """`behind_stage_s` without the stage's own compute and busy seconds."""
-    longest: float = max(2.0 * transfer_s + behind_s, (share + 1) * transfer_s) + 2.0 * latency_s
-    return longest
+def _through_link_s(
+    k: Any, stop: int, kind: int, neighbour: int, share: int, behind_s: float, fill_s: float
+) -> tuple[float, float]:
+    """Step time and round trip that a stage adds to, as `closed_form.behind_stage_s` has them."""
+    latency = k.latency_s[kind, neighbour]
+    transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
+    message = 2.0 * (latency + transfer)
+    return max(message + behind_s, 2.0 * latency + (share + 1) * transfer), message + fill_s
+
+
+@njit(cache=True, inline="always")
+def _insert(
+    labels: Any, start: int, kind: int, state: int, behind_s: float, fill_s: float, unused: int
+) -> int:
+    """Adds a label to the set of a state, unless another is as good; returns the next unused."""
+    previous, here = 0, labels.first[start, kind, state]
+    while here > 0 and labels.behind_s[here] <= behind_s * (1.0 + _SAME):
+        if labels.fill_s[here] <= fill_s * (1.0 + _SAME):
+            return unused
+        previous, here = here, labels.following[here]
+    while here > 0 and labels.fill_s[here] >= fill_s:
+        here = labels.following[here]
+    labels.behind_s[unused], labels.fill_s[unused] = behind_s, fill_s
+    labels.following[unused] = here
+    if previous > 0:
+        labels.following[previous] = unused
+    else:
+        labels.first[start, kind, state] = unused
+    return unused + 1
 
 
 @njit(cache=True)
-def _list_states(order: Any, limit_s: float, values: Any, states: Any) -> int:
-    """Writes the states behind a cut that can still end under the limit, fewest devices first.
-
-    Args:
-        order: All states by their number of devices.
-        limit_s: Largest value that is of use.
-        values: (T, states) at the cut.
-        states: Where to write.
-
-    Returns:
-        How many there are.
-    """
-    count = 0
+def _list_states(order: Any, first: Any, states: Any) -> int:
+    """Writes the states that have a label at a cut, fewest devices first; returns how many."""
+    found = 0
     for state in order:
-        for kind in range(values.shape[0]):
-            if values[kind, state] <= limit_s:
-                states[count] = state
-                count += 1
+        for kind in range(first.shape[0]):
+            if first[kind, state] > 0:
+                states[found] = state
+                found += 1
                 break
-    return count
+    return found
+
+
+@njit(cache=True)
+def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> int:
+    """The front-most start of a stage that keeps the limits with nothing behind it."""
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    start = stop
+    while start > 0:
+        busy = share * (
+            k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start - 1, kind]
+        ) + _after_s(k, start - 1, stop, kind, replicas)
+        if (
+            busy + space.least_fill_s[start - 1] > space.limit_s
+            or busy * replicas * space.device_weight[kind] + space.least_cost[start - 1]
+            > space.limit_cost
+        ):
+            break
+        start -= 1
+    return start
 
 
 @njit(cache=True)
 def _collect(
     k: Any,
-    used: Any,
+    space: Any,
+    labels: Any,
     states: Any,
     stop: int,
+    earliest: int,
     kind: int,
     replicas: int,
-    limit_s: float,
-    values: Any,
     reached: Any,
-    reached_s: Any,
 ) -> int:
-    """The states behind a cut that may get a stage of a class, in the order of `states`.
+    """Writes the labels behind a cut that may get a stage, states in order; returns how many.
 
-    Writes them to `reached`, and to `reached_s` their value seen through the best link.
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
-    transfer_s = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind]
-    latency_s = k.latency_s[kind]
     most = k.device_count[kind] - replicas
+    limit_s = space.limit_s - space.least_fill_s[stop]
     count = 0
     for state in states:
-        if used[state, kind] > most:
+        if (
+            space.used[state, kind] > most
+            or space.latest_start[state + replicas * space.strides[kind]] < earliest
+        ):
             continue
-        best = np.inf
+        held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, space.totals[state])
         for neighbour in range(k.num_classes):
-            best = min(
-                best,
-                _through_link_s(
-                    transfer_s[neighbour], latency_s[neighbour], share, values[neighbour, state]
-                ),
-            )
-        if best <= limit_s:
-            reached[count], reached_s[count] = state, best
-            count += 1
+            label = labels.first[stop, neighbour, state]
+            while label > 0:
+                behind, round_trip = _through_link_s(
+                    k, stop, kind, neighbour, share, labels.behind_s[label], labels.fill_s[label]
+                )
+                if behind <= limit_s:
+                    reached.state[count], reached.held[count] = state, held
+                    reached.behind_s[count], reached.round_trip_s[count] = behind, round_trip
+                    count += 1
+                label = labels.following[label]
     return count
 
 
 @njit(cache=True)
 def _extend(
     k: Any,
-    totals: Any,
+    space: Any,
+    labels: Any,
     stop: int,
+    earliest: int,
     kind: int,
     replicas: int,
-    shift: int,
     count: int,
     reached: Any,
-    reached_s: Any,
-    least_fill_s: Any,
-    limit_s: float,
-    value: Any,
+    unused: int,
+    work: Any,
 ) -> int:
-    """Puts every stage of a class and replicas that ends at `stop` before the reached states."""
-    transitions = 0
-    for start in range(stop - 1, -1, -1):
+    """Puts every stage of a class and replicas that ends at `stop` before the reached labels."""
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    shift = replicas * space.strides[kind]
+    for start in range(stop - 1, earliest - 1, -1):
         state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
         activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
         largest = _largest_total_behind(
             k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
         )
-        while count > 0 and totals[reached[count - 1]] > largest:
+        while count > 0 and space.totals[reached.state[count - 1]] > largest:
             count -= 1
-        busy = _busy_s(k, start, stop, kind, replicas)
-        if count == 0 or busy + least_fill_s[start] > limit_s:
-            break
+        forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        row = value[start, kind]
+        after = _after_s(k, start, stop, kind, replicas)
+        message = space.least_message_s[start, kind]
+        cost_left = space.limit_cost - space.least_cost[start]
+        if count == 0:
+            break
+        work[0] += count
         for index in range(count):
-            behind_s = max(busy, compute + reached_s[index])
-            state = reached[index] + shift
-            if behind_s < row[state]:
-                row[state] = behind_s
-        transitions += count
-    return transitions
+            state = reached.state[index] + shift
+            if start > space.latest_start[state]:
+                continue
+            round_trip = reached.round_trip_s[index]
+            busy = stage_work_s(forward, compute - forward, round_trip, share, reached.held[index])
+            behind = max(busy + after, compute + reached.behind_s[index])
+            fill = compute + round_trip
+            delayed = behind + message
+            if start > 0:
+                delayed = max(delayed, space.least_rounds[state] * (fill + message))
+            if delayed + space.least_fill_s[start] > min(space.limit_s, cost_left * space.inverse_weight[state]):
+                continue
+            unused = _insert(labels, start, kind, state, behind, fill, unused)
+            if unused == len(labels.fill_s):
+                return unused
+    return unused
 
 
 @njit(cache=True)
-def sweep(
-    k: Any,
-    used: Any,
-    strides: Any,
-    totals: Any,
-    order: Any,
-    least_fill_s: Any,
-    limit_s: float,
-    max_replicas: int,
-    value: Any,
-) -> int:
-    """Fills `value` (L, T, states) from the last layer to the first; returns the transitions."""
-    reached, reached_s = np.empty(len(totals), np.int64), np.empty(len(totals))
-    states = np.empty(len(totals), np.int64)
-    transitions = 0
+def sweep(k: Any, space: Any, labels: Any, reached: Any, max_transitions: float, work: Any) -> bool:
+    """Fills the labels from the last layer to the first.
+
+    Args:
+        k: `KernelTables`.
+        space: `Space`.
+        labels: `Labels`, with no label in use.
+        reached: `Reached`, scratch for all labels of a cut.
+        max_transitions: Give up there.
+        work: (1,) counts the transitions.
+
+    Returns:
+        False where it gave up: too many transitions, or no place for another label.
+    """
+    unused = 1
+    states = np.empty(len(space.totals), np.int64)
     for stop in range(k.num_layers, 0, -1):
-        limit_here_s = limit_s - least_fill_s[stop]
         is_last = stop == k.num_layers
-        values = value[0] if is_last else value[stop]
-        num_states = 0 if is_last else _list_states(order, limit_here_s, values, states)
+        found = 0 if is_last else _list_states(space.order, labels.first[stop], states)
         for kind in range(k.num_classes):
-            for replicas in range(1, min(k.device_count[kind], max_replicas) + 1):
+            for replicas in range(1, k.device_count[kind] + 1):
                 if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
                     continue
+                earliest = _earliest_start(k, space, stop, kind, replicas)
+                if earliest == stop:
+                    continue
                 if is_last:
-                    reached[0], reached_s[0], count = 0, 0.0, 1
+                    reached.state[0], reached.behind_s[0], reached.round_trip_s[0] = 0, 0.0, 0.0
+                    reached.held[0] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
+                    count = 1
                 else:
                     count = _collect(
-                        k, used, states[:num_states], stop, kind, replicas, limit_here_s,
-                        values, reached, reached_s,
-                    )  # fmt: skip
-                transitions += _extend(
-                    k, totals, stop, kind, replicas, replicas * strides[kind], count,
-                    reached, reached_s, least_fill_s, limit_s, value,
-                )  # fmt: skip
-    return transitions
+                        k, space, labels, states[:found], stop, earliest, kind, replicas, reached
+                    )
+                unused = _extend(
+                    k, space, labels, stop, earliest, kind, replicas, count, reached, unused, work
+                )
+                if work[0] > max_transitions or unused == len(labels.fill_s):
+                    return False
+    return True
 
 
 @njit(cache=True)
-def trace_back(
-    k: Any,
-    used: Any,
-    strides: Any,
-    totals: Any,
-    value: Any,
-    kind: int,
-    state: int,
-    code: Any,
-) -> bool:
-    """Writes the code of the placement that reaches a state of layer 0.
+def trace_back(k: Any, space: Any, labels: Any, kind: int, state: int, code: Any) -> bool:
+    """Writes the code of the placement that reaches the best label of a state of layer 0.
 
-    Searching each stage again is cheaper than storing a choice for every state.
+    Searching each stage again is cheaper than storing a choice for every label.
     """
     stages = np.empty((k.num_layers, 3), np.int64)
-    start, count = 0, 0
+    start, count, label = 0, 0, labels.first[0, kind, state]
     while start < k.num_layers:
-        stop, replicas, neighbour = _front_stage(
-            k, used, strides, totals, value, start, kind, state
-        )
+        stop, replicas, neighbour, label = _front_stage(k, space, labels, start, kind, state, label)
         if stop < 0:
             return False
         stages[count, 0], stages[count, 1], stages[count, 2] = stop, kind, replicas
         count += 1
-        state -= replicas * strides[kind]
+        state -= replicas * space.strides[kind]
         start, kind = stop, neighbour
     write_code(stages, count, code)
     return True
@@ -236,33 +340,45 @@ def trace_back(
 
 @njit(cache=True)
 def _front_stage(
-    k: Any, used: Any, strides: Any, totals: Any, value: Any, start: int, kind: int, state: int
-) -> tuple[int, int, int]:
-    """(stop, replicas, class behind) of a front stage that reaches the value of a state."""
-    target_s = value[start, kind, state] * (1 + 1e-12)
+    k: Any, space: Any, labels: Any, start: int, kind: int, state: int, label: int
+) -> tuple[int, int, int, int]:
+    """(stop, replicas, class behind, label behind) of a front stage that reaches a label."""
+    target_s = labels.behind_s[label] * (1.0 + _SAME)
+    target_fill_s = labels.fill_s[label] * (1.0 + _SAME)
     for stop in range(start + 1, k.num_layers + 1):
         state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
         activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+        forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        for replicas in range(1, used[state, kind] + 1):
-            behind = state - replicas * strides[kind]
+        for replicas in range(1, space.used[state, kind] + 1):
+            if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+                continue
+            share = (k.num_micro_batches + replicas - 1) // replicas
+            behind = state - replicas * space.strides[kind]
+            total = space.totals[behind]
             largest = _largest_total_behind(
                 k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
             )
-            busy = _busy_s(k, start, stop, kind, replicas)
-            if totals[behind] > largest or busy > target_s:
+            after = _after_s(k, start, stop, kind, replicas)
+            if total > largest or share * compute + after > target_s:
                 continue
             if stop == k.num_layers:
-                if behind == 0:
-                    return stop, replicas, kind
+                if behind == 0 and compute <= target_fill_s:
+                    return stop, replicas, kind, 0
                 continue
+            held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
             for neighbour in range(k.num_classes):
-                link_s = _through_link_s(
-                    k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour],
-                    k.latency_s[kind, neighbour],
-                    (k.num_micro_batches + replicas - 1) // replicas,
-                    value[stop, neighbour, behind],
-                )
-                if compute + link_s <= target_s:
-                    return stop, replicas, neighbour
-    return -1, -1, -1
+                other = labels.first[stop, neighbour, behind]
+                while other > 0:
+                    rest, round_trip = _through_link_s(
+                        k, stop, kind, neighbour, share,
+                        labels.behind_s[other], labels.fill_s[other],
+                    )  # fmt: skip
+                    busy = stage_work_s(forward, compute - forward, round_trip, share, held)
+                    if (
+                        max(busy + after, compute + rest) <= target_s
+                        and compute + round_trip <= target_fill_s
+                    ):
+                        return stop, replicas, neighbour, other
+                    other = labels.following[other]
+    return -1, -1, -1, 0

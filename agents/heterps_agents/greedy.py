@@ -22,13 +22,7 @@ from heterps_agents.planner import Budget
 from heterps_agents.registry import register
 from heterps_configs.plan import Plan
 from heterps_envs.bounds import price_bound
-from heterps_envs.closed_form import (
-    KernelTables,
-    behind_stage_s,
-    in_flight,
-    kernel_tables,
-    stage_busy_s,
-)
+from heterps_envs.closed_form import KernelTables, append_stage, in_flight, kernel_tables
 from heterps_envs.problem import CostTables, Problem
 
 Floats = NDArray[np.float64]
@@ -165,7 +159,7 @@ def _place(
     k: Any,
     value_prefix: Any,
     class_price: Any,
-    fill_s: Any,
+    delay_s: Any,
     target_s: float,
     stages: Any,
     used: Any,
@@ -176,7 +170,7 @@ def _place(
         k: `KernelTables`.
         value_prefix: (L + 1,) value of the layers before each cut.
         class_price: (T,) price of one device.
-        fill_s: (L + 1,) seconds to keep for the layers before each cut.
+        delay_s: (L + 1,) seconds to keep for the layers before each cut.
         target_s: Step time to stay under.
         stages: (L, 3) int64 to write to, see `heterps_agents.objective.read_stages`.
         used: (T,) int64 scratch.
@@ -185,15 +179,15 @@ def _place(
         How many stages there are; 0 where the target cannot be kept.
     """
     used[:] = 0
-    stop, behind_s, next_kind, total, count = k.num_layers, 0.0, -1, 0, 0
+    stop, behind_s, fill_s, next_kind, total, count = k.num_layers, 0.0, 0.0, -1, 0, 0
     while stop > 0:
-        best_score, best_start, best_kind, best_replicas, best_s = -1.0, -1, -1, 0, 0.0
+        best_score, best_start, best_kind, best_replicas = -1.0, -1, -1, 0
         for kind in range(k.num_classes):
             for replicas in range(1, k.device_count[kind] - used[kind] + 1):
                 if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
                     continue
-                start, reached_s = _grow(
-                    k, stop, kind, replicas, next_kind, behind_s, total, fill_s, target_s
+                start = _grow(
+                    k, stop, kind, replicas, next_kind, behind_s, fill_s, total, delay_s, target_s
                 )
                 if start == stop:
                     continue
@@ -202,14 +196,18 @@ def _place(
                 if start == 0:
                     score += _COMPLETES * value_prefix[-1] / (class_price[kind] * replicas)
                 if score > best_score:
-                    best_score, best_start, best_s = score, start, reached_s
+                    best_score, best_start = score, start
                     best_kind, best_replicas = kind, replicas
         if best_start < 0:
             return 0
         stages[count, 0], stages[count, 1], stages[count, 2] = stop, best_kind, best_replicas
+        held = in_flight(k.num_micro_batches, k.is_gpipe, best_replicas, total)
+        behind_s, fill_s = append_stage(
+            k, best_start, stop, best_kind, best_replicas, held, next_kind, behind_s, fill_s
+        )
         used[best_kind] += best_replicas
         total += best_replicas
-        stop, behind_s, next_kind, count = best_start, best_s, best_kind, count + 1
+        stop, next_kind, count = best_start, best_kind, count + 1
     reverse_stages(stages, count)
     return count
 
@@ -222,43 +220,25 @@ def _grow(
     replicas: int,
     next_kind: int,
     behind_s: float,
+    fill_s: float,
     total: int,
-    fill_s: Any,
+    delay_s: Any,
     target_s: float,
-) -> tuple[int, float]:
-    """The front-most first layer of a stage that ends at `stop`, and the step time from there."""
+) -> int:
+    """The front-most first layer of a stage that ends at `stop`; `stop` where there is none."""
     held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
-    best_start, best_s = stop, 0.0
-    neighbour = next_kind if next_kind >= 0 else kind
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    best_start = stop
     for start in range(stop - 1, -1, -1):
         memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
             k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
         )
-        if memory > k.memory_bytes[kind]:
-            break
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        busy = stage_busy_s(
-            compute,
-            k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
-            k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
-            replicas,
-            k.num_micro_batches,
-            k.latency_s[kind, kind],
-            k.inverse_bandwidth_s_per_byte[kind, kind],
-        )
-        reached_s = behind_stage_s(
-            compute,
-            busy,
-            behind_s,
-            next_kind >= 0,
-            replicas,
-            k.num_micro_batches,
-            k.output_bytes[stop - 1],
-            k.latency_s[kind, neighbour],
-            k.inverse_bandwidth_s_per_byte[kind, neighbour],
-        )
-        if reached_s + fill_s[start] <= target_s:
-            best_start, best_s = start, reached_s
-        elif busy > target_s:
+        if memory > k.memory_bytes[kind] or share * compute > target_s:
             break
-    return best_start, best_s
+        reached_s, _ = append_stage(
+            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+        )
+        if reached_s + delay_s[start] <= target_s:
+            best_start = start
+    return best_start
