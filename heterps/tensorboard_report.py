@@ -48,14 +48,13 @@ def _write_row(
     for name, value in known.items():
         writer.add_scalar(name, value, 0)
     job = comparison.problem.job
+    # Few settings, because TensorBoard shows only the first five columns unasked.
     settings: dict[str, bool | str | float | int] = {
         "planner": row.planner,
         "model": comparison.problem.profile.name,
         "cluster": comparison.problem.cluster.name,
-        "global_batch_size": job.global_batch_size,
-        "micro_batch_size": job.micro_batch_size,
-        "objective": job.objective,
-        "schedule": job.schedule,
+        "batch": f"{job.global_batch_size} in {job.micro_batch_size}s",
+        "goal": f"{job.objective}, {job.schedule}",
     }
     # `add_hparams` would open a second run for the same planner; its parts go into this one.
     file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
