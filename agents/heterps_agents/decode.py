@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from heterps_agents.policy import Policy
 from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.stage_kernels import (
-    NUM_BUCKETS,
-    REPLICA_BUCKETS,
     RUNNING,
     StageRows,
     StageView,
@@ -28,6 +26,7 @@ from heterps_envs.stage_kernels import (
     empty_rows,
     empty_view,
     observe,
+    stage_of,
     start_rows,
 )
 from heterps_envs.stage_problems import StageProblems
@@ -39,7 +38,6 @@ ROUNDS, TARGETS_PER_ROUND = 3, 8
 # A search without any known placement looks for targets up to this multiple of the lower bound.
 LARGEST_TARGET = 32.0
 WANTED_SHARES = (0.999, 0.97)
-_BUCKETS = np.array(REPLICA_BUCKETS)
 _UNSEEN = -1e9
 
 
@@ -316,7 +314,7 @@ def _select(
 @njit(cache=True)
 def _state_key(rows: Any, row: int, action: int, start: int) -> int:
     """One number for (layers left, front class, devices used)."""
-    kind, replicas = action // NUM_BUCKETS, _BUCKETS[action % NUM_BUCKETS]
+    kind, replicas = stage_of(action)
     key = start * 16 + kind
     for other in range(rows.used.shape[1]):
         key = key * 1_000_003 + rows.used[row, other] + (replicas if other == kind else 0)
@@ -342,7 +340,7 @@ def _finish(
     best_s[beam_index] = found_s[beam_index] = view.behind_s[row, action]
     bottleneck_s[beam_index] = view.behind_s[row, action] - view.fill_s[row, action]
     code[beam_index] = rows.code[row]
-    kind, replicas = action // NUM_BUCKETS, _BUCKETS[action % NUM_BUCKETS]
+    kind, replicas = stage_of(action)
     stop = rows.position[row]
     for layer in range(stop):
         code[beam_index, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)

@@ -55,16 +55,16 @@ class TrainingConfig(Document):
     layers: Range = (8, 32)
     classes: Range = (2, 4)
     devices_per_class: Range = (1, 4)
-    target_range: tuple[PositiveFloat, PositiveFloat] = (0.98, 1.10)
+    target_range: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.12)
     pool_size: PositiveInt = 2048
-    refreshed_per_update: NonNegativeInt = 64
+    refreshed_per_update: NonNegativeInt = 8
 
     hidden: PositiveInt = 64
     num_environments: PositiveInt = 256
     steps_per_update: PositiveInt = 16
     minibatch_size: PositiveInt = 1024
     epochs: PositiveInt = 3
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: PositiveFloat = 2e-3
     final_learning_rate: PositiveFloat = 1e-4
     entropy_weight: NonNegativeFloat = 0.01
     clip_range: PositiveFloat = 0.2

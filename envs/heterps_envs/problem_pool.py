@@ -27,10 +27,10 @@ Floats = NDArray[np.float64]
 
 # Targets of an episode, as multiples of the bottleneck of the best known placement. Some of them
 # nobody can reach: a search asks for those too.
-TARGET_RANGE = (0.98, 1.10)
+TARGET_RANGE = (1.0, 1.12)
 # Step times that the fill limit of an episode stands for, as multiples of the best known; and how
 # often there is no limit.
-STEP_TIME_RANGE, UNLIMITED_SHARE = (1.0, 1.1), 0.3
+STEP_TIME_RANGE, UNLIMITED_SHARE = (1.005, 1.12), 0.3
 SUCCESS_REWARD, STEP_TIME_WEIGHT, LEAST_SUCCESS_REWARD = 1.0, 2.0, 0.1
 # A target that a placement defines must not be missed by the rounding of its sums.
 ROUNDING = 1e-9

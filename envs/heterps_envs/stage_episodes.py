@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from heterps_envs.problem_pool import ProblemPool
 from heterps_envs.stage_kernels import (
     LARGEST_RATIO,
-    NUM_BUCKETS,
     NUM_CANDIDATE_FEATURES,
     NUM_GLOBAL_FEATURES,
     RUNNING,
@@ -16,6 +15,7 @@ from heterps_envs.stage_kernels import (
     advance,
     empty_rows,
     empty_view,
+    num_actions,
     observe,
     start_rows,
 )
@@ -23,11 +23,6 @@ from heterps_envs.stage_kernels import (
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 LARGEST_OBSERVATION = LARGEST_RATIO
-
-
-def num_actions(max_classes: int) -> int:
-    """Candidates of one decision: device class times replica bucket."""
-    return max_classes * NUM_BUCKETS
 
 
 def observation_size(max_classes: int) -> int:

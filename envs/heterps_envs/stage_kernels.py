@@ -11,7 +11,8 @@ so a *target* for the second term, the bottleneck, bounds each stage as soon as 
 class with k replicas grows to the front as far as target, fill limit, memory and the link to some
 stage in front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory
 is exact.
-Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`.
+How far a stage grows, it does in up to two ways: as far as it may, or, where that makes the fill
+shorter, to a cut before that. (A slow class, or an expensive cut, delays all that is in front.)
 """
 
 from __future__ import annotations
@@ -33,9 +34,13 @@ from heterps_envs.closed_form import (
 
 REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
 NUM_BUCKETS = len(REPLICA_BUCKETS)
+LONGEST, LEAST_FILL = 0, 1
+NUM_CUTS = 2
+# The shorter way must still cover this share of the value of the longest.
+LEAST_COVERED = 0.5
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 FEATURE_VERSION = 1
-NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 28, 13
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 32, 13
 LARGEST_RATIO = 4.0
 # A candidate with more replicas than another that reaches as far must take so much less.
 WORTHWHILE = 0.99
@@ -76,7 +81,7 @@ class StageRows(NamedTuple):
 
 
 class StageView(NamedTuple):
-    """What `observe` writes: candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
+    """What `observe` writes: candidates for the next stage of B episodes, A = T * 16 each.
 
     Attributes:
         candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
@@ -92,6 +97,18 @@ class StageView(NamedTuple):
     first_layer: NDArray[np.int64]
     fill_s: NDArray[np.float64]
     behind_s: NDArray[np.float64]
+
+
+def num_actions(max_classes: int) -> int:
+    """Candidates of one decision: device class, replica bucket, cut."""
+    return max_classes * NUM_BUCKETS * NUM_CUTS
+
+
+@njit(cache=True, inline="always")
+def stage_of(action: int) -> tuple[int, int]:
+    """Device class and replicas of a candidate."""
+    stage = action // NUM_CUTS
+    return stage // NUM_BUCKETS, _BUCKETS[stage % NUM_BUCKETS]
 
 
 def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
@@ -114,7 +131,7 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
 
 def empty_view(count: int, max_classes: int) -> StageView:
     """Room for what `count` episodes see."""
-    actions = max_classes * NUM_BUCKETS
+    actions = num_actions(max_classes)
     return StageView(
         candidates=np.zeros((count, actions, NUM_CANDIDATE_FEATURES), np.float32),
         state=np.zeros((count, NUM_GLOBAL_FEATURES), np.float32),
@@ -175,7 +192,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
         if rows.status[row] != RUNNING:
             continue
         action = actions[row]
-        kind, replicas = action // NUM_BUCKETS, _BUCKETS[action % NUM_BUCKETS]
+        kind, replicas = stage_of(action)
         start, stop = view.first_layer[row, action], rows.position[row]
         for layer in range(start, stop):
             rows.code[row, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
@@ -262,15 +279,19 @@ def _best_front_link(
     replicas: int,
     fill_s: float,
     fill_left_s: float,
-) -> float:
+) -> tuple[float, float, float]:
     """Share of the allowance that the best link to the front takes; above 1: there is none.
 
     The stage in front must also hold at least the layer before `start`, its link must leave enough
     of the fill limit for the layers before `start`, and the round trips that follow each other
     (ceil(share / held) of them) must fit into the target.
+
+    Returns the share, the seconds of the shortest message there and back, and the least share of
+    the target that those further round trips take.
     """
     z, allowance_s = rows.problem[row], rows.target_s[row] + fill_s
-    micro_batches, best = p.num_micro_batches[z], 2 * LARGEST_RATIO
+    micro_batches = p.num_micro_batches[z]
+    best, least_message, least_rounds = 2 * LARGEST_RATIO, np.inf, np.inf
     behind = rows.replicas_behind[row] + replicas
     for front in range(p.num_classes[z]):
         left = p.device_count[z, front] - rows.used[row, front]
@@ -286,10 +307,12 @@ def _best_front_link(
         message = 2.0 * (p.latency_s[z, front, kind] + transfer)
         share = _share(micro_batches, most)
         further_rounds = (share + held - 1) // held - 1
-        if message > fill_left_s or further_rounds * (message + fill_s) > rows.target_s[row]:
+        rounds = further_rounds * (message + fill_s) / rows.target_s[row]
+        if message > fill_left_s or rounds > 1.0:
             continue
         best = min(best, (share - 1) * transfer / allowance_s)
-    return best
+        least_message, least_rounds = min(least_message, message), min(least_rounds, rounds)
+    return best, least_message, least_rounds
 
 
 @njit(cache=True)
@@ -302,14 +325,14 @@ def _grow(
     held: int,
     through_s: float,
     allowance_s: float,
-) -> tuple[int, float]:
-    """First layer of the longest stage that is allowed, and its front link; -1: there is none."""
+) -> int:
+    """First layer of the longest stage that is allowed; -1: there is none."""
     z, stop = rows.problem[row], rows.position[row]
     own_allowance = allowance_s + through_s
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
     trip = rows.fill_s[row] + through_s
     if not _fits(p, z, stop - 1, stop, kind, replicas, held, own_allowance, fill_left, trip):
-        return -1, 0.0
+        return -1
     low, high = -1, stop - 1  # `high` fits, `low` does not
     while high - low > 1:
         middle = (low + high) // 2
@@ -321,11 +344,39 @@ def _grow(
     while 0 < start < stop:
         compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
         slack = fill_left - compute - p.fastest_prefix_s[z, start]
-        link = _best_front_link(p, rows, row, start, kind, replicas, trip + compute, slack)
+        link, _, _ = _best_front_link(p, rows, row, start, kind, replicas, trip + compute, slack)
         if link <= 1.0:
-            return start, link
+            return start  # type: ignore[no-any-return]
         start += 1
-    return (0, 0.0) if start == 0 else (-1, 0.0)
+    return 0 if start == 0 else -1
+
+
+@njit(cache=True)
+def _shrink(
+    p: Any, rows: Any, row: int, kind: int, replicas: int, through_s: float, longest: int
+) -> int:
+    """First layer behind `longest` with the least fill; -1: none has less."""
+    z, stop = rows.problem[row], rows.position[row]
+    trip = rows.fill_s[row] + through_s
+    fill_left = rows.fill_limit_s[row] - trip
+    best = -1
+    value = p.value_prefix_s[z]
+    last = value[stop] - LEAST_COVERED * (value[stop] - value[longest])
+    least = np.inf
+    for start in range(longest, stop):
+        if value[start] > last:
+            break
+        compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+        fill = compute + p.fastest_prefix_s[z, start]
+        link = 0.0
+        if start > 0:
+            link, message, _ = _best_front_link(
+                p, rows, row, start, kind, replicas, trip + compute, fill_left - fill
+            )
+            fill += message
+        if link <= 1.0 and fill < WORTHWHILE * least:
+            best, least = start, fill
+    return best if best > longest else -1
 
 
 @njit(cache=True, inline="always")
@@ -363,7 +414,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
             replicas = _BUCKETS[bucket]
             if replicas > free or replicas > p.num_micro_batches[z]:
                 break
-            start, behind_s = _observe_candidate(
+            start, behind_s = _observe_candidates(
                 p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
                 free_price, free_bytes, allowance_s,
             )  # fmt: skip
@@ -403,7 +454,7 @@ def _observe_state(
 
 
 @njit(cache=True)
-def _observe_candidate(
+def _observe_candidates(
     p: Any,
     rows: Any,
     view: Any,
@@ -416,44 +467,89 @@ def _observe_candidate(
     free_bytes: float,
     allowance_s: float,
 ) -> tuple[int, float]:
-    """Writes one candidate if it grows beyond `reached` or takes less than `shortest_s`.
+    """Writes the stages of a class and number of replicas, if there is one that is worth it.
 
-    Returns its first layer, or -1, and the step time from it on.
+    The longest must grow beyond `reached` or take less than `shortest_s`. Returns its first layer,
+    or -1, and the step time from it on.
     """
-    z, stop = rows.problem[row], rows.position[row]
-    layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
-    replicas = _BUCKETS[bucket]
-    share = _share(micro_batches, replicas)
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    replicas, micro_batches = _BUCKETS[bucket], p.num_micro_batches[z]
     held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
-    neighbour = rows.front_class[row]
-    has_next = neighbour >= 0
-    link, through_s, latency, transfer = 0.0, 0.0, 0.0, 0.0
-    if has_next:
-        latency = p.latency_s[z, kind, neighbour]
+    link, through_s = 0.0, 0.0
+    if neighbour >= 0:
         transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
-        link = (share - 1) * transfer / allowance_s
-        through_s = 2.0 * (latency + transfer)
+        link = (_share(micro_batches, replicas) - 1) * transfer / allowance_s
+        through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
     if link > 1.0:
         return -1, 0.0
-    start, front_link = _grow(p, rows, row, kind, replicas, held, through_s, allowance_s)
+    start = _grow(p, rows, row, kind, replicas, held, through_s, allowance_s)
     if start < 0:
         return -1, 0.0
-    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
-    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
-    after = _after_s(p, z, start, stop, kind, replicas)
-    busy = after + stage_work_s(
-        forward, compute - forward, through_s + rows.fill_s[row], share, held
-    )
-    behind_s = behind_stage_s(
-        forward, compute - forward, after, rows.behind_s[row], rows.fill_s[row], has_next,
-        share, held, transfer, latency,
-    )  # fmt: skip
+    behind_s = _behind_s(p, rows, row, kind, replicas, held, start)
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
-    action = kind * NUM_BUCKETS + bucket
+    first_action = (kind * NUM_BUCKETS + bucket) * NUM_CUTS
+    shorter = _shrink(p, rows, row, kind, replicas, through_s, start)
+    _observe_candidate(
+        p, rows, view, row, first_action + LONGEST, start, held, link, through_s,
+        free_price, free_bytes, allowance_s,
+    )  # fmt: skip
+    if shorter >= 0:
+        _observe_candidate(
+            p, rows, view, row, first_action + LEAST_FILL, shorter, held, link, through_s,
+            free_price, free_bytes, allowance_s,
+        )  # fmt: skip
+    return start, behind_s
+
+
+@njit(cache=True)
+def _behind_s(
+    p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
+) -> float:
+    """Step time with a stage that begins at `start`."""
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    transfer, latency = 0.0, 0.0
+    if neighbour >= 0:
+        transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
+        latency = p.latency_s[z, kind, neighbour]
+    return behind_stage_s(  # type: ignore[no-any-return]
+        forward, compute - forward, _after_s(p, z, start, stop, kind, replicas),
+        rows.behind_s[row], rows.fill_s[row], neighbour >= 0,
+        _share(p.num_micro_batches[z], replicas), held, transfer, latency,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _observe_candidate(
+    p: Any,
+    rows: Any,
+    view: Any,
+    row: int,
+    action: int,
+    start: int,
+    held: int,
+    link: float,
+    through_s: float,
+    free_price: float,
+    free_bytes: float,
+    allowance_s: float,
+) -> None:
+    """Writes one candidate."""
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    kind, replicas = stage_of(action)
+    layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
+    share = _share(micro_batches, replicas)
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    after = _after_s(p, z, start, stop, kind, replicas)
+    trip = through_s + rows.fill_s[row]  # 0 for the last stage
+    busy = after + stage_work_s(forward, compute - forward, trip, share, held)
+    behind_s = _behind_s(p, rows, row, kind, replicas, held, start)
     view.allowed[row, action] = True
     view.first_layer[row, action] = start
-    view.fill_s[row, action] = rows.fill_s[row] + compute + through_s
+    view.fill_s[row, action] = trip + compute
     view.behind_s[row, action] = behind_s
 
     price, count = p.class_price[z, kind], p.device_count[z, kind]
@@ -477,7 +573,8 @@ def _observe_candidate(
     out[8] = link
     out[9] = (stop - start) / layers
     out[10] = 1.0 if start == 0 else 0.0
-    out[11] = front_link
+    if start > 0:
+        _observe_front(p, rows, row, kind, replicas, start, trip + compute, out)
     out[12] = _ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
     out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
     out[14] = 1.0 if kind == neighbour else 0.0
@@ -502,4 +599,17 @@ def _observe_candidate(
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - compute - through_s
     out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
     out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
-    return start, behind_s
+    out[28] = 1.0 if action % NUM_CUTS == LEAST_FILL else 0.0
+    out[31] = _ratio(next_behind, micro_batches)
+
+
+@njit(cache=True)
+def _observe_front(
+    p: Any, rows: Any, row: int, kind: int, replicas: int, start: int, fill_s: float, out: Any
+) -> None:
+    """Writes the features of the cut in front of a stage that begins at `start`."""
+    slack = rows.fill_limit_s[row] - fill_s - p.fastest_prefix_s[rows.problem[row], start]
+    link, message, rounds = _best_front_link(p, rows, row, start, kind, replicas, fill_s, slack)
+    out[11] = link
+    out[29] = _ratio(message, rows.target_s[row] + fill_s)
+    out[30] = rounds

@@ -17,10 +17,9 @@ from heterps_envs.problem_pool import ProblemPool
 from heterps_envs.stage_episodes import (
     LARGEST_OBSERVATION,
     StageEpisodes,
-    num_actions,
     observation_size,
 )
-from heterps_envs.stage_kernels import COMPLETE
+from heterps_envs.stage_kernels import COMPLETE, num_actions
 
 Indices = None | int | Iterable[int]
 
