@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from heterps_agents.ppo import PolicyPlanner
-
 from heterps.placing import place
-from heterps_agents.planner import Budget
+from heterps_agents.planner import Planner
 from heterps_agents.policy import Policy
+from heterps_agents.ppo import PolicyPlanner
+from heterps_agents.registry import planner_named
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
 from heterps_envs.correction import StageMeasurement, correct, drift
@@ -128,13 +128,13 @@ class OnlineController:
 
     def _candidates(self) -> dict[str, Plan]:
         found = {"stale": self.plan}
-        planner = PolicyPlanner(seed=self.seed, policy=self.policy)
-        for name, make in (
-            ("policy", lambda: planner.plan(self.problem, Budget())),
-            ("exact", lambda: place(self.problem, "exact", seed=self.seed).plan),
-        ):
+        planners: dict[str, Planner] = {
+            "policy": PolicyPlanner(seed=self.seed, policy=self.policy),
+            "exact": planner_named("exact", seed=self.seed),
+        }
+        for name, planner in planners.items():
             try:
-                found[name] = make()
+                found[name] = place(self.problem, planner).plan
             except HeterpsError as error:
                 self._on_message(f"{name}: {error}")
         return found
