@@ -29,6 +29,7 @@ from heterps.command_options import (
     SequenceLength,
     problem_options,
 )
+from heterps.library_cli import library
 from heterps_configs.errors import HeterpsError
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Decide which layer of a neural network runs on which device of a mixed cluster.",
 )
+app.add_typer(library)
 
 _settings = {"debug": False}
 
@@ -309,47 +311,6 @@ def simulate(
     from heterps.simulate_command import run_simulate
 
     run_simulate(plan, trace=trace, figure=figure, model=model, cluster=cluster, as_json=as_json)
-
-
-@app.command(name="list")
-def list_shipped(
-    kind: Annotated[
-        str | None,
-        typer.Argument(help="clusters, models, devices, policies, training or planners."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """What is shipped: clusters, models, devices, policies, training configs, planners."""
-    from heterps.library_command import run_list
-
-    run_list(kind, as_json=as_json)
-
-
-@app.command()
-def copy(
-    name: Annotated[str, typer.Argument(help="A shipped name, see `heterps list`.")],
-    destination: Annotated[Path, typer.Argument(help="Folder to copy it to.")] = Path("."),
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="Where two kinds share the name.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing file.")
-    ] = False,
-) -> None:
-    """Copy a shipped file, to edit the copy."""
-    from heterps.library_command import run_copy
-
-    run_copy(name, destination, kind=kind, overwrite=overwrite)
-
-
-@app.command()
-def schema(
-    folder: Annotated[Path, typer.Argument(help="Folder for the JSON schema files.")],
-) -> None:
-    """Write the JSON schema of every document, for editors."""
-    from heterps.library_command import run_schema
-
-    run_schema(folder)
 
 
 @app.command()

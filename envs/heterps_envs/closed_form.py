@@ -20,8 +20,8 @@ Why no schedule is faster. From the end of a forward pass of stage s to the star
 pass at least `R_s` goes by. Before the first backward pass a replica runs at most `h_s - 1` more
 forward passes, after the last forward pass at most `h_s - 1` backward passes: the rest of `R_s` is
 spent waiting. And the micro-batches 0, h, 2 h, ... of a replica follow each other, each taking
-`C_s + R_s`. So without all-reduce and optimizer, whose seconds may hide behind the drain, the closed
-form is a lower bound of every simulated step, under the assumptions that it makes: every
+`C_s + R_s`. So without all-reduce and optimizer, whose seconds may hide behind the drain, the
+closed form is a lower bound of every simulated step, under the assumptions that it makes: every
 micro-batch is full, every link is as slow as the slowest between its classes, and a replica sends
 all its messages over one link. It leaves out the all-reduce of parameters that are tied across
 stages, and replicas that wait for their turn.
@@ -240,8 +240,9 @@ def append_stage(
     latency = k.latency_s[kind, neighbour]
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
     step = behind_stage_s(
-        forward, compute - forward, after, behind_s, fill_s, has_next, share, held, transfer, latency
-    )
+        forward, compute - forward, after, behind_s, fill_s,
+        has_next, share, held, transfer, latency,
+    )  # fmt: skip
     return step, compute + (2.0 * (latency + transfer) + fill_s if has_next else 0.0)
 
 

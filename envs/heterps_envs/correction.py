@@ -1,9 +1,9 @@
 """Correction: what a run measured becomes a new problem that predicts it.
 
 A device that runs slower or faster than predicted gets a device type of its own, with layer times
-corrected by what was seen. Layers that it ran take the factor of their stage; layers that it did not
-run take the device's mean factor, shrunk towards 1, because part of what was seen belongs to those
-layers and not to the device.
+corrected by what was seen. Layers that it ran take the factor of their stage; layers that it did
+not run take the device's mean factor, shrunk towards 1, because part of what was seen belongs to
+those layers and not to the device.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def correct(
     Args:
         problem: What was believed before.
         measurements: From a run of a plan of that problem.
-        tolerance: Devices whose drift is smaller stay as they are, so that equal devices stay equal.
+        tolerance: Devices whose drift is smaller stay as they are: equal devices stay equal.
 
     Returns:
         A problem on the same devices (by name), where drifted devices have their own type.

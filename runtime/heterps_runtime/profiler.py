@@ -129,7 +129,8 @@ def _signature(layer: LayerProfile) -> tuple[Any, ...]:
 
     What crosses the cut behind a layer is no part of it: some of that may only pass by.
     """
-    return tuple(layer.model_dump(exclude={"name", "tied_to", "tied_parameters", "output_bytes"}).values())
+    differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
+    return tuple(layer.model_dump(exclude=differing).values())
 
 
 def _distinct_layers(profile: ModelProfile) -> dict[tuple[Any, ...], int]:
