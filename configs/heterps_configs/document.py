@@ -93,5 +93,5 @@ class Document(BaseModel):
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change when the content changes."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        text = json.dumps(self.to_mapping(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

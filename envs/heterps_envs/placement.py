@@ -76,8 +76,9 @@ def check_plan(problem: Problem, plan: Plan) -> None:
     """
     if plan.model_fingerprint != problem.layers_fingerprint:
         raise PlanMismatchError(
-            f"the plan was made for the model {plan.model!r} with {plan.num_layers} layers; these "
-            f"are the layers of {problem.profile.name!r} ({problem.profile.num_layers})"
+            f"the plan was made for the model {plan.model!r} with {plan.num_layers} layers "
+            f"(fingerprint {plan.model_fingerprint}); {problem.profile.name!r} has "
+            f"{problem.profile.num_layers} (fingerprint {problem.layers_fingerprint})"
         )
     if plan.job.num_micro_batches != problem.job.num_micro_batches:
         raise PlanMismatchError(
