@@ -5,13 +5,14 @@ and its fill matter, and the closed form only grows with either; the devices use
 micro-batches the next stage holds in flight. So one sweep over the layers, which keeps for every
 state the Pareto set of (step time, fill), finds the optimum, memory included.
 
-Three bounds keep the sweep small, each against the cost of a placement that is known from the
-start (greedy's, annealed). The layers that are not placed yet delay the rest at least by their
-compute on the fastest class; they need a share of the devices that are left, by the prices of
-`heterps_envs.bounds`; and they need memory on them. For the objective `price` they add to the price.
+Bounds keep the sweep small, each against the cost of a placement that is known: greedy's, annealed,
+and then the best of a narrow sweep, with one label for each state. The layers that are not placed
+yet delay the rest (`heterps_agents.exact_front`); they need a share of the devices that are left,
+by the prices of `heterps_envs.bounds`, and memory on them; the stage that comes next waits for the
+fill once for every round of micro-batches in flight; for the objective `price` every layer costs.
 
 Devices used are counted for every class, which makes the work polynomial in layers and devices and
-exponential in classes: `predicted_seconds` says it before anything is allocated.
+exponential in classes: `predicted_seconds` guesses it before anything is allocated.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.annealing import polish
+from heterps_agents.exact_front import least_delay_s
 from heterps_agents.exact_kernels import Labels, Reached, Space, sweep, trace_back
 from heterps_agents.exact_kernels import is_dominated as is_dominated
 from heterps_agents.greedy import greedy_code
@@ -35,11 +37,14 @@ from heterps_envs.problem import CostTables
 Status = Literal["optimal", "infeasible", "over budget"]
 Floats = NDArray[np.float64]
 
-# Seconds of one transition on one core of a current server CPU, rounded up (benchmarks/exact.py).
-SECONDS_PER_TRANSITION = 8e-9
+# Seconds of one transition on one core of a current server CPU, rounded up, and seconds of a solve
+# over its `predicted_work` in the median of drawn problems (benchmarks/exact.py).
+SECONDS_PER_TRANSITION, SECONDS_PER_PREDICTED = 4e-8, 1e-8
 MAX_TABLE_BYTES, MAX_SECONDS = 1_000_000_000, 60.0
 MAX_LABELS = 10_000_000
 START_EVALUATIONS = 3000
+# A better placement from the narrow sweep prunes harder, but its bounds take time too.
+WORTH_A_SPACE = 1e-3
 
 
 class ExactResult(NamedTuple):
@@ -81,21 +86,25 @@ def solve(
     goal = goal or Goal()
     if predicted_seconds(kernel) > max_seconds or table_bytes(kernel) > max_table_bytes:
         return _nothing("over budget", 0)
-    space = _space(kernel, goal, known)
-    labels, reached = _scratch(kernel, len(space.totals))
-    work = np.zeros(1)
-    finished = sweep(kernel, space, labels, reached, max_seconds / SECONDS_PER_TRANSITION, work)
-    transitions = int(work[0])
-    if not finished:
-        return _nothing("over budget", transitions)
-    best = _best_state(labels, space.used @ kernel.price_usd_per_hour, goal.is_price)
-    if best is None:
-        return _nothing("infeasible", transitions)
-    code = np.zeros(kernel.num_layers, np.int16)
-    found = trace_back(kernel, space, labels, *best, code)
-    assert found, "every label was reached by a transition"
+    if known is None:
+        known = _good_code(kernel, goal)
+    labels, seen, reached = _scratch(kernel, int(np.prod(kernel.device_count + 1)))
+    work, max_transitions = np.zeros(1), max_seconds / SECONDS_PER_TRANSITION
+    cost = goal.cost(known, kernel)
+    space = _space(kernel, goal, cost)
+    for is_narrow in (True, False):
+        labels.first[:] = 0
+        if not sweep(kernel, space, labels, seen, reached, is_narrow, max_transitions, work):
+            return _nothing("over budget", int(work[0]))
+        code = _best_code(kernel, goal, space, labels)
+        if code is None and math.isinf(space.limit_s):
+            break  # no limit tells labels of one state apart, so one of each is a proof
+        if is_narrow and code is not None and goal.cost(code, kernel) < cost * (1 - WORTH_A_SPACE):
+            space = _space(kernel, goal, goal.cost(code, kernel))
+    if code is None:
+        return _nothing("infeasible", int(work[0]))
     step_time_s, price, _ = evaluate_one(code, kernel, np.zeros(kernel.num_classes, np.int64))
-    return ExactResult(code, float(step_time_s), float(price), transitions, "optimal")
+    return ExactResult(code, float(step_time_s), float(price), int(work[0]), "optimal")
 
 
 def num_states(kernel: KernelTables) -> float:
@@ -109,7 +118,7 @@ def table_bytes(kernel: KernelTables) -> float:
     The system hands out only what is written to; labels hardly ever need all of theirs.
     """
     counts = float(np.prod(kernel.device_count + 1.0))
-    return 4 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 52 * MAX_LABELS
+    return 4 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
 
 
 def predicted_work(kernel: KernelTables) -> float:
@@ -130,77 +139,92 @@ def predicted_work(kernel: KernelTables) -> float:
 
 def predicted_seconds(kernel: KernelTables) -> float:
     """Seconds that `solve` takes in most cases, from `predicted_work`."""
-    return predicted_work(kernel) * SECONDS_PER_TRANSITION
+    return predicted_work(kernel) * SECONDS_PER_PREDICTED
 
 
-def _scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached]:
+def _scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached, Reached]:
     """Room for the sweep: memory that is not touched is not taken."""
     size = MAX_LABELS
     first = np.zeros((kernel.num_layers, kernel.num_classes, states), np.int32)
     labels = Labels(first, np.empty(size), np.empty(size), np.empty(size, np.int32))
-    integers = np.empty((2, size), np.int64)
-    return labels, Reached(*integers, np.empty(size), np.empty(size))
+    seen, reached = (
+        Reached(*np.empty((2, size), np.int64), *np.empty((2, size))) for _ in range(2)
+    )
+    return labels, seen, reached
 
 
 def _nothing(status: Status, transitions: int) -> ExactResult:
     return ExactResult(None, math.inf, math.inf, transitions, status)
 
 
-def _space(kernel: KernelTables, goal: Goal, known: NDArray[np.int16] | None) -> Space:
-    """The states, and the bounds of `Space` from a placement that is known."""
+def _space(kernel: KernelTables, goal: Goal, known_cost: float) -> Space:
+    """The states, and the bounds of `Space` from the cost of a placement that is known."""
     shape = kernel.device_count + 1
     strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
     used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
     totals = used.sum(axis=1)
     tables = _layers(kernel)
-    if known is None:
-        known = _good_code(tables, kernel, goal)
-    limit_cost = math.inf if known is None else goal.cost(known, kernel) * (1 + ROUNDING)
+    limit_cost = known_cost * (1 + ROUNDING)
     limit_s = goal.floor_s
     price = kernel.price_usd_per_hour
     work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
     if goal.is_price:
         weight, device_weight = used @ price + TIE_BREAK_USD_PER_HOUR, price
         least_cost = _prefix((work * price).min(axis=1))
+        # The cheapest placement uses at least the cheapest device for the entire step.
+        limit_s = min(limit_s, limit_cost / (price.min() + TIE_BREAK_USD_PER_HOUR))
     else:
         weight, device_weight = np.ones(len(used)), np.zeros(kernel.num_classes)
         least_cost = np.zeros(kernel.num_layers + 1)
         limit_s = min(limit_s, limit_cost)
+    left = kernel.device_count - used
+    least_s = tables.compute_s.min(axis=1)
+    latest_start, earliest_cut = _cuts_that_fit(tables, left, limit_s)
+    delay_s = least_delay_s(kernel, used, strides, earliest_cut, least_s, limit_s)
+    room_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None, None]) / weight) - np.where(
+        np.isinf(delay_s), 0.0, delay_s
+    )
+    room_s[np.isinf(delay_s)] = -np.inf
+    latest = kernel.num_layers - 1 - np.argmax((room_s.max(axis=1) >= 0)[::-1], axis=0)
     return Space(
         used=used,
         strides=strides,
         totals=totals,
         order=np.argsort(totals, kind="stable"),
-        inverse_weight=1 / weight,
         device_weight=np.ascontiguousarray(device_weight, dtype=float),
-        latest_start=_latest_start(kernel, tables, kernel.device_count - used, limit_s),
-        least_rounds=_least_rounds(kernel, kernel.device_count - used, totals),
+        latest_start=np.minimum(latest_start, latest),
+        least_rounds=_least_rounds(kernel, left, totals),
         least_message_s=_least_message_s(kernel),
-        least_fill_s=_prefix(tables.compute_s.min(axis=1)),
+        room_s=room_s,
+        least_fill_s=_prefix(least_s),
         least_cost=least_cost,
         limit_s=limit_s,
         limit_cost=limit_cost,
     )
 
 
-def _latest_start(
-    kernel: KernelTables, tables: CostTables, left: NDArray[np.int64], limit_s: float
-) -> NDArray[np.int64]:
-    """(S,) the largest cut whose layers before it `left` (S, T) devices can carry.
+def _cuts_that_fit(
+    tables: CostTables, left: NDArray[np.int64], limit_s: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(S,) the largest cut with layers before it, and the smallest with layers behind it, that fit.
 
-    Each layer takes memory somewhere, and, at any prices of device-seconds, at least the price of
-    its work where that is cheapest.
+    On `left` (S, T) devices. Each layer takes memory somewhere, and, at any prices of
+    device-seconds, at least the price of its work where that is cheapest.
     """
-    memory = left @ kernel.memory_bytes * (1 + ROUNDING)
-    needed = _prefix(tables.state_bytes + tables.activation_bytes)
-    latest = np.searchsorted(needed, memory, side="right") - 1
+    needed = [tables.state_bytes + tables.activation_bytes]
+    offered = [left @ tables.memory_bytes]
     _, prices = price_bound(tables)
     if math.isfinite(limit_s) and prices.any():
         work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
-        value = _prefix((work * prices).min(axis=1))
-        carried = np.searchsorted(value, left @ prices * limit_s * (1 + ROUNDING), side="right") - 1
-        latest = np.minimum(latest, carried)
-    return np.asarray(latest, dtype=np.int64)
+        needed.append((work * prices).min(axis=1))
+        offered.append(left @ prices * limit_s)
+    latest, earliest = np.full(len(left), tables.num_layers), np.zeros(len(left), np.int64)
+    for need, offer in zip(needed, offered, strict=True):
+        most = offer * (1 + ROUNDING)
+        latest = np.minimum(latest, np.searchsorted(_prefix(need), most, side="right") - 1)
+        tail = np.searchsorted(_prefix(need[::-1]), most, side="right") - 1
+        earliest = np.maximum(earliest, tables.num_layers - tail)
+    return latest, earliest
 
 
 def _least_rounds(
@@ -228,11 +252,9 @@ def _least_message_s(kernel: KernelTables) -> Floats:
     return least
 
 
-def _good_code(
-    tables: CostTables, kernel: KernelTables, goal: Goal
-) -> NDArray[np.int16] | None:
-    """Greedy's placement, annealed for some milliseconds."""
-    code = greedy_code(tables, kernel, goal, Budget())
+def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
+    """Greedy's placement, annealed for some milliseconds; it need not fit."""
+    code = greedy_code(_layers(kernel), kernel, goal, Budget())
     start = np.zeros(kernel.num_layers, np.int16) if code is None else code
     return polish(start, kernel, START_EVALUATIONS, 0, goal)
 
@@ -262,18 +284,23 @@ def _prefix(values: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
-def _best_state(labels: Labels, price: Floats, is_price: bool) -> tuple[int, int] | None:
-    """(class of the front stage, devices used) of the optimum.
+def _best_code(
+    kernel: KernelTables, goal: Goal, space: Space, labels: Labels
+) -> NDArray[np.int16] | None:
+    """Code of the best placement in the labels.
 
-    Equally good ones: the cheaper, or the faster, one.
+    Of equally good ones the cheaper or, for the objective price, the faster one.
     """
     value = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
-    fastest = value.min(axis=0)
+    fastest, price = value.min(axis=0), space.used @ kernel.price_usd_per_hour
     states = np.flatnonzero(np.isfinite(fastest))
     if len(states) == 0:
         return None
     fastest, price = fastest[states], price[states]
-    cost, second = (price * fastest, fastest) if is_price else (fastest, price)
+    cost, second = (price * fastest, fastest) if goal.is_price else (fastest, price)
     tied = np.flatnonzero(cost <= cost.min() * (1 + 1e-12))
     state = int(states[tied[np.argmin(second[tied])]])
-    return int(np.argmin(value[:, state])), state
+    code = np.zeros(kernel.num_layers, np.int16)
+    found = trace_back(kernel, space, labels, int(np.argmin(value[:, state])), state, code)
+    assert found, "every label was reached by a transition"
+    return code

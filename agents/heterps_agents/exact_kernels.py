@@ -26,11 +26,12 @@ class Space(NamedTuple):
         strides: (T,) what one more device of a class adds to the integer.
         totals: (S,) devices used.
         order: (S,) states by `totals`.
-        inverse_weight: (S,) 1 / weight of what is used, so at least that of every completion.
         device_weight: (T,) what a device adds to the weight.
         latest_start: (S,) largest cut whose layers before it the devices left can carry.
         least_rounds: (S,) times that a stage put before it waits for a round trip, at least.
         least_message_s: (L, T) from the stage before a cut and back at least, by the class behind.
+        room_s: (L, T, S) largest step time behind a cut that is of use: the limits, less the delay
+            by the layers before it.
         least_fill_s: (L + 1,) seconds that the layers before a cut delay the rest at least.
         least_cost: (L + 1,) what they add to the cost at least.
         limit_s: Largest step time that is of use.
@@ -41,11 +42,11 @@ class Space(NamedTuple):
     strides: NDArray[np.int64]
     totals: NDArray[np.int64]
     order: NDArray[np.int64]
-    inverse_weight: NDArray[np.float64]
     device_weight: NDArray[np.float64]
     latest_start: NDArray[np.int64]
     least_rounds: NDArray[np.int64]
     least_message_s: NDArray[np.float64]
+    room_s: NDArray[np.float64]
     least_fill_s: NDArray[np.float64]
     least_cost: NDArray[np.float64]
     limit_s: float
@@ -70,10 +71,17 @@ class Labels(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """The labels that may get a stage of one class and replicas, seen through the link to it."""
+    """Labels behind a cut as a stage of one class sees them, through its links.
+
+    Attributes:
+        state: (N,) devices used.
+        link: (N,) the class at the other end of the link.
+        behind_s: (N,) message and back, and the step time behind.
+        round_trip_s: (N,) message and back, and the fill behind.
+    """
 
     state: NDArray[np.int64]
-    held: NDArray[np.int64]
+    link: NDArray[np.int64]
     behind_s: NDArray[np.float64]
     round_trip_s: NDArray[np.float64]
 
@@ -109,7 +117,8 @@ def _largest_total_behind(
 
 
 @njit(cache=True, inline="always")
-def _after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
+def after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
+    """`closed_form.stage_after_s` of layers `start .. stop - 1`."""
     return stage_after_s(
         k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
         k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
@@ -120,22 +129,29 @@ def _after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
 
 
 @njit(cache=True, inline="always")
-def _through_link_s(
-    k: Any, stop: int, kind: int, neighbour: int, share: int, behind_s: float, fill_s: float
-) -> tuple[float, float]:
-    """Step time and round trip that a stage adds to, as `closed_form.behind_stage_s` has them."""
-    latency = k.latency_s[kind, neighbour]
+def link_s(k: Any, stop: int, kind: int, neighbour: int) -> tuple[float, float]:
+    """Latency and transfer seconds of one message over a cut."""
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
-    message = 2.0 * (latency + transfer)
-    return max(message + behind_s, 2.0 * latency + (share + 1) * transfer), message + fill_s
+    return k.latency_s[kind, neighbour], transfer
 
 
 @njit(cache=True, inline="always")
 def _insert(
-    labels: Any, start: int, kind: int, state: int, behind_s: float, fill_s: float, unused: int
+    labels: Any,
+    start: int,
+    kind: int,
+    state: int,
+    behind_s: float,
+    fill_s: float,
+    is_narrow: bool,
+    unused: int,
 ) -> int:
     """Adds a label to the set of a state, unless another is as good; returns the next unused."""
     previous, here = 0, labels.first[start, kind, state]
+    if is_narrow and here > 0:
+        if behind_s < labels.behind_s[here]:
+            labels.behind_s[here], labels.fill_s[here] = behind_s, fill_s
+        return unused
     while here > 0 and labels.behind_s[here] <= behind_s * (1.0 + _SAME):
         if labels.fill_s[here] <= fill_s * (1.0 + _SAME):
             return unused
@@ -172,7 +188,7 @@ def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> 
     while start > 0:
         busy = share * (
             k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start - 1, kind]
-        ) + _after_s(k, start - 1, stop, kind, replicas)
+        ) + after_s(k, start - 1, stop, kind, replicas)
         if (
             busy + space.least_fill_s[start - 1] > space.limit_s
             or busy * replicas * space.device_weight[kind] + space.least_cost[start - 1]
@@ -184,43 +200,76 @@ def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> 
 
 
 @njit(cache=True)
+def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, seen: Any) -> int:
+    """Writes the labels behind a cut as a class sees them, states in order; returns how many.
+
+    Of each state those that no other label beats that is behind no slower a link.
+    """
+    limit_s = space.limit_s - space.least_fill_s[stop]
+    end = 0
+    for state in states:
+        if space.used[state, kind] == k.device_count[kind]:
+            continue
+        begin = end
+        for neighbour in range(k.num_classes):
+            latency, transfer = link_s(k, stop, kind, neighbour)
+            message = 2.0 * (latency + transfer)
+            label = labels.first[stop, neighbour, state]
+            while label > 0:
+                behind = message + labels.behind_s[label]
+                round_trip = message + labels.fill_s[label]
+                label = labels.following[label]
+                if behind > limit_s:
+                    break
+                beaten = False
+                for row in range(begin, end):
+                    if seen.behind_s[row] <= behind and seen.round_trip_s[row] <= round_trip:
+                        other_latency, other_transfer = link_s(k, stop, kind, seen.link[row])
+                        if other_latency <= latency and other_transfer <= transfer:
+                            beaten = True
+                            break
+                if not beaten:
+                    seen.state[end], seen.link[end] = state, neighbour
+                    seen.behind_s[end], seen.round_trip_s[end] = behind, round_trip
+                    end += 1
+    return end
+
+
+@njit(cache=True)
 def _collect(
     k: Any,
     space: Any,
-    labels: Any,
-    states: Any,
     stop: int,
     earliest: int,
     kind: int,
     replicas: int,
+    count: int,
+    seen: Any,
     reached: Any,
 ) -> int:
-    """Writes the labels behind a cut that may get a stage, states in order; returns how many.
+    """Picks from the labels seen those that may get a number of replicas; returns how many.
 
+    In `reached`, links stand for the micro-batches in flight, and messages in a row are counted.
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
     most = k.device_count[kind] - replicas
+    shift = replicas * space.strides[kind]
     limit_s = space.limit_s - space.least_fill_s[stop]
-    count = 0
-    for state in states:
-        if (
-            space.used[state, kind] > most
-            or space.latest_start[state + replicas * space.strides[kind]] < earliest
-        ):
+    end = 0
+    for row in range(count):
+        state = seen.state[row]
+        if space.used[state, kind] > most or space.latest_start[state + shift] < earliest:
             continue
-        held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, space.totals[state])
-        for neighbour in range(k.num_classes):
-            label = labels.first[stop, neighbour, state]
-            while label > 0:
-                behind, round_trip = _through_link_s(
-                    k, stop, kind, neighbour, share, labels.behind_s[label], labels.fill_s[label]
-                )
-                if behind <= limit_s:
-                    reached.state[count], reached.held[count] = state, held
-                    reached.behind_s[count], reached.round_trip_s[count] = behind, round_trip
-                    count += 1
-                label = labels.following[label]
-    return count
+        latency, transfer = link_s(k, stop, kind, seen.link[row])
+        behind = max(seen.behind_s[row], 2.0 * latency + (share + 1) * transfer)
+        if behind <= limit_s:
+            reached.state[end], reached.behind_s[end] = state, behind
+            reached.round_trip_s[end] = seen.round_trip_s[row]
+            reached.link[end] = in_flight(
+                k.num_micro_batches, k.is_gpipe, replicas, space.totals[state]
+            )
+            end += 1
+    return end
 
 
 @njit(cache=True)
@@ -234,6 +283,7 @@ def _extend(
     replicas: int,
     count: int,
     reached: Any,
+    is_narrow: bool,
     unused: int,
     work: Any,
 ) -> int:
@@ -250,40 +300,50 @@ def _extend(
             count -= 1
         forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        after = _after_s(k, start, stop, kind, replicas)
+        after = after_s(k, start, stop, kind, replicas)
         message = space.least_message_s[start, kind]
-        cost_left = space.limit_cost - space.least_cost[start]
         if count == 0:
             break
         work[0] += count
         for index in range(count):
             state = reached.state[index] + shift
-            if start > space.latest_start[state]:
-                continue
+            room = space.room_s[start, kind, state]
             round_trip = reached.round_trip_s[index]
-            busy = stage_work_s(forward, compute - forward, round_trip, share, reached.held[index])
-            behind = max(busy + after, compute + reached.behind_s[index])
             fill = compute + round_trip
-            delayed = behind + message
-            if start > 0:
-                delayed = max(delayed, space.least_rounds[state] * (fill + message))
-            if delayed + space.least_fill_s[start] > min(space.limit_s, cost_left * space.inverse_weight[state]):
+            behind = compute + reached.behind_s[index]
+            rounds = space.least_rounds[state]
+            if behind > room or (start > 0 and rounds * fill + (rounds - 1) * message > room):
                 continue
-            unused = _insert(labels, start, kind, state, behind, fill, unused)
+            busy = stage_work_s(forward, compute - forward, round_trip, share, reached.link[index])
+            behind = max(behind, busy + after)
+            if behind > room:
+                continue
+            unused = _insert(labels, start, kind, state, behind, fill, is_narrow, unused)
             if unused == len(labels.fill_s):
                 return unused
     return unused
 
 
 @njit(cache=True)
-def sweep(k: Any, space: Any, labels: Any, reached: Any, max_transitions: float, work: Any) -> bool:
+def sweep(
+    k: Any,
+    space: Any,
+    labels: Any,
+    seen: Any,
+    reached: Any,
+    is_narrow: bool,
+    max_transitions: float,
+    work: Any,
+) -> bool:
     """Fills the labels from the last layer to the first.
 
     Args:
         k: `KernelTables`.
         space: `Space`.
         labels: `Labels`, with no label in use.
-        reached: `Reached`, scratch for all labels of a cut.
+        seen: `Reached`, scratch for all labels of a cut.
+        reached: The same.
+        is_narrow: Keep one label of each state, with the least step time: no proof, but quick.
         max_transitions: Give up there.
         work: (1,) counts the transitions.
 
@@ -296,6 +356,7 @@ def sweep(k: Any, space: Any, labels: Any, reached: Any, max_transitions: float,
         is_last = stop == k.num_layers
         found = 0 if is_last else _list_states(space.order, labels.first[stop], states)
         for kind in range(k.num_classes):
+            total = 1 if is_last else _see(k, space, labels, states[:found], stop, kind, seen)
             for replicas in range(1, k.device_count[kind] + 1):
                 if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
                     continue
@@ -304,15 +365,14 @@ def sweep(k: Any, space: Any, labels: Any, reached: Any, max_transitions: float,
                     continue
                 if is_last:
                     reached.state[0], reached.behind_s[0], reached.round_trip_s[0] = 0, 0.0, 0.0
-                    reached.held[0] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
+                    reached.link[0] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
                     count = 1
                 else:
-                    count = _collect(
-                        k, space, labels, states[:found], stop, earliest, kind, replicas, reached
-                    )
+                    count = _collect(k, space, stop, earliest, kind, replicas, total, seen, reached)
                 unused = _extend(
-                    k, space, labels, stop, earliest, kind, replicas, count, reached, unused, work
-                )
+                    k, space, labels, stop, earliest, kind, replicas, count, reached,
+                    is_narrow, unused, work,
+                )  # fmt: skip
                 if work[0] > max_transitions or unused == len(labels.fill_s):
                     return False
     return True
@@ -359,7 +419,7 @@ def _front_stage(
             largest = _largest_total_behind(
                 k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
             )
-            after = _after_s(k, start, stop, kind, replicas)
+            after = after_s(k, start, stop, kind, replicas)
             if total > largest or share * compute + after > target_s:
                 continue
             if stop == k.num_layers:
@@ -368,13 +428,13 @@ def _front_stage(
                 continue
             held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
             for neighbour in range(k.num_classes):
+                latency, transfer = link_s(k, stop, kind, neighbour)
+                message, link = 2.0 * (latency + transfer), 2.0 * latency + (share + 1) * transfer
                 other = labels.first[stop, neighbour, behind]
                 while other > 0:
-                    rest, round_trip = _through_link_s(
-                        k, stop, kind, neighbour, share,
-                        labels.behind_s[other], labels.fill_s[other],
-                    )  # fmt: skip
+                    round_trip = message + labels.fill_s[other]
                     busy = stage_work_s(forward, compute - forward, round_trip, share, held)
+                    rest = max(message + labels.behind_s[other], link)
                     if (
                         max(busy + after, compute + rest) <= target_s
                         and compute + round_trip <= target_fill_s

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from heterps_agents.exact import is_dominated, predicted_work, solve, table_bytes
+from heterps_agents import exact
+from heterps_agents.exact import is_dominated, predicted_seconds, solve, table_bytes
 from heterps_agents.objective import Goal
 from heterps_envs.closed_form import FITS, KernelTables, evaluate, kernel_tables
 from heterps_envs.placement import PlacedStage, encode
@@ -121,12 +122,14 @@ def test_exact_equals_brute_force(first_seed: int) -> None:
     assert feasible > 8  # and some that are not: those are proofs too
 
 
-def test_a_known_upper_bound_changes_nothing() -> None:
+def test_a_known_placement_changes_nothing_but_the_work() -> None:
     kernel = kernel_tables(random_tables(1, 12, [2, 3, 2], memory=10.0))
-    free = solve(kernel)
-    bounded = solve(kernel, upper_s=free.step_time_s)
-    assert bounded.step_time_s == free.step_time_s
-    assert bounded.transitions < free.transitions
+    poor = encode([PlacedStage(0, 11, 0)])
+    from_poor = solve(kernel, known=poor)
+    assert from_poor.code is not None
+    from_best = solve(kernel, known=from_poor.code)
+    assert from_best.step_time_s == from_poor.step_time_s
+    assert from_best.transitions < from_poor.transitions
 
 
 def test_a_floor_below_the_optimum_is_infeasible() -> None:
@@ -136,23 +139,28 @@ def test_a_floor_below_the_optimum_is_infeasible() -> None:
     assert solve(kernel, Goal(is_price=True, floor_s=best_s * (1 + 1e-9))).status == "optimal"
 
 
-def test_predicted_work_is_an_upper_bound() -> None:
-    for seed, memory in enumerate([1.5, 3.0, 100.0]):
-        kernel = kernel_tables(random_tables(seed, 20, [3, 2, 4], memory=memory))
-        assert solve(kernel).transitions <= predicted_work(kernel)
-
-
 def test_a_problem_over_the_limits_is_refused_before_the_work() -> None:
     kernel = kernel_tables(random_tables(0, 64, [8] * 10))
     assert solve(kernel).status == "over budget"
     small = kernel_tables(random_tables(0, 8, [2, 2], memory=10.0))
     assert solve(small, max_table_bytes=int(table_bytes(small)) - 1).status == "over budget"
-    assert solve(small, max_seconds=1e-12).status == "over budget"
+    refused = solve(small, max_seconds=predicted_seconds(small) * 0.99)
+    assert (refused.status, refused.transitions) == ("over budget", 0)
+
+
+def test_a_search_that_takes_longer_than_predicted_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = kernel_tables(random_tables(0, 24, [3, 3], memory=10.0))
+    monkeypatch.setattr(exact, "predicted_seconds", lambda kernel: 0.0)
+    result = solve(kernel, max_seconds=1e-6)
+    assert (result.code, result.status) == (None, "over budget")
+    assert 0 < result.transitions < solve(kernel).transitions
 
 
 def test_replicas_are_left_out_only_where_they_cannot_help() -> None:
-    """8 replicas of 20 micro-batches do three each, as 7 do, but can hold fewer in flight."""
-    assert not is_dominated(20, False, 8)
-    assert is_dominated(20, True, 8)
-    assert is_dominated(20, False, 12)
+    """12 replicas of 20 micro-batches do two each, as 10 do, but the stages before hold more."""
+    assert is_dominated(20, True, 12)
+    assert not is_dominated(20, False, 12)
+    assert not is_dominated(20, True, 10)
     assert is_dominated(4, False, 5)

@@ -185,7 +185,7 @@ def test_a_registered_planner_is_known_by_its_name(monkeypatch: pytest.MonkeyPat
 def test_naming_a_planner_imports_neither_torch_nor_the_other_planners() -> None:
     script = (
         "import sys; from heterps_agents.registry import planner_named; planner_named('exact');"
-        "print(*[m for m in ('torch', 'stable_baselines3', 'gymnasium', 'heterps_agents.annealing')"
+        "print(*[m for m in ('torch', 'stable_baselines3', 'gymnasium', 'heterps_agents.auto')"
         " if m in sys.modules])"
     )
     done = subprocess.run(

