@@ -27,29 +27,40 @@ SEEDS = st.integers(0, 10_000)
 
 def slow_closed_form(t: CostTables, placement: Placement) -> tuple[float, float, bool]:
     """Step time, price per hour and whether memory suffices, by the formulas of the docstring."""
-    fill_s, step_time_s, price, fits = 0.0, 0.0, 0.0, True
+    step_time_s, price, fits = 0.0, 0.0, True
+    forward_s, backward_s, latency_s, transfer_s = [], [], [], []
+    for stage, behind in zip(placement, [*placement[1:], None], strict=True):
+        part, d = slice(stage.first_layer, stage.last_layer + 1), stage.device_class
+        forward_s.append(sum(t.forward_s[part, d]))
+        backward_s.append(sum(t.backward_s[part, d]))
+        e = behind.device_class if behind else d
+        sent = t.output_bytes[stage.last_layer] if behind else 0.0
+        latency_s.append(t.latency_s[d, e] if behind else 0.0)
+        transfer_s.append(sent * t.inverse_bandwidth_s_per_byte[d, e])
+    there_and_back = [
+        f + b + 2 * (x + y)
+        for f, b, x, y in zip(forward_s, backward_s, latency_s, transfer_s, strict=True)
+    ]
     for i, stage in enumerate(placement):
         part = slice(stage.first_layer, stage.last_layer + 1)
         d, k = stage.device_class, stage.replicas
-        behind = placement[i + 1 :]
         share = math.ceil(t.num_micro_batches / k)
-        compute = sum(t.forward_s[part, d]) + sum(t.backward_s[part, d])
+        held = share
+        if not t.is_gpipe:
+            held = min(share, math.ceil((k + sum(s.replicas for s in placement[i + 1 :])) / k))
+        f, b = forward_s[i], backward_s[i]
+        round_trip = 2 * (latency_s[i] + transfer_s[i]) + sum(there_and_back[i + 1 :])
+        waits = [max(0.0, round_trip - (held - 1) * f), max(0.0, round_trip - (held - 1) * b)]
+        wait = sum(waits) if held < share else max(waits)
+        work = max(share * (f + b) + wait, math.ceil(share / held) * (f + b + round_trip))
         ring = (
             2 * (k - 1) * t.latency_s[d, d]
             + 2 * (k - 1) / k * sum(t.gradient_bytes[part]) * t.inverse_bandwidth_s_per_byte[d, d]
         )
-        longest = share * compute + ring + sum(t.optimizer_s[part, d])
-        latency = transfer = 0.0
-        if behind:
-            e = behind[0].device_class
-            latency = t.latency_s[d, e]
-            transfer = t.output_bytes[stage.last_layer] * t.inverse_bandwidth_s_per_byte[d, e]
-            longest = max(longest, compute + 2 * latency + (share + 1) * transfer)
-        step_time_s = max(step_time_s, fill_s + longest)
-        fill_s += compute + 2 * (latency + transfer)
-        held = share
-        if not t.is_gpipe:
-            held = min(share, math.ceil((k + sum(s.replicas for s in behind)) / k))
+        busy = work + ring + sum(t.optimizer_s[part, d])
+        link = f + b + 2 * latency_s[i] + (share + 1) * transfer_s[i]
+        longest = max(busy, link) if i + 1 < len(placement) else busy
+        step_time_s = max(step_time_s, sum(there_and_back[:i]) + longest)
         need = sum(t.state_bytes[part]) + held * sum(t.activation_bytes[part])
         fits &= need <= t.memory_bytes[d]
         price += k * t.price_usd_per_hour[d]
