@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from heterps_agents.annealing import polish
 from heterps_agents.exact_front import least_delay_s
-from heterps_agents.exact_kernels import Labels, Reached, Space, sweep, trace_back
+from heterps_agents.exact_kernels import Labels, Reached, Space, sweep
 from heterps_agents.exact_kernels import is_dominated as is_dominated
+from heterps_agents.exact_trace import trace_back
 from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
 from heterps_agents.planner import Budget
@@ -249,7 +250,7 @@ def _least_message_s(kernel: KernelTables) -> Floats:
     )
     least = 2 * once.min(axis=1)
     least[0] = 0.0
-    return least
+    return np.asarray(least)
 
 
 def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:

@@ -48,12 +48,9 @@ def least_delay_s(
     _sweep(kernel, used, strides, used.sum(axis=1), earliest_cut, behind_s, limit_s, fill_s)
     delay_s = np.full_like(fill_s, np.inf)
     _over_the_cut(kernel, fill_s, delay_s)
-    # From "exactly these devices in front" to "at most those that are left".
-    shape = delay_s.shape
-    grid = delay_s.reshape(*shape[:2], *(kernel.device_count + 1)[::-1])
-    for axis in range(2, grid.ndim):
-        np.minimum.accumulate(grid, axis=axis, out=grid)
-    delay_s = np.ascontiguousarray(grid.reshape(shape)[:, :, ::-1])
+    _at_most(used, strides, delay_s)
+    # From the devices in front to those that are used behind them.
+    delay_s = np.ascontiguousarray(delay_s[:, :, ::-1])
     delay_s[0] = 0.0
     return delay_s
 
@@ -160,3 +157,15 @@ def _over_the_cut(k: Any, fill_s: Any, delay_s: Any) -> None:
                     delay = fill_s[cut, before, state] + message
                     if delay < delay_s[cut, behind, state]:
                         delay_s[cut, behind, state] = delay
+
+
+@njit(cache=True)
+def _at_most(used: Any, strides: Any, delay_s: Any) -> None:
+    """Turns "with exactly these devices" into "with these devices at most"."""
+    for cut in range(delay_s.shape[0]):
+        for kind in range(delay_s.shape[1]):
+            row = delay_s[cut, kind]
+            for state in range(len(row)):
+                for other in range(len(strides)):
+                    if used[state, other] > 0:
+                        row[state] = min(row[state], row[state - strides[other]])

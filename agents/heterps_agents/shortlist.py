@@ -38,9 +38,9 @@ VARIANTS = (
     Variant(4.0, 1.0),
     Variant(1.0, 0.9),
     Variant(2.0, 1.0),
-    Variant(8.0, 1.0),
     Variant(1.0, 0.8),
-    Variant(4.0, 0.9),
+    Variant(1.5, 1.0),
+    Variant(8.0, 1.0),
 )
 
 
