@@ -95,8 +95,8 @@ def decode(
     for _ in range(rounds):
         shares = np.linspace(0.0, 1.0, targets_per_round)
         targets = low[:, None] * (high / low)[:, None] ** shares
-        wanted = best.step_time_s[:, None] * _wanted_shares(targets_per_round)
-        found = beam(policy, problems, targets, wanted, width, best.step_time_s, temperature, rng)
+        limits = best.step_time_s[:, None] * _wanted_shares(targets_per_round) - _below(targets)
+        found = beam(policy, problems, targets, limits, width, best.step_time_s, temperature, rng)
         evaluations += targets.size * width
         low, high = _next_range(targets, found, best, low, high)
         better = found.step_time_s.min(axis=1) < best.step_time_s
@@ -115,6 +115,11 @@ def decode(
 def _wanted_shares(count: int) -> Floats:
     """Step times to aim at beside the targets, over the best known: hardly and clearly better."""
     return np.resize(WANTED_SHARES, count)
+
+
+def _below(targets: Floats) -> Floats:
+    """(N, P) the next smaller target of each: a bottleneck between the two is looked for."""
+    return np.concatenate([0.5 * targets[:, :1], targets[:, :-1]], axis=1)
 
 
 def _first_range(problems: StageProblems, best: Decoded) -> tuple[Floats, Floats]:
@@ -157,7 +162,7 @@ def beam(
     policy: Policy,
     problems: StageProblems,
     targets: Floats,
-    wanted_s: Floats,
+    fill_limits_s: Floats,
     width: int,
     known_s: Floats,
     temperature: float = 0.0,
@@ -169,7 +174,7 @@ def beam(
         policy: Scores the stages.
         problems: N problems.
         targets: (N, P) seconds.
-        wanted_s: (N, P) step times whose fill limits the fill; inf for no limit.
+        fill_limits_s: (N, P) seconds; inf for no limit.
         width: Partial placements kept for each beam.
         known_s: (N,) step times that a placement must beat.
         temperature: See `decode`.
@@ -188,7 +193,7 @@ def beam(
         np.arange(groups),
         np.repeat(np.arange(count), per_problem),
         targets.ravel(),
-        np.maximum(wanted_s - targets, 0.0).ravel(),
+        fill_limits_s.ravel(),
     )
     group, score = np.arange(groups), np.zeros(groups)
     while len(group):

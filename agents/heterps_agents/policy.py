@@ -74,7 +74,7 @@ class Policy:
             with np.load(io.BytesIO(content), allow_pickle=False) as archive:
                 meta = json.loads(str(archive[_META]))
                 weights = {name: archive[name] for name in archive.files if name != _META}
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
             raise HeterpsError(f"{source}: is not a policy that `heterps train` wrote") from None
         if meta.get("feature_version") != FEATURE_VERSION:
             raise HeterpsError(

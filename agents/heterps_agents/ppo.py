@@ -133,7 +133,7 @@ class PolicyPlanner:
         targets = np.geomspace(packed.least_target_s, slowest_s, PRICE_TARGETS, axis=1)
         slowest = np.full(len(subsets), slowest_s)
         found = beam(
-            self.policy, packed, targets, np.full(targets.shape, slowest_s), self.width, slowest
+            self.policy, packed, targets, np.full(targets.shape, np.inf), self.width, slowest
         )
         budget.spend(targets.size * self.width)
         codes = []

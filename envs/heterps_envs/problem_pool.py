@@ -96,7 +96,7 @@ class ProblemPool:
         wanted = self.bottleneck_s[rows] * rng.uniform(*self.target_range, len(rows))
         target_s = np.maximum(wanted, self.problems.least_target_s[rows]) * (1 + ROUNDING)
         step_time_s = self.step_time_s[rows] * rng.uniform(*STEP_TIME_RANGE, len(rows))
-        limit_s = np.maximum(step_time_s - target_s, 0.0) * (1 + ROUNDING)
+        limit_s = (step_time_s - self.bottleneck_s[rows]) * (1 + ROUNDING)
         limit_s[rng.random(len(rows)) < UNLIMITED_SHARE] = np.inf
         return target_s, limit_s
 

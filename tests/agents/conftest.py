@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from heterps_agents.policy import Policy
 from heterps_configs.cluster import Cluster
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, ModelProfile
 from heterps_envs.problem import Problem
+from heterps_envs.stage_kernels import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
 
 MakeProblem = Callable[..., Problem]
 
@@ -80,3 +83,27 @@ def make_problem() -> MakeProblem:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def random_policy() -> Policy:
+    """An untrained policy: what the search alone guarantees must hold for it too."""
+    rng, hidden = np.random.default_rng(0), 16
+    context = 2 * hidden + NUM_GLOBAL_FEATURES
+    sizes = {
+        "candidate_in": NUM_CANDIDATE_FEATURES,
+        "state_in": NUM_GLOBAL_FEATURES,
+        "candidate_hidden": hidden,
+        "score_candidate": hidden,
+        "score_context": context,
+        "value_context": context,
+    }
+    weights = {
+        f"{name}.weight": rng.normal(0, size**-0.5, (hidden, size)) for name, size in sizes.items()
+    }
+    for name in ("candidate_in", "candidate_hidden", "score_candidate", "value_context"):
+        weights[f"{name}.bias"] = np.zeros(hidden)
+    for name in ("score_out", "value_out"):
+        weights[f"{name}.weight"] = rng.normal(0, hidden**-0.5, (1, hidden))
+        weights[f"{name}.bias"] = np.zeros(1)
+    return Policy(weights, {})

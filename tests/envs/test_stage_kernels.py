@@ -23,7 +23,9 @@ from heterps_envs.stage_kernels import (
 from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
 
 
-def rollout(problems: StageProblems, targets: np.ndarray, limits: np.ndarray, seed: int) -> StageRows:
+def rollout(
+    problems: StageProblems, targets: np.ndarray, limits: np.ndarray, seed: int
+) -> StageRows:
     """One episode of random allowed actions for every problem."""
     rng = np.random.default_rng(seed)
     count, layers = problems.num_problems, problems.output_bytes.shape[1]

@@ -38,7 +38,9 @@ def test_passes_the_checkers_of_gymnasium_and_sb3():
 
 def test_naming_the_package_imports_neither_gymnasium_nor_torch():
     script = "import heterps_envs, sys; print({'gymnasium', 'torch'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "set()"
 
 

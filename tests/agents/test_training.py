@@ -1,0 +1,211 @@
+"""Training learns, resumes, can be interrupted, and fine-tuning starts where a policy is."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.utils import get_action_masks
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from heterps_agents.callbacks import Clock
+from heterps_agents.evaluation import Gap, HeldOut
+from heterps_agents.network import StagePolicy
+from heterps_agents.policy import Policy
+from heterps_agents.problem_source import ProblemSource, perturbed, pool_of, refresh, with_optimum
+from heterps_agents.training import fine_tune, train
+from heterps_configs.errors import HeterpsError
+from heterps_configs.training_config import TrainingConfig
+from heterps_envs.generator import generate
+from heterps_envs.vector_env import StagePlacementVecEnv
+
+TINY = TrainingConfig(
+    total_steps=512,
+    layers=(6, 10),
+    classes=(2, 3),
+    pool_size=24,
+    refreshed_per_update=2,
+    hidden=16,
+    num_environments=16,
+    steps_per_update=8,
+    minibatch_size=64,
+    evaluation_problems=6,
+    evaluation_every_s=0.001,
+    checkpoint_every_s=0.001,
+    num_threads=1,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    seen = []
+    return train(TINY, folder, progress=seen.append, command="heterps train x"), folder, seen
+
+
+def test_parameters_move_after_one_update():
+    pool = pool_of(ProblemSource(TINY).take(8), TINY.target_range)
+    env = StagePlacementVecEnv(pool, num_envs=16)
+    model = MaskablePPO(StagePolicy, env, n_steps=8, batch_size=64, policy_kwargs={"hidden": 16})
+    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    model.learn(16 * 8)
+    moved = [
+        name for name, value in model.policy.state_dict().items() if (value != before[name]).any()
+    ]
+    assert set(moved) == set(before)
+
+
+def test_actions_of_the_torch_policy_are_allowed():
+    pool = pool_of(ProblemSource(TINY).take(8), TINY.target_range)
+    env = StagePlacementVecEnv(pool, num_envs=16)
+    model = MaskablePPO(StagePolicy, env, n_steps=8, batch_size=64, policy_kwargs={"hidden": 16})
+    observations, masks = env.reset(), get_action_masks(env)
+    for deterministic in (True, False):
+        actions, _ = model.predict(observations, deterministic=deterministic, action_masks=masks)
+        assert masks[np.arange(16), actions].all()
+        tensors = torch.as_tensor(observations)
+        chosen, values, log_probability = model.policy(tensors, deterministic, masks)
+        again = model.policy.evaluate_actions(tensors, chosen, torch.as_tensor(masks))
+        torch.testing.assert_close(again[0], values)
+        torch.testing.assert_close(again[1], log_probability)
+        assert (again[2] >= 0).all()
+
+
+def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained):
+    result, folder, seen = trained
+    assert result.steps >= 512
+    assert not result.interrupted
+    meta = json.loads((folder / "result.json").read_text())
+    assert meta["command"] == "heterps train x"
+    assert meta["scores"]["greedy_gap_median"] == result.scores["greedy_gap_median"]
+    assert Policy.load(result.policy_file).meta["config"] == TINY.to_mapping()
+    assert (folder / "checkpoint.pt").is_file()
+    assert [state.steps for state in seen] == sorted(state.steps for state in seen)
+    assert seen[-1].gap_median >= 0
+    events = EventAccumulator(str(folder)).Reload().Tags()["scalars"]
+    assert {
+        "rollout/ep_rew_mean",
+        "placement/greedy_gap_median",
+        "placement/greedy_gap_p95",
+        "train/entropy",
+        "time/steps_per_second",
+    } <= set(events)
+
+
+def test_equal_seeds_give_equal_policies(trained, tmp_path):
+    result, _, _ = trained
+    again = train(TINY, tmp_path)
+    for name, value in result.policy.weights.items():
+        np.testing.assert_array_equal(again.policy.weights[name], value)
+
+
+def test_resuming_continues_the_curve(tmp_path):
+    first = train(TINY, tmp_path)
+    longer = TINY.model_copy(update={"total_steps": 1024})
+    second = train(longer, tmp_path, resume=True)
+    assert second.steps >= 1024 > first.steps
+    assert second.seconds > first.seconds
+    scalars = EventAccumulator(str(tmp_path)).Reload().Scalars("rollout/ep_rew_mean")
+    steps = [event.step for event in scalars]
+    assert steps == sorted(set(steps))
+
+
+def test_an_interrupted_run_is_saved_and_resumes(tmp_path):
+    def interrupt(state):
+        raise KeyboardInterrupt
+
+    result = train(TINY, tmp_path, progress=interrupt)
+    assert result.interrupted
+    assert 0 < result.steps < 512
+    assert train(TINY, tmp_path, resume=True).steps >= 512
+
+
+def test_a_directory_with_another_run_is_refused(trained, tmp_path):
+    _, folder, _ = trained
+    with pytest.raises(HeterpsError, match="resume it or name another"):
+        train(TINY, folder)
+    with pytest.raises(HeterpsError, match=r"no checkpoint\.pt to resume from"):
+        train(TINY, tmp_path, resume=True)
+    with pytest.raises(HeterpsError, match="hidden 16, not 32"):
+        train(TINY.model_copy(update={"hidden": 32}), folder, resume=True)
+
+
+def test_a_broken_checkpoint_is_refused(tmp_path):
+    train(TINY, tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"broken")
+    with pytest.raises(HeterpsError, match="is not a checkpoint"):
+        train(TINY, tmp_path, resume=True)
+
+
+def test_fine_tuning_changes_a_copy(trained):
+    policy = trained[0].policy
+    before = {name: value.copy() for name, value in policy.weights.items()}
+    tuned = fine_tune(policy, generate(1, seed=8), seconds=4.0, seed=1)
+    assert tuned.meta["fine_tuned_steps"] > 0
+    assert any((tuned.weights[name] != value).any() for name, value in before.items())
+    for name, value in policy.weights.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_fine_tuning_without_a_problem_is_refused(trained):
+    with pytest.raises(HeterpsError, match="at least one problem"):
+        fine_tune(trained[0].policy, [], seconds=1.0)
+
+
+def test_the_clock_counts_the_budget_that_ends_first():
+    clock = Clock(TrainingConfig(budget_s=1000.0, total_steps=100), spent_s=100.0)
+    assert clock.share == pytest.approx(0.1, abs=0.01)
+    clock.steps = 50
+    assert clock.share == 0.5
+    assert clock.between(1.0, 0.0) == 0.5
+    clock.steps = 200
+    assert clock.is_over
+
+
+def test_references_are_the_optimum_and_its_bottleneck():
+    entry = with_optimum(generate(1, seed=3)[0])
+    assert entry is not None
+    assert 0 < entry.bottleneck_s < entry.step_time_s
+
+
+def test_refreshing_leaves_problems_that_are_in_use():
+    source = ProblemSource(TINY)
+    pool = pool_of(source.take(10), TINY.target_range, TINY.layers[1], TINY.classes[1])
+    before = pool.step_time_s.copy()
+    used = np.array([0, 3, 4])
+    refresh(pool, source, used, 4, np.random.default_rng(0))
+    changed = np.flatnonzero(pool.step_time_s != before)
+    assert len(changed) == 4
+    assert not set(changed) & set(used)
+
+
+def test_drifted_problems_begin_with_the_problems_themselves():
+    tables = generate(2, seed=5)
+    drifted = perturbed(tables, 6, seed=0, class_sigma=0.1, layer_sigma=0.05)
+    assert drifted[:2] == tables
+    ratio = drifted[2].forward_s / tables[0].forward_s
+    assert 0.5 < ratio.min() < ratio.max() < 2
+    np.testing.assert_array_equal(drifted[2].memory_bytes, tables[0].memory_bytes)
+
+
+def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap():
+    gap = Gap.of(np.array([0.0, 0.0, 0.02, math.inf]))
+    assert (gap.median, gap.solved) == (0.0, 0.5)
+    assert math.isinf(gap.mean)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_ten_seconds_of_training_beat_an_untrained_policy(tmp_path):
+    config = TrainingConfig(
+        total_steps=60_000, pool_size=256, evaluation_problems=40, num_threads=1
+    )
+    held = HeldOut(generate(40, seed=77))
+    untrained = train(config.model_copy(update={"total_steps": 1}), tmp_path / "untrained")
+    result = train(config, tmp_path / "trained")
+    before, after = (held.gap(run.policy, width=1) for run in (untrained, result))
+    assert after.solved > before.solved
+    assert after.median < before.median
+    assert held.gap(result.policy, width=16).median < 0.02
