@@ -23,9 +23,9 @@ class ExactPlanner:
 
     It is optimal by the closed form; the simulator may prefer another plan (see `shortlist`).
 
-    It finishes or does not start: a budget in seconds that the predicted time exceeds is refused,
-    and a budget in evaluations does not bind it. Evaluations are counted as transitions: one stage
-    put before one state.
+    A budget in seconds that the predicted time exceeds is refused before the work; one that the
+    work exceeds, by far more transitions than predicted, is given up. A budget in evaluations does
+    not bind it. Evaluations are counted as transitions: one stage put before one label.
 
     The bound of its plans is their own step time, proven. For the objective price that is the step
     time of the cheapest plan: a faster one may exist, a cheaper one that keeps the floor does not.
@@ -68,6 +68,6 @@ def proven_code(problem: Problem, result: ExactResult) -> NDArray[np.int16]:
 def _too_large(kernel: KernelTables, seconds: float) -> str:
     return (
         f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes take about "
-        f"{predicted_seconds(kernel):.3g} s and {table_bytes(kernel) / 1e6:.3g} MB "
+        f"{predicted_seconds(kernel):.3g} s or more and {table_bytes(kernel) / 1e6:.3g} MB "
         f"(it may take {seconds:.3g} s); choose another planner, such as auto"
     )

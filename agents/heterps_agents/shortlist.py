@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.exact import MAX_SECONDS, predicted_seconds, solve
+from heterps_agents.exact import predicted_seconds, solve
 from heterps_agents.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR, Goal
 from heterps_agents.planner import Budget
 from heterps_configs.plan import Plan
@@ -63,7 +63,7 @@ def neighbouring_optima(
         result = solve(
             slower,
             Goal(goal.is_price, goal.floor_s * variant.floor_factor),
-            max_seconds=MAX_SECONDS,
+            max_seconds=max_seconds,
         )
         budget.spend(result.transitions)
         if result.code is not None:
