@@ -111,7 +111,16 @@ def machine() -> dict[str, str]:
 def show(rows: list[dict[str, Any]]) -> None:
     """Prints the rows."""
     table = Table(title=f"Exact solver, one thread ({machine()['machine']})")
-    columns = ("size", "drawn", "proven", "median ms", "max ms", "guess ms", "10^6 steps", "table MB")
+    columns = (
+        "size",
+        "drawn",
+        "proven",
+        "median ms",
+        "max ms",
+        "guess ms",
+        "10^6 steps",
+        "table MB",
+    )
     for column in columns:
         table.add_column(
             column, justify="left" if column == "size" else "right", no_wrap=column == "size"
