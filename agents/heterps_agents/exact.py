@@ -109,17 +109,17 @@ def solve(
 
 
 def num_states(kernel: KernelTables) -> float:
-    """Entries of the table of labels; a float, because it overflows no integer."""
+    """(cut, class, devices used) in all; a float, because it overflows no integer."""
     return kernel.num_layers * kernel.num_classes * float(np.prod(kernel.device_count + 1.0))
 
 
 def table_bytes(kernel: KernelTables) -> float:
-    """Bytes that the sweep asks for: one integer for each state, and the labels.
+    """Bytes that the solver asks for: numbers for each state, and the labels.
 
-    The system hands out only what is written to; labels hardly ever need all of theirs.
+    The system hands out only what is written to, and few solves use more than a tenth of the labels.
     """
     counts = float(np.prod(kernel.device_count + 1.0))
-    return 4 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
+    return 52 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
 
 
 def predicted_work(kernel: KernelTables) -> float:
