@@ -116,7 +116,7 @@ def num_states(kernel: KernelTables) -> float:
 def table_bytes(kernel: KernelTables) -> float:
     """Bytes that the solver asks for: numbers for each state, and the labels.
 
-    The system hands out only what is written to, and few solves use more than a tenth of the labels.
+    The system hands out only what is written to: few solves use a tenth of the labels.
     """
     counts = float(np.prod(kernel.device_count + 1.0))
     return 52 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
