@@ -1,5 +1,7 @@
 """Decoding: real placements, exact costs, never worse than what is known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,12 +12,18 @@ from heterps_envs.generator import generate
 from heterps_envs.problem_pool import bottleneck_s
 from heterps_envs.stage_problems import pack_problems
 
-SIZES = [{}, {"classes": (5, 12), "count_range": (1, 10)}, {"layers": (60, 90)}]
+SIZES: list[dict[str, Any]] = [
+    {},
+    {"classes": (5, 12), "count_range": (1, 10)},
+    {"layers": (60, 90)},
+]
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("width", [1, 8])
-def test_placements_cost_what_is_said(random_policy: Policy, sizes, width):
+def test_placements_cost_what_is_said(
+    random_policy: Policy, sizes: dict[str, Any], width: int
+) -> None:
     tables = generate(8, seed=21, **sizes)
     found = decode(random_policy, pack_problems(tables), width=width)
     assert np.isfinite(found.step_time_s).sum() >= 6
@@ -30,7 +38,7 @@ def test_placements_cost_what_is_said(random_policy: Policy, sizes, width):
         assert found.bottleneck_s[index] == pytest.approx(bottleneck_s(code, kernel, step_time_s))
 
 
-def test_more_width_and_rounds_from_the_last_result_never_lose(random_policy: Policy):
+def test_more_width_and_rounds_from_the_last_result_never_lose(random_policy: Policy) -> None:
     problems = pack_problems(generate(12, seed=22))
     first = decode(random_policy, problems, width=2, rounds=1)
     second = decode(random_policy, problems, width=8, known=first)
@@ -39,7 +47,7 @@ def test_more_width_and_rounds_from_the_last_result_never_lose(random_policy: Po
     assert second.evaluations == first.evaluations + 3 * 8 * 8 * 12
 
 
-def test_decoding_repeats_itself_and_noise_changes_it(random_policy: Policy):
+def test_decoding_repeats_itself_and_noise_changes_it(random_policy: Policy) -> None:
     problems = pack_problems(generate(12, seed=23))
     one, same = (decode(random_policy, problems, width=1) for _ in range(2))
     np.testing.assert_array_equal(one.code, same.code)
@@ -50,7 +58,7 @@ def test_decoding_repeats_itself_and_noise_changes_it(random_policy: Policy):
     assert (noisy.code != one.code).any()
 
 
-def test_a_problem_alone_gets_what_it_gets_in_company(random_policy: Policy):
+def test_a_problem_alone_gets_what_it_gets_in_company(random_policy: Policy) -> None:
     tables = generate(6, seed=24)
     together = decode(random_policy, pack_problems(tables), width=4)
     for index, entry in enumerate(tables):
@@ -58,7 +66,7 @@ def test_a_problem_alone_gets_what_it_gets_in_company(random_policy: Policy):
         assert alone.step_time_s[0] == pytest.approx(together.step_time_s[index], rel=1e-3)
 
 
-def test_stopping_keeps_the_rounds_so_far(random_policy: Policy):
+def test_stopping_keeps_the_rounds_so_far(random_policy: Policy) -> None:
     problems = pack_problems(generate(3, seed=25))
     stopped = decode(random_policy, problems, width=2, should_stop=lambda: True)
     assert stopped.evaluations == 3 * 8 * 2

@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from heterps_agents.network import FORBIDDEN_LOGIT, CandidateScorer
 from heterps_agents.policy import Policy
@@ -18,13 +21,13 @@ from heterps_envs.vector_env import StagePlacementVecEnv
 
 
 @pytest.fixture(scope="module")
-def observations():
+def observations() -> NDArray[np.float32]:
     pool = ProblemPool.from_tables(generate(32, seed=1))
     return StagePlacementVecEnv(pool, num_envs=64, seed=0).reset()
 
 
 @pytest.fixture
-def scorer():
+def scorer() -> CandidateScorer:
     torch.manual_seed(0)
     return CandidateScorer(hidden=64)
 
@@ -33,7 +36,7 @@ def exported(scorer: CandidateScorer) -> Policy:
     return Policy({name: value.numpy() for name, value in scorer.state_dict().items()}, {"seed": 0})
 
 
-def split(observations):
+def split(observations: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """Candidates that are allowed, the state, and rows and actions of the candidates."""
     grid = observations[:, :-NUM_GLOBAL_FEATURES].reshape(
         len(observations), -1, NUM_CANDIDATE_FEATURES
@@ -42,7 +45,7 @@ def split(observations):
     return grid[row, action], observations[:, -NUM_GLOBAL_FEATURES:], row, action
 
 
-def test_numpy_and_torch_agree(scorer, observations):
+def test_numpy_and_torch_agree(scorer: CandidateScorer, observations: NDArray[np.float32]) -> None:
     candidates, state, row, action = split(observations)
     policy = exported(scorer)
     with torch.no_grad():
@@ -57,7 +60,9 @@ def test_numpy_and_torch_agree(scorer, observations):
     assert (logits.numpy()[~allowed] == FORBIDDEN_LOGIT).all()
 
 
-def test_the_order_of_candidates_does_not_matter(scorer, observations):
+def test_the_order_of_candidates_does_not_matter(
+    scorer: CandidateScorer, observations: NDArray[np.float32]
+) -> None:
     candidates, state, row, _ = split(observations[:1])
     policy, order = exported(scorer), np.random.default_rng(0).permutation(len(row))
     straight = policy.log_probabilities(candidates, state, row)
@@ -66,11 +71,13 @@ def test_the_order_of_candidates_does_not_matter(scorer, observations):
     )
 
 
-def test_the_network_is_small(scorer):
+def test_the_network_is_small(scorer: CandidateScorer) -> None:
     assert exported(scorer).num_parameters < 50_000
 
 
-def test_a_policy_survives_its_file(scorer, observations, tmp_path):
+def test_a_policy_survives_its_file(
+    scorer: CandidateScorer, observations: NDArray[np.float32], tmp_path: Path
+) -> None:
     policy, path = exported(scorer), tmp_path / "policy.npz"
     policy.save(path)
     loaded = Policy.load(path)
@@ -82,27 +89,28 @@ def test_a_policy_survives_its_file(scorer, observations, tmp_path):
     )
 
 
-def test_a_policy_for_other_features_is_refused(scorer, tmp_path):
+def test_a_policy_for_other_features_is_refused(scorer: CandidateScorer, tmp_path: Path) -> None:
     policy, path = exported(scorer), tmp_path / "old.npz"
-    np.savez(path, meta=np.array(json.dumps({"feature_version": 0})), **policy.weights)
+    weights: dict[str, Any] = dict(policy.weights)
+    np.savez(path, meta=np.array(json.dumps({"feature_version": 0})), **weights)
     with pytest.raises(HeterpsError, match="trained on features of version 0"):
         Policy.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no policy", b"PK\x03\x04 broken"])
-def test_a_file_that_is_no_policy_is_refused(content, tmp_path):
+def test_a_file_that_is_no_policy_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.npz"
     path.write_bytes(content)
     with pytest.raises(HeterpsError, match="is not a policy"):
         Policy.load(path)
 
 
-def test_an_unknown_name_is_refused():
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(HeterpsError, match="generalst"):
         Policy.load("generalst")
 
 
-def test_inference_needs_neither_torch_nor_sb3():
+def test_inference_needs_neither_torch_nor_sb3() -> None:
     script = (
         "import heterps_agents.ppo, sys; print({'torch', 'stable_baselines3'} & set(sys.modules))"
     )

@@ -1,5 +1,8 @@
 """The planner `ppo`: whole plans, both objectives, budgets, many classes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,19 +12,22 @@ from heterps_agents.policy import Policy
 from heterps_agents.ppo import Effort, PolicyPlanner
 from heterps_agents.registry import planner_named
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.plan import Plan
 from heterps_envs.binding import placement_of
 from heterps_envs.closed_form import kernel_tables
 from heterps_envs.placement import encode
 from heterps_envs.problem import Problem
 
+MakeProblem = Callable[..., Problem]
 
-def cost(problem: Problem, plan) -> float:
+
+def cost(problem: Problem, plan: Plan) -> float:
     placement = placement_of(problem, plan)
     assert placement is not None
     return Goal.of(problem.job).cost(encode(placement), kernel_tables(problem.tables))
 
 
-JOBS = [
+JOBS: list[dict[str, Any]] = [
     {},
     {"schedule": "gpipe"},
     {"objective": "price"},
@@ -31,7 +37,9 @@ JOBS = [
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_never_worse_than_greedy_and_near_the_optimum(make_problem, random_policy: Policy, job):
+def test_never_worse_than_greedy_and_near_the_optimum(
+    make_problem: MakeProblem, job: dict[str, Any]
+) -> None:
     problem = make_problem(**job)
     plan = PolicyPlanner(policy=random_policy).plan(problem, Budget())
     assert plan.planner == "ppo"
@@ -42,7 +50,7 @@ def test_never_worse_than_greedy_and_near_the_optimum(make_problem, random_polic
     assert cost(problem, plan) <= 1.25 * cost(problem, exact)
 
 
-def test_equal_seeds_give_equal_plans(make_problem, random_policy: Policy):
+def test_equal_seeds_give_equal_plans(make_problem: MakeProblem, random_policy: Policy) -> None:
     problem = make_problem()
     one, same = (
         PolicyPlanner(seed=3, policy=random_policy).plan(problem, Budget()) for _ in range(2)
@@ -51,13 +59,13 @@ def test_equal_seeds_give_equal_plans(make_problem, random_policy: Policy):
 
 
 @pytest.mark.parametrize("evaluations", [200, 500, 3000])
-def test_a_budget_of_evaluations_is_kept(make_problem, random_policy: Policy, evaluations):
+def test_a_budget_of_evaluations_is_kept(make_problem: MakeProblem, evaluations: int) -> None:
     budget = Budget(evaluations=evaluations)
     PolicyPlanner(policy=random_policy).plan(make_problem(), budget)
     assert budget.evaluations_used <= evaluations
 
 
-def test_smaller_budgets_narrow_the_beam_before_they_drop_targets():
+def test_smaller_budgets_narrow_the_beam_before_they_drop_targets() -> None:
     assert Effort.within(None, 16) == (16, 3, 8)
     assert Effort.within(10_000, 16) == (16, 3, 8)
     assert Effort.within(100, 16) == (4, 3, 8)
@@ -65,24 +73,24 @@ def test_smaller_budgets_narrow_the_beam_before_they_drop_targets():
     assert Effort.within(1, 16) == (1, 1, 1)
 
 
-def test_a_model_that_fits_nowhere_is_explained(make_problem, random_policy: Policy):
+def test_a_model_that_fits_nowhere_is_explained(make_problem: MakeProblem) -> None:
     with pytest.raises(InfeasibleError, match="layer"):
         PolicyPlanner(policy=random_policy).plan(make_problem(memory=0.01), Budget())
 
 
-def test_a_floor_that_nobody_reaches_is_explained(make_problem, random_policy: Policy):
+def test_a_floor_that_nobody_reaches_is_explained(make_problem: MakeProblem) -> None:
     problem = make_problem(min_throughput_samples_per_s=1e6)
     with pytest.raises(InfeasibleError, match="layer2"):
         PolicyPlanner(policy=random_policy).plan(problem, Budget())
 
 
-def test_one_device_and_one_class_are_enough(make_problem, random_policy: Policy):
+def test_one_device_and_one_class_are_enough(make_problem: MakeProblem) -> None:
     problem = make_problem(counts=(1, 0, 0), memory=4.0)
     plan = PolicyPlanner(policy=random_policy).plan(problem, Budget())
     assert len(plan.stages) == 1
 
 
-def test_the_price_objective_leaves_dear_devices_idle(make_problem, random_policy: Policy):
+def test_the_price_objective_leaves_dear_devices_idle(make_problem: MakeProblem) -> None:
     fast = PolicyPlanner(policy=random_policy).plan(make_problem(), Budget())
     cheap = PolicyPlanner(policy=random_policy).plan(make_problem(objective="price"), Budget())
     assert len(cheap.devices) < len(fast.devices)
@@ -90,5 +98,5 @@ def test_the_price_objective_leaves_dear_devices_idle(make_problem, random_polic
     assert cost(problem, cheap) < cost(problem, fast)
 
 
-def test_the_policy_is_read_when_it_is_needed():
+def test_the_policy_is_read_when_it_is_needed() -> None:
     assert np.isfinite(PolicyPlanner().policy.weights["score_out.weight"]).all()

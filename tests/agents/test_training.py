@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +11,18 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import get_action_masks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from heterps_agents.callbacks import Clock
+from heterps_agents.callbacks import Clock, TrainingProgress
 from heterps_agents.evaluation import Gap, HeldOut
 from heterps_agents.network import StagePolicy
 from heterps_agents.policy import Policy
 from heterps_agents.problem_source import ProblemSource, perturbed, pool_of, refresh, with_optimum
-from heterps_agents.training import fine_tune, train
+from heterps_agents.training import TrainingResult, fine_tune, train
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.generator import generate
 from heterps_envs.vector_env import StagePlacementVecEnv
+
+Trained = tuple[TrainingResult, Path, list[TrainingProgress]]
 
 TINY = TrainingConfig(
     total_steps=512,
@@ -39,13 +42,13 @@ TINY = TrainingConfig(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("run")
-    seen = []
+    seen: list[TrainingProgress] = []
     return train(TINY, folder, progress=seen.append, command="heterps train x"), folder, seen
 
 
-def test_parameters_move_after_one_update():
+def test_parameters_move_after_one_update() -> None:
     pool = pool_of(ProblemSource(TINY).take(8), TINY.target_range)
     env = StagePlacementVecEnv(pool, num_envs=16)
     model = MaskablePPO(StagePolicy, env, n_steps=8, batch_size=64, policy_kwargs={"hidden": 16})
@@ -57,7 +60,7 @@ def test_parameters_move_after_one_update():
     assert set(moved) == set(before)
 
 
-def test_actions_of_the_torch_policy_are_allowed():
+def test_actions_of_the_torch_policy_are_allowed() -> None:
     pool = pool_of(ProblemSource(TINY).take(8), TINY.target_range)
     env = StagePlacementVecEnv(pool, num_envs=16)
     model = MaskablePPO(StagePolicy, env, n_steps=8, batch_size=64, policy_kwargs={"hidden": 16})
@@ -70,10 +73,12 @@ def test_actions_of_the_torch_policy_are_allowed():
         again = model.policy.evaluate_actions(tensors, chosen, torch.as_tensor(masks))
         torch.testing.assert_close(again[0], values)
         torch.testing.assert_close(again[1], log_probability)
-        assert (again[2] >= 0).all()
+        entropy = again[2]
+        assert entropy is not None
+        assert (entropy >= 0).all()
 
 
-def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained):
+def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Trained) -> None:
     result, folder, seen = trained
     assert result.steps >= 512
     assert not result.interrupted
@@ -94,14 +99,14 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained):
     } <= set(events)
 
 
-def test_equal_seeds_give_equal_policies(trained, tmp_path):
+def test_equal_seeds_give_equal_policies(trained: Trained, tmp_path: Path) -> None:
     result, _, _ = trained
     again = train(TINY, tmp_path)
     for name, value in result.policy.weights.items():
         np.testing.assert_array_equal(again.policy.weights[name], value)
 
 
-def test_resuming_continues_the_curve(tmp_path):
+def test_resuming_continues_the_curve(tmp_path: Path) -> None:
     first = train(TINY, tmp_path)
     longer = TINY.model_copy(update={"total_steps": 1024})
     second = train(longer, tmp_path, resume=True)
@@ -112,8 +117,8 @@ def test_resuming_continues_the_curve(tmp_path):
     assert steps == sorted(set(steps))
 
 
-def test_an_interrupted_run_is_saved_and_resumes(tmp_path):
-    def interrupt(state):
+def test_an_interrupted_run_is_saved_and_resumes(tmp_path: Path) -> None:
+    def interrupt(state: TrainingProgress) -> None:
         raise KeyboardInterrupt
 
     result = train(TINY, tmp_path, progress=interrupt)
@@ -122,7 +127,7 @@ def test_an_interrupted_run_is_saved_and_resumes(tmp_path):
     assert train(TINY, tmp_path, resume=True).steps >= 512
 
 
-def test_a_directory_with_another_run_is_refused(trained, tmp_path):
+def test_a_directory_with_another_run_is_refused(trained: Trained, tmp_path: Path) -> None:
     _, folder, _ = trained
     with pytest.raises(HeterpsError, match="resume it or name another"):
         train(TINY, folder)
@@ -132,14 +137,14 @@ def test_a_directory_with_another_run_is_refused(trained, tmp_path):
         train(TINY.model_copy(update={"hidden": 32}), folder, resume=True)
 
 
-def test_a_broken_checkpoint_is_refused(tmp_path):
+def test_a_broken_checkpoint_is_refused(tmp_path: Path) -> None:
     train(TINY, tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"broken")
     with pytest.raises(HeterpsError, match="is not a checkpoint"):
         train(TINY, tmp_path, resume=True)
 
 
-def test_fine_tuning_changes_a_copy(trained):
+def test_fine_tuning_changes_a_copy(trained: Trained) -> None:
     policy = trained[0].policy
     before = {name: value.copy() for name, value in policy.weights.items()}
     tuned = fine_tune(policy, generate(1, seed=8), seconds=4.0, seed=1)
@@ -149,12 +154,12 @@ def test_fine_tuning_changes_a_copy(trained):
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_fine_tuning_without_a_problem_is_refused(trained):
+def test_fine_tuning_without_a_problem_is_refused(trained: Trained) -> None:
     with pytest.raises(HeterpsError, match="at least one problem"):
         fine_tune(trained[0].policy, [], seconds=1.0)
 
 
-def test_the_clock_counts_the_budget_that_ends_first():
+def test_the_clock_counts_the_budget_that_ends_first() -> None:
     clock = Clock(TrainingConfig(budget_s=1000.0, total_steps=100), spent_s=100.0)
     assert clock.share == pytest.approx(0.1, abs=0.01)
     clock.steps = 50
@@ -164,13 +169,13 @@ def test_the_clock_counts_the_budget_that_ends_first():
     assert clock.is_over
 
 
-def test_references_are_the_optimum_and_its_bottleneck():
+def test_references_are_the_optimum_and_its_bottleneck() -> None:
     entry = with_optimum(generate(1, seed=3)[0])
     assert entry is not None
     assert 0 < entry.bottleneck_s < entry.step_time_s
 
 
-def test_refreshing_leaves_problems_that_are_in_use():
+def test_refreshing_leaves_problems_that_are_in_use() -> None:
     source = ProblemSource(TINY)
     pool = pool_of(source.take(10), TINY.target_range, TINY.layers[1], TINY.classes[1])
     before = pool.step_time_s.copy()
@@ -181,7 +186,7 @@ def test_refreshing_leaves_problems_that_are_in_use():
     assert not set(changed) & set(used)
 
 
-def test_drifted_problems_begin_with_the_problems_themselves():
+def test_drifted_problems_begin_with_the_problems_themselves() -> None:
     tables = generate(2, seed=5)
     drifted = perturbed(tables, 6, seed=0, class_sigma=0.1, layer_sigma=0.05)
     assert drifted[:2] == tables
@@ -190,7 +195,7 @@ def test_drifted_problems_begin_with_the_problems_themselves():
     np.testing.assert_array_equal(drifted[2].memory_bytes, tables[0].memory_bytes)
 
 
-def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap():
+def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap() -> None:
     gap = Gap.of(np.array([0.0, 0.0, 0.02, math.inf]))
     assert (gap.median, gap.solved) == (0.0, 0.5)
     assert math.isinf(gap.mean)
@@ -198,7 +203,7 @@ def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap():
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_ten_seconds_of_training_beat_an_untrained_policy(tmp_path):
+def test_ten_seconds_of_training_beat_an_untrained_policy(tmp_path: Path) -> None:
     config = TrainingConfig(
         total_steps=60_000, pool_size=256, evaluation_problems=40, num_threads=1
     )

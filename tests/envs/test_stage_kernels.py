@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form import FITS, evaluate_one, kernel_tables
@@ -22,10 +23,10 @@ from heterps_envs.stage_kernels import (
 )
 from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
 
+Floats = NDArray[np.float64]
 
-def rollout(
-    problems: StageProblems, targets: np.ndarray, limits: np.ndarray, seed: int
-) -> StageRows:
+
+def rollout(problems: StageProblems, targets: Floats, limits: Floats, seed: int) -> StageRows:
     """One episode of random allowed actions for every problem."""
     rng = np.random.default_rng(seed)
     count, layers = problems.num_problems, problems.output_bytes.shape[1]
@@ -44,8 +45,8 @@ def rollout(
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.5, 8.0))
 def test_finished_placements_cost_what_the_closed_form_says_and_keep_memory_target_and_fill_limit(
-    seed, share
-):
+    seed: int, share: float
+) -> None:
     tables = generate(24, seed)
     problems = pack_problems(tables)
     targets = share * problems.lower_bound_s
@@ -64,7 +65,7 @@ def test_finished_placements_cost_what_the_closed_form_says_and_keep_memory_targ
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed):
+def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed: int) -> None:
     tables = generate(24, seed)
     problems = pack_problems(tables)
     rows = rollout(problems, 3 * problems.lower_bound_s, np.full(len(tables), np.inf), seed)
@@ -76,14 +77,14 @@ def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed):
             assert evaluate_one(code, kernel_tables(entry), used)[2] == FITS
 
 
-def test_padding_changes_nothing():
+def test_padding_changes_nothing() -> None:
     tables = generate(12, seed=5)
     tight, roomy = pack_problems(tables), pack_problems(tables, max_layers=64, max_classes=16)
     for one, other in zip(price_greedy(tight)[:2], price_greedy(roomy)[:2], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_greedy_reference_is_a_real_placement():
+def test_greedy_reference_is_a_real_placement() -> None:
     tables = generate(30, seed=6)
     step_time_s, bottleneck, codes = price_greedy(pack_problems(tables))
     assert np.isfinite(step_time_s).mean() > 0.7
@@ -95,13 +96,13 @@ def test_greedy_reference_is_a_real_placement():
         assert bottleneck_s(code, kernel, step_time_s[index]) == pytest.approx(bottleneck[index])
 
 
-def test_a_problem_that_does_not_fit_into_the_room_is_refused():
+def test_a_problem_that_does_not_fit_into_the_room_is_refused() -> None:
     tables = generate(1, seed=0, layers=(9, 9), classes=(3, 3))
     with pytest.raises(HeterpsError, match="9 layers and 3 device classes; there is room for 8"):
         pack_problems(tables, max_layers=8, max_classes=4)
 
 
-def test_a_layer_that_fits_nowhere_is_refused():
+def test_a_layer_that_fits_nowhere_is_refused() -> None:
     entry = generate(1, seed=0)[0]
     fields = {name: getattr(entry, name) for name in CostTables.__dataclass_fields__}
     hopeless = CostTables(**{**fields, "memory_bytes": entry.memory_bytes * 1e-9})
