@@ -27,6 +27,11 @@ def cost(problem: Problem, plan: Plan) -> float:
     return Goal.of(problem.job).cost(encode(placement), kernel_tables(problem.tables))
 
 
+@pytest.fixture
+def planner(random_policy: Policy) -> PolicyPlanner:
+    return PolicyPlanner(seed=3, policy=random_policy)
+
+
 JOBS: list[dict[str, Any]] = [
     {},
     {"schedule": "gpipe"},
@@ -38,10 +43,10 @@ JOBS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("job", JOBS)
 def test_never_worse_than_greedy_and_near_the_optimum(
-    make_problem: MakeProblem, job: dict[str, Any]
+    make_problem: MakeProblem, planner: PolicyPlanner, job: dict[str, Any]
 ) -> None:
     problem = make_problem(**job)
-    plan = PolicyPlanner(policy=random_policy).plan(problem, Budget())
+    plan = planner.plan(problem, Budget())
     assert plan.planner == "ppo"
     greedy = planner_named("greedy").plan(problem, Budget())
     exact = planner_named("exact").plan(problem, Budget())
@@ -50,18 +55,18 @@ def test_never_worse_than_greedy_and_near_the_optimum(
     assert cost(problem, plan) <= 1.25 * cost(problem, exact)
 
 
-def test_equal_seeds_give_equal_plans(make_problem: MakeProblem, random_policy: Policy) -> None:
+def test_equal_seeds_give_equal_plans(make_problem: MakeProblem, planner: PolicyPlanner) -> None:
     problem = make_problem()
-    one, same = (
-        PolicyPlanner(seed=3, policy=random_policy).plan(problem, Budget()) for _ in range(2)
-    )
+    one, same = (planner.plan(problem, Budget()) for _ in range(2))
     assert one == same
 
 
 @pytest.mark.parametrize("evaluations", [200, 500, 3000])
-def test_a_budget_of_evaluations_is_kept(make_problem: MakeProblem, evaluations: int) -> None:
+def test_a_budget_of_evaluations_is_kept(
+    make_problem: MakeProblem, planner: PolicyPlanner, evaluations: int
+) -> None:
     budget = Budget(evaluations=evaluations)
-    PolicyPlanner(policy=random_policy).plan(make_problem(), budget)
+    planner.plan(make_problem(), budget)
     assert budget.evaluations_used <= evaluations
 
 
@@ -73,26 +78,34 @@ def test_smaller_budgets_narrow_the_beam_before_they_drop_targets() -> None:
     assert Effort.within(1, 16) == (1, 1, 1)
 
 
-def test_a_model_that_fits_nowhere_is_explained(make_problem: MakeProblem) -> None:
+def test_a_model_that_fits_nowhere_is_explained(
+    make_problem: MakeProblem, planner: PolicyPlanner
+) -> None:
     with pytest.raises(InfeasibleError, match="layer"):
-        PolicyPlanner(policy=random_policy).plan(make_problem(memory=0.01), Budget())
+        planner.plan(make_problem(memory=0.01), Budget())
 
 
-def test_a_floor_that_nobody_reaches_is_explained(make_problem: MakeProblem) -> None:
+def test_a_floor_that_nobody_reaches_is_explained(
+    make_problem: MakeProblem, planner: PolicyPlanner
+) -> None:
     problem = make_problem(min_throughput_samples_per_s=1e6)
     with pytest.raises(InfeasibleError, match="layer2"):
-        PolicyPlanner(policy=random_policy).plan(problem, Budget())
+        planner.plan(problem, Budget())
 
 
-def test_one_device_and_one_class_are_enough(make_problem: MakeProblem) -> None:
+def test_one_device_and_one_class_are_enough(
+    make_problem: MakeProblem, planner: PolicyPlanner
+) -> None:
     problem = make_problem(counts=(1, 0, 0), memory=4.0)
-    plan = PolicyPlanner(policy=random_policy).plan(problem, Budget())
+    plan = planner.plan(problem, Budget())
     assert len(plan.stages) == 1
 
 
-def test_the_price_objective_leaves_dear_devices_idle(make_problem: MakeProblem) -> None:
-    fast = PolicyPlanner(policy=random_policy).plan(make_problem(), Budget())
-    cheap = PolicyPlanner(policy=random_policy).plan(make_problem(objective="price"), Budget())
+def test_the_price_objective_leaves_dear_devices_idle(
+    make_problem: MakeProblem, planner: PolicyPlanner
+) -> None:
+    fast = planner.plan(make_problem(), Budget())
+    cheap = planner.plan(make_problem(objective="price"), Budget())
     assert len(cheap.devices) < len(fast.devices)
     problem = make_problem(objective="price")
     assert cost(problem, cheap) < cost(problem, fast)
