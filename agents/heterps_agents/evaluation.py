@@ -8,12 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.decode import Decoded, decode
+from heterps_agents.decode import TARGETS_PER_ROUND, Decoded, decode
 from heterps_agents.exact import solve
 from heterps_agents.policy import Policy
 from heterps_envs.closed_form import kernel_tables
 from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
+
+# Greedy decoding costs so little that it affords more targets than a beam.
+GREEDY_TARGETS = 24
 
 
 class Gap(NamedTuple):
@@ -56,7 +59,14 @@ class HeldOut:
 
     def decoded(self, policy: Policy, width: int = 1, temperature: float = 0.0) -> Decoded:
         """The policy's placements, from nothing else than the policy."""
-        return decode(policy, self._problems, width=width, temperature=temperature)
+        targets = GREEDY_TARGETS if width == 1 else TARGETS_PER_ROUND
+        return decode(
+            policy,
+            self._problems,
+            width=width,
+            targets_per_round=targets,
+            temperature=temperature,
+        )
 
     def gaps(self, policy: Policy, width: int = 1) -> NDArray[np.float64]:
         """(N,) gaps of `decoded`."""
