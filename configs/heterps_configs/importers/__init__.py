@@ -1,0 +1,1 @@
+"""Readers of the formats that others published their workloads in."""
