@@ -199,6 +199,9 @@ def run(
     fine_tune_s: Annotated[
         float, typer.Option("--fine-tune-seconds", min=0, help="Of each --online fine-tuning.")
     ] = 15.0,
+    learning_rate: Annotated[
+        float | None, typer.Option("--learning-rate", help="By default the optimizer's usual one.")
+    ] = None,
     port: Annotated[
         int | None, typer.Option("--port", help="Rendezvous port; by default the system chooses.")
     ] = None,
@@ -221,6 +224,7 @@ def run(
         slow=slow or [],
         policy=policy,
         fine_tune_s=fine_tune_s,
+        learning_rate=learning_rate,
         port=port,
         run_directory=run_directory,
         seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +36,15 @@ def run_run(
     slow: list[str],
     policy: str,
     fine_tune_s: float,
+    learning_rate: float | None,
     port: int | None,
     run_directory: Path,
     seed: int,
     as_json: bool,
 ) -> None:
     """Runs, prints, and says where the logs are."""
+    if learning_rate is not None and not 0 < learning_rate < math.inf:
+        raise HeterpsError(f"--learning-rate {learning_rate}: must be above 0")
     slowdowns = [parse_slowdown(text) for text in slow]
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
     watcher = None
@@ -54,6 +58,7 @@ def run_run(
         verify=verify,
         slowdowns=slowdowns,
         watcher=watcher,
+        learning_rate=learning_rate,
         port=port,
         run_directory=run_directory,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heterps.cli import main
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
+from tests.heterps.small_profiles import blocks_profile
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,6 @@ def heterps(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(code if isinstance(code, int) else 0, printed.out, printed.err)
 
     return run
-
-
-def blocks_profile(num_layers: int = 8) -> ModelProfile:
-    """Equal layers of 40 ms on the host."""
-    layers = tuple(
-        LayerProfile(
-            name=f"block{index}",
-            kind="Block",
-            num_parameters=1000,
-            forward_flops=1e9,
-            backward_flops=2e9,
-            activation_bytes=4000,
-            output_bytes=400,
-        )
-        for index in range(num_layers)
-    )
-    host = Measurement(
-        device_type="host-cpu",
-        micro_batch_size=1,
-        forward_s=(0.01,) * num_layers,
-        backward_s=(0.03,) * num_layers,
-        optimizer_s=(0.001,) * num_layers,
-    )
-    return ModelProfile(name="blocks", dtype="float32", layers=layers, measurements=(host,))
 
 
 @pytest.fixture
