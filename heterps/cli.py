@@ -14,6 +14,8 @@ from heterps.command_options import (
     ClusterOption,
     DtypeOption,
     Evaluations,
+    FrontierFigure,
+    FrontierFlag,
     GlobalBatch,
     InputOption,
     JobFile,
@@ -83,27 +85,40 @@ def place(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")
     ] = None,
+    frontier: FrontierFlag = False,
+    figure: FrontierFigure = None,
     as_json: Json = False,
 ) -> None:
     """Plan: print the estimate, the bound and the table of stages."""
+    options = problem_options(
+        job,
+        inputs,
+        sequence_length,
+        objective,
+        min_throughput,
+        global_batch,
+        micro_batch,
+        dtype,
+        optimizer,
+        schedule,
+    )
+    if frontier:
+        from heterps.frontier_command import run_frontier
+
+        run_frontier(
+            model, cluster, planner, options,
+            seconds=seconds, output=output, figure=figure, as_json=as_json,
+        )  # fmt: skip
+        return
+    if figure is not None:
+        raise HeterpsError("--figure draws the frontier: add --frontier")
     from heterps.placing_command import run_place
 
     run_place(
         model,
         cluster,
         planner,
-        problem_options(
-            job,
-            inputs,
-            sequence_length,
-            objective,
-            min_throughput,
-            global_batch,
-            micro_batch,
-            dtype,
-            optimizer,
-            schedule,
-        ),
+        options,
         evaluations=evaluations,
         seconds=seconds,
         seed=seed,

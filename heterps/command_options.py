@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +48,13 @@ Evaluations = Annotated[
 ]
 Seconds = Annotated[
     float | None, typer.Option("--seconds", help="Seconds that a planner may take.")
+]
+FrontierFlag = Annotated[
+    bool,
+    typer.Option("--frontier", help="Show every plan that is best for some price of time."),
+]
+FrontierFigure = Annotated[
+    Path | None, typer.Option("--figure", help="Draw the frontier as PNG or SVG.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a plan, drawn from an estimate; no planner imports this."""
+"""Figures of plans, drawn from what was computed; no planner imports this."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from heterps_configs.estimate import Estimate, TimelineEvent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from heterps.frontier import Frontier
 
 # Blue and orange stay apart in every common colour blindness; grey carries what is not compute.
 COLORS = {
@@ -62,3 +64,41 @@ def _draw(axes: object, event: TimelineEvent, row: int, step_time_s: float) -> N
         axes.text(
             middle, row, str(event.micro_batch), ha="center", va="center", size=7, color="white"
         )
+
+
+def frontier_figure(frontier: Frontier) -> Figure:
+    """Price against throughput: a step line, since between two plans there is none.
+
+    Args:
+        frontier: At least one plan, the fastest first.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    throughput = [entry.throughput_samples_per_s for entry in frontier.plans]
+    price = [entry.price_usd_per_million_samples for entry in frontier.plans]
+    axes.step(throughput, price, where="post", color=COLORS["forward"], lw=1.2)
+    axes.plot(throughput, price, "o", color=COLORS["forward"], ms=4)
+    ends = dict.fromkeys((0, len(throughput) - 1))
+    for index, (side, align) in zip(ends, ((-1, "right"), (1, "left")), strict=False):
+        devices = frontier.plans[index].devices
+        axes.annotate(
+            ", ".join(f"{count} {name}" for name, count in devices.items()),
+            (throughput[index], price[index]),
+            xytext=(8 * side, 6),
+            textcoords="offset points",
+            ha=align,
+            size=8,
+        )
+    axes.margins(0.08, 0.12)
+    axes.set_xlabel("samples per second (closed form)")
+    axes.set_ylabel("USD per million samples")
+    problem = frontier.problem
+    title = f"{problem.profile.name} on {problem.cluster.name}: no plan is faster and cheaper"
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, lw=0.5)
+    return figure

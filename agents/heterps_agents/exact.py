@@ -89,10 +89,10 @@ def solve(
         return _nothing("over budget", 0)
     if known is None:
         known = _good_code(kernel, goal)
-    labels, seen, reached = _scratch(kernel, int(np.prod(kernel.device_count + 1)))
+    labels, seen, reached = scratch(kernel, int(np.prod(kernel.device_count + 1)))
     work, max_transitions = np.zeros(1), max_seconds / SECONDS_PER_TRANSITION
     cost = goal.cost(known, kernel)
-    space = _space(kernel, goal, cost)
+    space = search_space(kernel, goal, cost)
     for is_narrow in (True, False):
         labels.first[:] = 0
         if not sweep(kernel, space, labels, seen, reached, is_narrow, max_transitions, work):
@@ -101,7 +101,7 @@ def solve(
         if code is None and math.isinf(space.limit_s):
             break  # no limit tells labels of one state apart, so one of each is a proof
         if is_narrow and code is not None and goal.cost(code, kernel) < cost * (1 - WORTH_A_SPACE):
-            space = _space(kernel, goal, goal.cost(code, kernel))
+            space = search_space(kernel, goal, goal.cost(code, kernel))
     if code is None:
         return _nothing("infeasible", int(work[0]))
     step_time_s, price, _ = evaluate_one(code, kernel, np.zeros(kernel.num_classes, np.int64))
@@ -143,7 +143,7 @@ def predicted_seconds(kernel: KernelTables) -> float:
     return predicted_work(kernel) * SECONDS_PER_PREDICTED
 
 
-def _scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached, Reached]:
+def scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached, Reached]:
     """Room for the sweep: memory that is not touched is not taken."""
     size = MAX_LABELS
     first = np.zeros((kernel.num_layers, kernel.num_classes, states), np.int32)
@@ -158,7 +158,7 @@ def _nothing(status: Status, transitions: int) -> ExactResult:
     return ExactResult(None, math.inf, math.inf, transitions, status)
 
 
-def _space(kernel: KernelTables, goal: Goal, known_cost: float) -> Space:
+def search_space(kernel: KernelTables, goal: Goal, known_cost: float) -> Space:
     """The states, and the bounds of `Space` from the cost of a placement that is known."""
     shape = kernel.device_count + 1
     strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
