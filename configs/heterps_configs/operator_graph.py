@@ -81,7 +81,7 @@ class OperatorGraph(Document):
 
 
 def execution_order(num_nodes: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Nodes, every producer before its consumers; those on circles, and behind them, are left out."""
+    """Nodes, every producer before its consumers; nodes on circles and behind are left out."""
     consumers: list[list[int]] = [[] for _ in range(num_nodes)]
     waits_for = [0] * num_nodes
     for producer, consumer in edges:

@@ -111,7 +111,7 @@ def _edges(
         ends = []
         for field in ("sourceId", "destId"):
             identifier = edge.get(field)
-            if identifier not in index_of:
+            if not isinstance(identifier, int) or identifier not in index_of:
                 problems.append(f"{where}{field}: {identifier!r} is no node")
             else:
                 ends.append(index_of[identifier])
