@@ -4,7 +4,8 @@ The policy answers "which stage next, if no stage may exceed this target?". A be
 likely partial placements for each target. Two that cover the same layers with the same devices and
 the same front class are one state: the one with the shorter step time behind is kept, which loses
 nothing (`heterps_agents.exact` uses the same states). With width 1 the beam is greedy decoding.
-Rounds of targets close in on the best one.
+The cuts of what is found are refined (`heterps_agents.refine`), and rounds of targets close in on
+the best one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.policy import Policy
+from heterps_agents.refine import refine
 from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.stage_kernels import (
     RUNNING,
@@ -97,6 +99,7 @@ def decode(
         targets = low[:, None] * (high / low)[:, None] ** shares
         limits = best.step_time_s[:, None] * _wanted_shares(targets_per_round) - _below(targets)
         found = beam(policy, problems, targets, limits, width, best.step_time_s, temperature, rng)
+        refine(problems, found.step_time_s, found.bottleneck_s, found.code)
         evaluations += targets.size * width
         low, high = _next_range(targets, found, best, low, high)
         better = found.step_time_s.min(axis=1) < best.step_time_s

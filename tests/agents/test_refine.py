@@ -1,0 +1,42 @@
+"""The hill climb over cuts: never loses, keeps memory, keeps the stages."""
+
+import numpy as np
+import pytest
+
+from heterps_agents.refine import kernel_of, refine
+from heterps_envs.closed_form import FITS, KernelTables, evaluate_one, kernel_tables
+from heterps_envs.generator import generate
+from heterps_envs.placement import decode
+from heterps_envs.problem_pool import bottleneck_s, price_greedy
+from heterps_envs.stage_problems import pack_problems
+
+
+def test_a_packed_problem_is_the_problem() -> None:
+    tables = generate(5, seed=31, layers=(5, 12), classes=(1, 5))
+    problems = pack_problems(tables)
+    for row, entry in enumerate(tables):
+        expected, found = kernel_tables(entry), kernel_of(problems, row)
+        for name in KernelTables._fields:
+            if name != "price_usd_per_hour":
+                np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_refined_placements_are_better_and_real() -> None:
+    tables = generate(40, seed=32)
+    problems = pack_problems(tables)
+    step_time_s, bottleneck, codes = (array[:, None] for array in price_greedy(problems))
+    before, stages_before = step_time_s.copy(), codes.copy()
+    refine(problems, step_time_s, bottleneck, codes)
+    assert (step_time_s <= before).all()
+    assert (step_time_s < 0.999 * before).mean() > 0.3
+    for row, entry in enumerate(tables):
+        if np.isinf(step_time_s[row, 0]):
+            continue
+        kernel, code = kernel_tables(entry), codes[row, 0, : entry.num_layers]
+        seconds, _, verdict = evaluate_one(code, kernel, np.zeros(entry.num_classes, np.int64))
+        assert verdict == FITS
+        assert seconds == pytest.approx(step_time_s[row, 0], rel=1e-9)
+        assert bottleneck_s(code, kernel, seconds) == pytest.approx(bottleneck[row, 0])
+        old = decode(stages_before[row, 0, : entry.num_layers])
+        shape = [(stage.device_class, stage.replicas) for stage in decode(code)]
+        assert shape == [(stage.device_class, stage.replicas) for stage in old]
