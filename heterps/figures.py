@@ -88,7 +88,7 @@ def frontier_figure(frontier: Frontier) -> Figure:
         axes.annotate(
             ", ".join(f"{count} {name}" for name, count in devices.items()),
             (throughput[index], price[index]),
-            xytext=(8 * side, 6),
+            xytext=(8 * side, -6 * side - 4),
             textcoords="offset points",
             ha=align,
             size=8,

@@ -25,7 +25,7 @@ class FrontierPlan:
     """One plan of the frontier; its step time is the closed form's.
 
     Attributes:
-        devices: How many of each device class it uses.
+        devices: How many of each device type it uses, in the order of the cluster's file.
     """
 
     plan: Plan
@@ -96,14 +96,14 @@ def _bound_plan(problem: Problem, point: FrontierPoint) -> FrontierPlan:
     placement = decode(point.code)
     bound = Bound(step_time_s=point.step_time_s, gap=0.0, status="proven")
     plan = bind(problem, placement, planner="exact", seed=0, bound=bound)
-    used: Counter[str] = Counter()
+    used = Counter({entry.type.name: 0 for entry in problem.classes})
     for stage in placement:
-        used[problem.classes[stage.device_class].name] += stage.replicas
+        used[problem.classes[stage.device_class].type.name] += stage.replicas
     samples = problem.job.global_batch_size
     usd = point.price_usd_per_hour / 3600 * point.step_time_s
     return FrontierPlan(
         plan=plan,
-        devices=dict(used),
+        devices={name: count for name, count in used.items() if count},
         step_time_s=point.step_time_s,
         throughput_samples_per_s=samples / point.step_time_s,
         price_usd_per_million_samples=usd / samples * 1e6,
