@@ -59,10 +59,11 @@ def print_comparison(comparison: Comparison) -> None:
 def comparison_table(comparison: Comparison) -> Table:
     """One row for each planner, the best first."""
     problem = comparison.problem
-    table = Table(title=f"{problem.profile.name} on {problem.cluster.name}", title_justify="left")
-    table.add_column("planner")
-    for heading in ("samples/s", "USD / million", "gap", "evaluations", "planning"):
-        table.add_column(heading, justify="right")
+    title = f"{problem.profile.name} on {problem.cluster.name}"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("planner", no_wrap=True)
+    for heading in ("samples/s", "USD/million", "gap", "evaluations", "planning"):
+        table.add_column(heading, justify="right", no_wrap=True)
     by_price = problem.job.objective == "price"
 
     def order(row: Any) -> float:
