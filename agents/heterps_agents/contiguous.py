@@ -25,6 +25,10 @@ from heterps_envs.operator_graphs import MEMORY_TOLERANCE, graph_arrays, max_loa
 
 # With this many ideals the pairs of ideals take a few seconds.
 MAX_IDEALS = 60_000
+# Few pairs of ideals matter when the guess is hardly above the optimum, and many when it is far
+# above. So wide graphs are searched for something good first, from the lower bound upwards.
+_MANY_IDEALS = 4_000
+_SHARES = (0.125, 0.25, 0.5, 1.0)
 # Work that a CPU does for free must not make bounds infinite.
 _FASTEST_CPU = 1e9
 
@@ -37,7 +41,7 @@ class ContiguousSplit:
         assignment: Device of each node: accelerators in pipeline order, then CPUs.
         max_load_s: Seconds of the most loaded device.
         bound_s: No contiguous split has a smaller largest load.
-        linear_max_load_s: Of the first answer, along one execution order; None where memory let
+        linear_max_load_s: Of the first answer, along one execution order; inf where memory let
             none fit.
         num_ideals: How many ideals were looked at; None: more than the limit.
     """
@@ -45,7 +49,7 @@ class ContiguousSplit:
     assignment: tuple[int, ...]
     max_load_s: float
     bound_s: float
-    linear_max_load_s: float | None
+    linear_max_load_s: float
     num_ideals: int | None
 
     @property
@@ -96,7 +100,7 @@ class _Found(NamedTuple):
     """What a search found; `num_ideals` None: only along one execution order."""
 
     best: _Chain | None
-    linear_s: float | None
+    linear_s: float
     num_ideals: int | None
     short_of_memory: bool
 
@@ -108,12 +112,19 @@ def _search(graph: OperatorGraph, groups: ConvexGroups, max_ideals: int) -> _Fou
     assert prefixes is not None
     all_s = groups.accelerator_s.sum() + groups.cpu_s.sum() + groups.net_s.sum()
     linear, short = _best_chain(graph, groups, prefixes, 1 + 2 * all_s)
-    linear_s = linear.load_s if linear else None
+    linear_s = linear.load_s if linear else math.inf
     tables = ideal_tables(groups, max_ideals)
     if tables is None:
         return _Found(linear, linear_s, None, short)
-    better, short_too = _best_chain(graph, groups, tables, linear_s or 1 + 2 * all_s)
-    return _Found(better or linear, linear_s, len(tables.words), short or short_too)
+    upper_s = linear_s if linear else 1 + 2 * all_s
+    lower_s = min(upper_s, balanced_s(graph, groups))
+    for share in _SHARES if len(tables.words) > _MANY_IDEALS else _SHARES[-1:]:
+        guess_s = lower_s + share * (upper_s - lower_s)
+        better, short_too = _best_chain(graph, groups, tables, guess_s)
+        short = short or short_too
+        if better:
+            break
+    return _Found(better or linear, linear_s, len(tables.words), short)
 
 
 def _best_chain(

@@ -111,7 +111,8 @@ def _distinct(pairs: Integers) -> Integers:
     """Distinct rows without those that lead from a group to itself."""
     width = int(pairs.max(initial=0)) + 1
     keys = np.unique((pairs[:, 0] * width + pairs[:, 1])[pairs[:, 0] != pairs[:, 1]])
-    return np.stack([keys // width, keys % width], axis=1).astype(np.int64)
+    ends: Integers = np.stack([keys // width, keys % width], axis=1)
+    return ends
 
 
 def _join_idle(
