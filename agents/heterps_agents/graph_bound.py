@@ -1,0 +1,220 @@
+"""Lower bounds of the largest load of any split of an operator graph, contiguous or not.
+
+Two arguments, both free of symmetry among equal devices:
+
+* Some device holds group g. The least load of an accelerator that holds g is a shortest path
+  through `heterps_agents.border_states`; the largest such load over all groups is a bound.
+* Prices. Give every group a value. If k accelerators, each with a load of at most T, can hold at
+  most k W(T) of value, and the CPUs l C(T), and together that is less than there is, then every
+  split has a load above T. Good values come from a cutting-plane method (the dual of a
+  Dantzig-Wolfe decomposition): a linear programme proposes values near the best known ones (a box
+  step), and the most valuable set at these values becomes a new cut.
+
+Memory is not part of these bounds: with less memory no load gets smaller, so they stay valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix
+
+from heterps_agents.best_sets import BestSet, best_set
+from heterps_agents.border_states import BorderStates, border_states
+from heterps_agents.graph_groups import Floats, GroupGraph
+from heterps_agents.graph_search import Devices, loads_of
+
+NUM_CELLS, MAX_CELLS = 1000, 16_000
+MAX_ROUNDS = 400
+# Sizes are shares of all value, which is the same for all values that are tried.
+FIRST_BOX, BOX_GROWTH, BOX_SHRINKAGE = 0.5, 1.5, 0.6
+SERIOUS, GOOD = 0.1, 0.5
+TOLERANCE = 1e-6
+ROUNDING = 1e-9
+
+
+class SplitBound:
+    """Finds out which loads no split can keep to; what it learns at one load helps at the next.
+
+    Args:
+        graph: The groups.
+        devices: What they are put on.
+        states: Of the graph, where they are known already.
+    """
+
+    def __init__(
+        self, graph: GroupGraph, devices: Devices, states: BorderStates | None = None
+    ) -> None:
+        self.graph = graph
+        self.devices = devices
+        self.states = states or border_states(graph)
+        self._cpu_states = border_states(
+            graph._replace(
+                net_s=np.zeros(0),
+                member_start=np.zeros(1, np.int64),
+                members=np.zeros(0, np.int64),
+                net_start=np.zeros(graph.num_groups + 1, np.int64),
+                nets=np.zeros(0, np.int64),
+            )
+        )
+        finite = np.where(np.isfinite(graph.accelerator_s), graph.accelerator_s, graph.cpu_s)
+        self._total = float(finite.sum())
+        self._value = finite
+        self._sets: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]] = ([], [])
+        self._loads: tuple[list[float], list[float]] = ([], [])
+
+    def at_once(self) -> float:
+        """The bound by single groups, and by the average load without communication; seconds."""
+        graph, devices = self.graph, self.devices
+        alone = np.full(graph.num_groups, np.inf)
+        least = np.empty(graph.num_groups)
+        _least_loads(self.states, graph.accelerator_s[self.states.order], least)
+        alone[self.states.order] = least
+        if devices.num_cpus:
+            alone = np.minimum(alone, graph.cpu_s)
+        # Every group takes a share of its device: 1 / its seconds there, for each second of load.
+        fastest = np.minimum(graph.accelerator_s, graph.cpu_s)
+        average = fastest.sum() / (devices.num_accelerators + devices.num_cpus)
+        return float(max(alone.max(), average))
+
+    def add(self, sets: NDArray[np.bool_], is_cpu: bool = False) -> bool:
+        """Makes sets known that a good split uses; whether any was added."""
+        for chosen in sets:
+            load = (
+                float(self.graph.cpu_s[chosen].sum()) if is_cpu else self._accelerator_load(chosen)
+            )
+            self._sets[is_cpu].append(chosen)
+            self._loads[is_cpu].append(load)
+        return len(sets) > 0
+
+    def refutes(self, limit_s: float, is_over: Callable[[], bool]) -> bool:
+        """Whether values were found that prove that every split has a load above `limit_s`.
+
+        Args:
+            limit_s: Seconds.
+            is_over: Asked once a round; True gives up.
+        """
+        center, total = self._value, self._total
+        num_cells, box = NUM_CELLS, FIRST_BOX * total / self.graph.num_groups
+        reached = self._reach(center, limit_s, 0.0, 0.0, num_cells)[0]
+        for _ in range(MAX_ROUNDS):
+            if reached < total * (1 - ROUNDING):
+                self._value = center
+                return True
+            if is_over():
+                return False
+            value, model, most_accelerator, most_cpu = self._propose(center, box, limit_s)
+            if model >= total * (1 - TOLERANCE):
+                if bool((np.abs(value - center) < box * (1 - TOLERANCE)).all()):
+                    return False  # no values refute it
+                box *= 2
+                continue
+            found, is_new = self._reach(value, limit_s, most_accelerator, most_cpu, num_cells)
+            if not is_new and found > model + TOLERANCE * total:
+                if num_cells >= MAX_CELLS:
+                    return False
+                num_cells *= 2
+            if reached - found > SERIOUS * (reached - model):
+                if reached - found > GOOD * (reached - model):
+                    box *= BOX_GROWTH
+                center, reached = value, found
+            elif found - reached > reached - model:
+                box *= BOX_SHRINKAGE
+        return False
+
+    def _accelerator_load(self, chosen: NDArray[np.bool_]) -> float:
+        elsewhere = np.where(chosen, 0, 1).astype(np.int64)
+        return float(loads_of(self.graph, Devices(1, 1, np.inf), elsewhere)[0])
+
+    def _propose(
+        self, center: Floats, box: float, limit_s: float
+    ) -> tuple[Floats, float, float, float]:
+        """Values in the box around `center` at which the known sets hold the least.
+
+        Returns:
+            The values; what the devices hold at them, by the known sets; the most of one
+            accelerator, and of one CPU.
+        """
+        groups, devices = len(center), self.devices
+        blocks = []
+        for is_cpu in (False, True):
+            allowed = [
+                chosen
+                for chosen, load in zip(self._sets[is_cpu], self._loads[is_cpu], strict=True)
+                if load <= limit_s * (1 + ROUNDING)
+            ]
+            rows = np.zeros((len(allowed), groups + 2))
+            rows[:, :groups] = np.array(allowed, dtype=float).reshape(len(allowed), groups)
+            rows[:, groups + is_cpu] = -1.0
+            blocks.append(rows)
+        cuts = np.concatenate(blocks)
+        cost = np.zeros(groups + 2)
+        cost[groups:] = devices.num_accelerators, devices.num_cpus
+        found = linprog(
+            cost,
+            A_ub=csr_matrix(cuts) if len(cuts) else None,
+            b_ub=np.zeros(len(cuts)) if len(cuts) else None,
+            A_eq=np.concatenate([np.ones(groups), np.zeros(2)])[None],
+            b_eq=[self._total],
+            bounds=[(value - box, value + box) for value in center] + [(0, None)] * 2,
+            method="highs",
+        )
+        assert found.status == 0, found.message
+        return found.x[:groups], float(found.fun), float(found.x[groups]), float(found.x[-1])
+
+    def _reach(
+        self, value: Floats, limit_s: float, accelerator: float, cpu: float, num_cells: int
+    ) -> tuple[float, bool]:
+        """Most value that all devices can hold, and whether new cuts came of it.
+
+        Args:
+            value: (G,) of the groups.
+            limit_s: Load allowed.
+            accelerator: Value that the known sets of an accelerator reach.
+            cpu: The same for a CPU.
+            num_cells: See `best_set`.
+        """
+        tolerance = TOLERANCE * self._total / (self.devices.num_accelerators + 1)
+        reached, is_new = 0.0, False
+        for is_cpu, count, known in (
+            (False, self.devices.num_accelerators, accelerator),
+            (True, self.devices.num_cpus, cpu),
+        ):
+            if count == 0:
+                continue
+            seconds = self.graph.cpu_s if is_cpu else self.graph.accelerator_s
+            states = self._cpu_states if is_cpu else self.states
+            best: BestSet = best_set(states, value, seconds, limit_s, known, tolerance, num_cells)
+            reached += count * best.upper
+            before = len(self._sets[is_cpu])
+            self.add(best.sets, is_cpu)
+            is_new |= any(load <= limit_s for load in self._loads[is_cpu][before:])
+        return reached, is_new
+
+
+@njit(cache=True)
+def _least_loads(s: Any, seconds: Any, least: Any) -> None:
+    """Least load of an accelerator that holds each group, in the order of the layers."""
+    groups = len(seconds)
+    behind = np.full(len(s.next_state) + 1, np.inf)
+    ahead = np.full(len(s.next_state) + 1, np.inf)
+    behind[s.first[groups]] = 0.0
+    for layer in range(groups - 1, -1, -1):
+        for state in range(s.first[layer], s.first[layer + 1]):
+            out = behind[s.next_state[state, 0]] + s.in_s[state, 0]
+            taken = behind[s.next_state[state, 1]] + s.in_s[state, 1] + seconds[layer]
+            behind[state] = min(out, taken)
+    ahead[0] = 0.0
+    for layer in range(groups):
+        least[layer] = np.inf
+        for state in range(s.first[layer], s.first[layer + 1]):
+            out, taken = s.next_state[state, 0], s.next_state[state, 1]
+            with_it = ahead[state] + s.in_s[state, 1] + seconds[layer]
+            least[layer] = min(least[layer], with_it + behind[taken])
+            ahead[out] = min(ahead[out], ahead[state] + s.in_s[state, 0])
+            ahead[taken] = min(ahead[taken], with_it)

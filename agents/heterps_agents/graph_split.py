@@ -1,0 +1,270 @@
+"""Splits of operator graphs that need not be contiguous: the smallest largest load, with a bound.
+
+The search anneals coarse groups, then finer ones (`graph_search`), and divides pairs of devices
+anew, each time almost exactly (`graph_resplit`). The bound comes from prices (`graph_bound`). Where
+they do not meet, HiGHS gets what time is left (`graph_milp`): it closes small graphs whose bound by
+prices is weak. Contiguity is not asked for: pipelines that run such a split send a micro-batch
+through a device more than once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from heterps_agents.border_states import border_states
+from heterps_agents.graph_bound import SplitBound
+from heterps_agents.graph_groups import GroupGraph, Integers, clusters_over, group_graph, merge
+from heterps_agents.graph_milp import milp_split
+from heterps_agents.graph_resplit import resplit_pairs
+from heterps_agents.graph_search import Devices, anneal, fits, loads_of
+from heterps_configs.errors import HeterpsError
+from heterps_configs.operator_graph import OperatorGraph
+from heterps_envs.operator_graphs import assignment_problems, graph_arrays, max_load
+
+# Nets of more than these shares of a device's fair load are not cut, level by level.
+LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+ANNEALING_STEPS, RESUMED_TEMPERATURE = 200_000, 5e-3
+# Searches in a row that find nothing better before the bound gets its turn.
+PATIENCE = 4
+# Shares of the time: search before the bound, and all but the integer programme.
+SEARCH_SHARE, BEFORE_MILP_SHARE = 0.35, 0.75
+# A load is refuted a bit below the known split, then closer to it.
+STEPS_TO_THE_TOP = (1.0, 0.5, 0.2)
+PROVEN_GAP = 1e-6
+# The integer programme of a larger graph does not get anywhere in a minute.
+MAX_MILP_CHOICES = 1500
+
+
+class GraphSplit(NamedTuple):
+    """A split, and how good it can still become.
+
+    Attributes:
+        assignment: Device of each node, accelerators first.
+        max_load_s: Its largest load, `heterps_envs.operator_graphs.max_load`.
+        lower_bound_s: No split has a smaller one.
+        evidence: What the bound rests on: `groups`, `prices` or `integer programme`.
+    """
+
+    assignment: tuple[int, ...]
+    max_load_s: float
+    lower_bound_s: float
+    evidence: str
+
+    @property
+    def gap(self) -> float:
+        """`max_load_s` over the bound, minus 1."""
+        if self.lower_bound_s == 0:
+            return 0.0 if self.max_load_s == 0 else math.inf
+        return max(0.0, self.max_load_s / self.lower_bound_s - 1)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no split is better by more than one millionth."""
+        return self.gap <= PROVEN_GAP
+
+
+def split_graph(
+    graph: OperatorGraph,
+    *,
+    max_seconds: float = 50.0,
+    target_gap: float = 0.005,
+    seed: int = 0,
+    known: Sequence[int] | None = None,
+) -> GraphSplit:
+    """A split over the graph's devices with a small largest load, contiguous or not.
+
+    Args:
+        graph: With its devices, memory and colour classes.
+        max_seconds: Time for search and proof. They end earlier when the gap is small enough.
+        target_gap: Proven gap at which to stop.
+        seed: Of the search.
+        known: Device of each node of a split to start from, such as the best contiguous one.
+
+    Raises:
+        HeterpsError: No split fits, with what is too large, or `known` is not a split.
+    """
+    return _Solver(graph, max_seconds, target_gap, seed).solve(known)
+
+
+class _Solver:
+    def __init__(
+        self, graph: OperatorGraph, max_seconds: float, target_gap: float, seed: int
+    ) -> None:
+        self.graph, self.target_gap, self.seed = graph, target_gap, seed
+        self.node_group = graph_arrays(graph).group
+        self.groups = group_graph(graph_arrays(graph))
+        capacity = graph.accelerator_memory_bytes
+        memory_bytes = math.inf if capacity is None else capacity
+        self.devices = Devices(graph.num_accelerators, graph.num_cpus, memory_bytes)
+        self.started, self.max_seconds = time.perf_counter(), max_seconds
+        self.best: Integers | None = None
+        self.best_s, self.bound_s, self.evidence = math.inf, 0.0, "groups"
+
+    def solve(self, known: Sequence[int] | None) -> GraphSplit:
+        start = self._first_split() if known is None else self._checked(known)
+        self._keep(start)
+        states = border_states(self.groups)
+        bound = SplitBound(self.groups, self.devices, states)
+        self.bound_s = bound.at_once()
+        searches = self._searches(states.order)
+        fruitless = 0
+        while fruitless < PATIENCE and not self._is_over(SEARCH_SHARE) and not self._is_good():
+            before = self.best_s
+            self._keep(next(searches))
+            fruitless = 0 if self.best_s < before else fruitless + 1
+        self._raise_bound(bound)
+        if self.groups.num_groups * len(self._loads()) <= MAX_MILP_CHOICES:
+            self._ask_milp()
+        while not self._is_good() and not self._is_over(1.0):
+            before = self.best_s
+            self._keep(next(searches))
+            if self.best_s < before:
+                self._raise_bound(bound)
+        return self._result()
+
+    def _is_over(self, share: float) -> bool:
+        return time.perf_counter() - self.started > share * self.max_seconds
+
+    def _is_good(self) -> bool:
+        return self.best_s <= self.bound_s * (1 + max(self.target_gap, PROVEN_GAP))
+
+    def _loads(self) -> np.ndarray:
+        assert self.best is not None
+        return loads_of(self.groups, self.devices, self.best)
+
+    def _keep(self, assignment: Integers) -> None:
+        load_s = float(loads_of(self.groups, self.devices, assignment).max())
+        if load_s < self.best_s:
+            self.best, self.best_s = assignment, load_s
+
+    def _searches(self, order: Integers) -> Iterator[Integers]:
+        """Local optima, without end: from the known split first, then from random coarse ones."""
+        assert self.best is not None
+        seed = self.seed
+
+        def is_over() -> bool:
+            return self._is_over(1.0)
+
+        start = anneal(self.groups, self.devices, self.best, ANNEALING_STEPS, seed, 5e-3)
+        yield resplit_pairs(self.groups, self.devices, start, order, is_over)
+        levels = list(self._levels())
+        while True:
+            seed += 1
+            found = self._from_coarse(levels, seed)
+            yield resplit_pairs(self.groups, self.devices, found, order, is_over)
+
+    def _levels(self) -> Iterator[tuple[Integers, GroupGraph]]:
+        """Clusters of groups, and their graph, coarse to fine; the groups themselves at the end."""
+        graph, devices = self.groups, self.devices
+        fair_s = float(np.minimum(graph.accelerator_s, graph.cpu_s).sum())
+        fair_s /= devices.num_accelerators
+        last = 0
+        for share in LEVELS:
+            clusters = clusters_over(graph, share * fair_s)
+            size = int(clusters.max()) + 1
+            if 2 * devices.num_accelerators <= size < graph.num_groups and size != last:
+                yield clusters, merge(graph, clusters)
+                last = size
+        yield np.arange(graph.num_groups), graph
+
+    def _from_coarse(self, levels: list[tuple[Integers, GroupGraph]], seed: int) -> Integers:
+        """Annealed from a random split of the coarsest graph that has one that fits."""
+        assert self.best is not None
+        draw = np.random.default_rng(seed)
+        found: Integers | None = None
+        for clusters, graph in levels:
+            if found is None:
+                start = draw.integers(0, self.devices.num_accelerators, graph.num_groups)
+                if not fits(graph, self.devices, start):
+                    continue
+                found = anneal(graph, self.devices, start, ANNEALING_STEPS, seed)[clusters]
+            else:
+                start = np.zeros(graph.num_groups, np.int64)
+                start[clusters] = found
+                found = anneal(
+                    graph, self.devices, start, ANNEALING_STEPS, seed, RESUMED_TEMPERATURE
+                )[clusters]
+        if found is not None:
+            return found
+        return anneal(self.groups, self.devices, self.best, ANNEALING_STEPS, seed)
+
+    def _raise_bound(self, bound: SplitBound) -> None:
+        """Refutes loads below the best one, the easiest first."""
+        assert self.best is not None
+        for device in range(self.devices.num_accelerators):
+            bound.add((self.best == device)[None])
+        target = max(self.target_gap, 2 * PROVEN_GAP)
+        for step in STEPS_TO_THE_TOP:
+            limit_s = self.best_s / (1 + target * step * (1 - 1e-3))
+            if self._is_good() or limit_s <= self.bound_s:
+                continue
+            if not bound.refutes(limit_s, lambda: self._is_over(BEFORE_MILP_SHARE)):
+                return
+            self.bound_s, self.evidence = limit_s, "prices"
+
+    def _ask_milp(self) -> None:
+        left_s = self.max_seconds - (time.perf_counter() - self.started)
+        if self._is_good() or left_s <= 0:
+            return
+        found = milp_split(
+            self.groups,
+            self.devices,
+            max_seconds=left_s,
+            least_s=self.bound_s,
+            most_s=self.best_s * (1 + 1e-9),
+            relative_gap=self.target_gap / 2,
+        )
+        if found.assignment is not None and fits(self.groups, self.devices, found.assignment):
+            self._keep(found.assignment)
+        if found.lower_bound_s > self.bound_s:
+            self.bound_s = min(found.lower_bound_s, self.best_s)
+            self.evidence = "integer programme"
+
+    def _result(self) -> GraphSplit:
+        assert self.best is not None
+        assignment = tuple(int(self.best[group]) for group in self.node_group)
+        load_s = max_load(self.graph, assignment)
+        return GraphSplit(assignment, load_s, min(self.bound_s, load_s), self.evidence)
+
+    def _checked(self, known: Sequence[int]) -> Integers:
+        problems = assignment_problems(self.graph, known)
+        if problems:
+            raise HeterpsError(f"the known split of {self.graph.name}: {'; '.join(problems)}")
+        start = np.zeros(self.groups.num_groups, np.int64)
+        start[self.node_group] = known
+        return start
+
+    def _first_split(self) -> Integers:
+        """Groups that take the most memory first, each to the emptiest accelerator that runs it."""
+        graph, devices = self.groups, self.devices
+        held, start = np.zeros(devices.num_accelerators), np.zeros(graph.num_groups, np.int64)
+        for group in np.argsort(-graph.memory_bytes, kind="stable"):
+            device = int(np.argmin(held))
+            is_full = held[device] + graph.memory_bytes[group] > devices.memory_bytes
+            if is_full or np.isinf(graph.accelerator_s[group]):
+                start[group] = devices.num_accelerators
+                if devices.num_cpus == 0 or np.isinf(graph.cpu_s[group]):
+                    return self._first_split_by_milp(int(group))
+            else:
+                held[device] += graph.memory_bytes[group]
+                start[group] = device
+        return start
+
+    def _first_split_by_milp(self, group: int) -> Integers:
+        left_s = self.max_seconds - (time.perf_counter() - self.started)
+        found = milp_split(self.groups, self.devices, max_seconds=left_s, relative_gap=1.0)
+        if found.assignment is not None and fits(self.groups, self.devices, found.assignment):
+            return found.assignment
+        node = self.graph.nodes[int(np.flatnonzero(self.node_group == group)[0])]
+        reason = "no split fits" if math.isinf(found.lower_bound_s) else "no split that fits found"
+        raise HeterpsError(
+            f"{self.graph.name}: {reason}: {self.groups.memory_bytes.sum():.6g} bytes for "
+            f"{self.devices.num_accelerators} accelerators of {self.devices.memory_bytes:.6g}; "
+            f"the group of node {node.name!r} ({self.groups.memory_bytes[group]:.6g} bytes) is the "
+            "first without a place"
+        )
