@@ -13,6 +13,7 @@ equal groups are one.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -257,10 +258,10 @@ def _nets(arrays: GraphArrays, group: Integers) -> dict[tuple[int, ...], float]:
     keys = np.unique(
         np.concatenate([producers * count + group[producers], producers * count + group[consumers]])
     )
-    starts = np.flatnonzero(np.diff(keys // count, prepend=-1))
+    bounds = [*np.flatnonzero(np.diff(keys // count, prepend=-1)), len(keys)]
     nets: dict[tuple[int, ...], float] = {}
     members = (keys % count).tolist()
-    for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
+    for start, end in pairwise(bounds):
         if end - start > 1:
             pins = tuple(members[start:end])
             nets[pins] = nets.get(pins, 0.0) + float(arrays.communication_s[keys[start] // count])

@@ -1,0 +1,90 @@
+"""Kernel of the hierarchical pipeline: one level of machines over all pairs of ideals."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.ideals import Floats, Words
+
+
+@njit(cache=True)
+def contained(words: Words) -> NDArray[np.bool_]:
+    """(I, I) whether the later ideal holds the earlier one and more: [earlier, later]."""
+    count, width = words.shape
+    holds = np.zeros((count, count), dtype=np.bool_)
+    for smaller in range(count):
+        for larger in range(smaller + 1, count):
+            inside = True
+            for word in range(width):
+                if words[smaller, word] & ~words[larger, word]:
+                    inside = False
+                    break
+            holds[smaller, larger] = inside
+    return holds
+
+
+@njit(cache=True)
+def split_level(
+    unit_s: Floats,
+    parameter_bytes: Floats,
+    holds: NDArray[np.bool_],
+    num_starts: int,
+    num_units: int,
+    most_replicas: int,
+    first_sync_s: Floats,
+    sync_s: Floats,
+) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
+    """Least slowest stage between two ideals for every number of units.
+
+    A stage on r units takes `(unit_s + sync[r] * parameter bytes) / r`.
+
+    Args:
+        unit_s: (I, I) seconds of the groups between two ideals on one unit; inf: impossible.
+        parameter_bytes: (I,) of each ideal.
+        holds: See `contained`.
+        num_starts: Only pipelines that start at one of the first so many ideals.
+        num_units: Units of the level.
+        most_replicas: Of one stage.
+        first_sync_s: (num_units + 1,) seconds for each byte, of the first stage.
+        sync_s: The same of later stages.
+
+    Returns:
+        (num_starts, I, num_units + 1) seconds with at most so many units; the ideal before the
+        last stage (-1: it is the only stage), and the units of the last stage.
+    """
+    count = len(parameter_bytes)
+    value = np.full((num_starts, count, num_units + 1), np.inf)
+    before = np.full((num_starts, count, num_units + 1), -1, dtype=np.int32)
+    replicas = np.zeros((num_starts, count, num_units + 1), dtype=np.int32)
+    for start in range(num_starts):
+        best = value[start]
+        for end in range(start + 1, count):
+            if not holds[start, end]:
+                continue
+            size = parameter_bytes[end] - parameter_bytes[start]
+            for units in range(1, num_units + 1):
+                if best[end, units - 1] < best[end, units]:
+                    best[end, units] = best[end, units - 1]
+                    before[start, end, units] = before[start, end, units - 1]
+                    replicas[start, end, units] = replicas[start, end, units - 1]
+                if units <= most_replicas:
+                    alone_s = (unit_s[start, end] + first_sync_s[units] * size) / units
+                    if alone_s < best[end, units]:
+                        best[end, units] = alone_s
+                        before[start, end, units] = -1
+                        replicas[start, end, units] = units
+            for cut in range(start + 1, end):
+                if not (holds[start, cut] and holds[cut, end]):
+                    continue
+                size = parameter_bytes[end] - parameter_bytes[cut]
+                for width in range(1, min(most_replicas, num_units - 1) + 1):
+                    last_s = (unit_s[cut, end] + sync_s[width] * size) / width
+                    for units in range(width + 1, num_units + 1):
+                        slowest_s = max(best[cut, units - width], last_s)
+                        if slowest_s < best[end, units]:
+                            best[end, units] = slowest_s
+                            before[start, end, units] = cut
+                            replicas[start, end, units] = width
+    return value, before, replicas

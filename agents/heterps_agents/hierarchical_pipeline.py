@@ -1,0 +1,206 @@
+"""Pipelines with replicated stages on machines of machines, as PipeDream's optimizer has them.
+
+A cluster has levels: `units[0]` accelerators make a machine, `units[1]` machines a rack, and so on.
+At each level a pipeline is a chain of ideals of the graph; a stage on r units of the level below
+takes
+
+    (seconds on one unit + 4 (r - 1) parameter bytes / (bandwidth r)) / r
+
+where one unit runs the best pipeline of its own level. Activations cost nothing. The first stage of
+a level divides the bytes term by the number of units of the level below, later stages do not: this
+is the published program's formula, and comparing needs the same one. The slowest stage counts.
+Units may stay idle. Harlap et al., "PipeDream: Fast and efficient pipeline parallel DNN training",
+2018; here by a dynamic programme over all ideals (which contain the program's antichain states)
+after groups without seconds and bytes were joined to a neighbour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.convex_groups import ConvexGroups, convex_groups
+from heterps_agents.hierarchical_kernels import contained, split_level
+from heterps_agents.ideals import Floats, IdealTables, groups_of, ideal_tables
+from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.operator_graph import OperatorGraph
+from heterps_envs.operator_graphs import graph_arrays
+
+# Triples of ideals take about a second with so many and two levels.
+MAX_IDEALS = 800
+# Pairs of ideals only, where there is one level.
+MAX_IDEALS_ONE_LEVEL = 4_000
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """One stage.
+
+    Attributes:
+        nodes: Indices of its nodes.
+        replicas: Units of its level that run it.
+        stages: How each of these units splits it; empty at the lowest level.
+    """
+
+    nodes: tuple[int, ...]
+    replicas: int
+    stages: tuple[PipelineStage, ...] = ()
+
+
+@dataclass(frozen=True)
+class HierarchicalPipeline:
+    """A pipeline of the highest level and how good it is.
+
+    Attributes:
+        stage_time_s: Seconds of the slowest stage.
+        bound_s: No pipeline of this kind has a faster slowest stage.
+        stages: Of the highest level, front to back.
+        num_ideals: How many ideals were looked at; None: too many, so only those along one
+            execution order.
+    """
+
+    stage_time_s: float
+    bound_s: float
+    stages: tuple[PipelineStage, ...]
+    num_ideals: int | None
+
+    @property
+    def proven(self) -> bool:
+        """Whether no pipeline of this kind is better."""
+        return self.bound_s >= self.stage_time_s
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Best pipelines of one level between ideals; see `split_level`."""
+
+    value: Floats
+    before: NDArray[np.int32]
+    replicas: NDArray[np.int32]
+    units: int = field(default=0)
+
+
+def split_hierarchical(
+    graph: OperatorGraph,
+    units: Sequence[int],
+    bandwidth_bytes_per_s: Sequence[float],
+    straight: bool = False,
+    max_ideals: int | None = None,
+) -> HierarchicalPipeline:
+    """The pipeline with the fastest slowest stage.
+
+    Args:
+        graph: Uses the seconds and parameter bytes of the nodes, nothing else.
+        units: Units of each level, the lowest first.
+        bandwidth_bytes_per_s: Of each level, between its units.
+        straight: No replicas.
+        max_ideals: Limit of the exact search; None: what takes about a second.
+
+    Raises:
+        HeterpsError: The levels do not fit together, or a node runs on no accelerator.
+    """
+    if len(units) != len(bandwidth_bytes_per_s) or not units:
+        raise HeterpsError(
+            f"{len(units)} levels of units and {len(bandwidth_bytes_per_s)} bandwidths: give one"
+            " bandwidth for each level"
+        )
+    if min(units) < 1 or min(bandwidth_bytes_per_s) <= 0:
+        raise HeterpsError("units of a level and its bandwidth must be positive")
+    groups, tables, is_complete = _ideals(graph, len(units), max_ideals)
+    levels = _solve(tables, units, bandwidth_bytes_per_s, straight)
+    last = len(tables.words) - 1
+    time_s = float(levels[-1].value[0, last, units[-1]])
+    if time_s == math.inf:
+        raise InfeasibleError(f"{graph.name}: there is no pipeline")
+    total_s = float(tables.accelerator_s[-1])
+    return HierarchicalPipeline(
+        stage_time_s=time_s,
+        bound_s=time_s if is_complete else min(time_s, total_s / math.prod(units)),
+        stages=_trace(levels, groups, tables, len(units) - 1, 0, last),
+        num_ideals=len(tables.words) if is_complete else None,
+    )
+
+
+def _ideals(
+    graph: OperatorGraph, num_levels: int, max_ideals: int | None
+) -> tuple[ConvexGroups, IdealTables, bool]:
+    """Groups, and all their ideals or the prefixes of one execution order."""
+    lame = next((node.name for node in graph.nodes if not node.supported_on_accelerator), None)
+    if lame is not None:
+        raise HeterpsError(f"{graph.name}: {lame} does not run on accelerators")
+    # Parameter bytes take the place of CPU seconds: the other weight that a group may have.
+    parameter_bytes = np.array([node.parameter_bytes for node in graph.nodes], dtype=float)
+    nothing = np.zeros(len(graph.nodes))
+    groups = convex_groups(
+        graph_arrays(graph)._replace(
+            cpu_s=parameter_bytes, communication_s=nothing, memory_bytes=nothing
+        )
+    )
+    if max_ideals is None:
+        max_ideals = MAX_IDEALS_ONE_LEVEL if num_levels == 1 else MAX_IDEALS
+    tables = ideal_tables(groups, max_ideals)
+    if tables is not None:
+        return groups, tables, True
+    prefixes = ideal_tables(groups, len(groups.cpu_s) + 1, linear=True)
+    assert prefixes is not None
+    return groups, prefixes, False
+
+
+def _solve(
+    tables: IdealTables, units: Sequence[int], bandwidths: Sequence[float], straight: bool
+) -> list[_Level]:
+    """Each level over the one below; only the highest knows where its pipeline starts."""
+    holds = contained(tables.words)
+    unit_s = tables.accelerator_s[None, :] - tables.accelerator_s[:, None]
+    unit_s = np.where(holds, unit_s, math.inf)
+    levels: list[_Level] = []
+    units_below = 1
+    for index, (count, bandwidth) in enumerate(zip(units, bandwidths, strict=True)):
+        replicas = np.arange(1, count + 1)
+        sync_s = np.concatenate([[0.0], 4 * (replicas - 1) / (bandwidth * replicas)])
+        is_highest = index == len(units) - 1
+        value, before, used = split_level(
+            unit_s,
+            tables.cpu_s,
+            holds,
+            1 if is_highest else len(unit_s),
+            count,
+            1 if straight else count,
+            sync_s / units_below,
+            sync_s,
+        )
+        levels.append(_Level(value, before, used, count))
+        unit_s, units_below = np.ascontiguousarray(value[:, :, count]), count
+    return levels
+
+
+def _trace(
+    levels: Sequence[_Level],
+    groups: ConvexGroups,
+    tables: IdealTables,
+    index: int,
+    start: int,
+    end: int,
+) -> tuple[PipelineStage, ...]:
+    """Stages of one level between two ideals, and what is inside them."""
+    level, units = levels[index], levels[index].units
+    stages: list[PipelineStage] = []
+    while end != start:
+        cut = int(level.before[start, end, units])
+        replicas = int(level.replicas[start, end, units])
+        first = start if cut < 0 else cut
+        count = len(groups.cpu_s)
+        inside = groups_of(tables.words[end], count) & ~groups_of(tables.words[first], count)
+        stages.append(
+            PipelineStage(
+                nodes=tuple(np.flatnonzero(inside[groups.group_of_node]).tolist()),
+                replicas=replicas,
+                stages=_trace(levels, groups, tables, index - 1, first, end) if index else (),
+            )
+        )
+        end, units = first, units - replicas
+    return tuple(reversed(stages))
