@@ -10,7 +10,7 @@ from heterps.placing import PlaceResult, place
 from heterps_agents.planner import Budget, Planner
 from heterps_agents.registry import planner_named, planner_names
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.bounds import price_bound
+from heterps_envs.bounds import lower_bound
 from heterps_envs.problem import Problem
 
 
@@ -112,7 +112,7 @@ def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float
         for result in results.values():
             if result.bound.status == "proven" and result.bound.step_time_s is not None:
                 return result.bound.step_time_s, True
-    return float(price_bound(problem.tables)[0]), False
+    return lower_bound(problem.tables), False
 
 
 def _row(

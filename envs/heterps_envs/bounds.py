@@ -6,7 +6,7 @@ second: `sum_d n_d lambda_d = 1`. A step of T seconds then costs at most T. Laye
 replicas share its micro-batches (k devices do ceil(M / k) each, so M or more in all). The sum over
 the layers is a lower bound on T for any prices: the dual of the linear programme that splits
 layers freely. Two more: the slowest layer alone on its best devices, and one micro-batch through
-the model.
+the model. Where memory binds, `heterps_envs.memory_bounds` says more; `lower_bound` takes the best.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from heterps_configs.plan import Bound, Plan
 from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_after_s
+from heterps_envs.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.placement import closed_form_step_time_s, placement_of
 from heterps_envs.problem import CostTables, Floats, Problem
 
@@ -45,6 +46,14 @@ def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Float
     return float(max(relaxed, once, layer_bound_s(tables).max())), prices
 
 
+def lower_bound(tables: CostTables) -> float:
+    """The best lower bound here on the closed-form step time of every feasible placement; seconds.
+
+    A few times as much work as `price_bound`.
+    """
+    return max(price_bound(tables)[0], memory_price_bound(tables).value)
+
+
 def layer_bound_s(tables: CostTables) -> Floats:
     """(L,) lower bound on the step time from each layer alone: its best class and replicas."""
     out = np.empty(tables.num_layers)
@@ -67,7 +76,7 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     With the objective `price` the gap is that of the price, against a device-second at its own
     price instead of `lambda_d`. A plan that no placement describes has no closed form, so no gap.
     """
-    step_time_s, _ = price_bound(problem.tables)
+    step_time_s = lower_bound(problem.tables)
     placement = placement_of(problem, plan)
     if placement is None or not 0 < step_time_s < math.inf:
         return Bound(step_time_s=step_time_s if step_time_s < math.inf else None)
@@ -87,7 +96,7 @@ def cheapest_step(tables: CostTables) -> float:
     """Lower bound of every placement on price per hour times step time (USD per hour x seconds)."""
     work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
     priced = np.where(_fits(tables), work * tables.price_usd_per_hour, np.inf)
-    return float(priced.min(axis=1).sum())
+    return max(float(priced.min(axis=1).sum()), memory_cheapest_step(tables).value)
 
 
 def _fits(tables: CostTables) -> NDArray[np.bool_]:
