@@ -8,8 +8,9 @@ from collections import defaultdict
 import numpy as np
 
 from heterps_configs.plan import Plan, Stage
-from heterps_envs.bounds import layer_bound_s, price_bound
+from heterps_envs.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form import in_flight
+from heterps_envs.memory_search import is_searchable, missing_bytes, most_covered
 from heterps_envs.problem import Floats, Problem
 from heterps_envs.workload import tied_layers, tied_share
 
@@ -85,7 +86,9 @@ def explain_infeasible(problem: Problem) -> str:
     """Why no plan was found: the limit that is missed, where, and by how much.
 
     In this order: a layer that fits on no device; more state than memory in all; a stage for which
-    no device is left; a throughput floor above what any plan can reach.
+    no device is left; a throughput floor above what any plan can reach. Where the devices of all
+    classes have at most `memory_search.MAX_STATES` combinations, a stage is named if and only if
+    no placement fits; elsewhere by filling the largest devices first.
     """
     need = _least_bytes(problem)
     return (
@@ -135,6 +138,23 @@ def _too_much_in_all(problem: Problem, need: Floats) -> str | None:
 
 
 def _stage_too_large(problem: Problem) -> str | None:
+    tables = problem.tables
+    if not is_searchable(tables):
+        return _left_over(problem)
+    covered = most_covered(tables)
+    if covered.first_layer == 0:
+        return None
+    last = covered.first_layer - 1
+    layers = problem.profile.layers
+    return (
+        f"the stage of the layers 0..{last} ({layers[0].name} .. {layers[last].name}) fits on no "
+        f"device: the layers behind it fill {covered.devices} of the "
+        f"{int(tables.device_count.sum())} devices, and no other cuts leave fewer layers over; "
+        f"every device would need {missing_bytes(tables)} bytes more"
+    )
+
+
+def _left_over(problem: Problem) -> str | None:
     """Fills the largest devices first, from the back, and reports the layers that are left over."""
     tables = problem.tables
     free = [
@@ -170,7 +190,7 @@ def _floor_too_high(problem: Problem) -> str | None:
     if floor is None:
         return None
     batch = problem.job.global_batch_size
-    each, together = layer_bound_s(problem.tables), price_bound(problem.tables)[0]
+    each, together = layer_bound_s(problem.tables), lower_bound(problem.tables)
     slowest = int(each.argmax())
     name = problem.profile.layers[slowest].name
     reachable = batch / max(together, 1e-30)
