@@ -59,7 +59,8 @@ def parse_dnn_partitioning(data: Any, source: str = "<memory>") -> OperatorGraph
     for index, node in enumerate(nodes):
         identifier = int(_number(node, "id", f"nodes.{index}.", problems, whole=True))
         if index_of.setdefault(identifier, index) != index:
-            problems.append(f"nodes.{index}.id: {identifier} is taken by {index_of[identifier]}")
+            taken = f"nodes.{index_of[identifier]}"
+            problems.append(f"nodes.{index}.id: {identifier} is taken by {taken}")
     pairs, cost_ms = _edges(edges, index_of, problems)
     documents = [
         _node(node, cost_ms.get(index, 0.0), f"nodes.{index}.", problems)

@@ -1,0 +1,95 @@
+"""Random operator graphs that are small enough to try every assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from heterps_configs.operator_graph import OperatorGraph, execution_order
+from heterps_envs.operator_graphs import assignment_problems
+
+
+def random_graph(seed: int, most_nodes: int = 5, cpus: int = 1) -> OperatorGraph:
+    """A forward graph, often with backward twins, orphans, shared classes and little memory."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, most_nodes + 1))
+    nodes = [_random_node(rng, f"forward {index}") for index in range(count)]
+    edges = [(a, b) for b in range(count) for a in range(b) if rng.random() < 0.45]
+    for index in range(count):
+        if rng.random() < 0.6:
+            nodes[index]["color_class"] = int(rng.integers(0, count))
+    if rng.random() < 0.5:
+        twin = {}
+        for index in reversed(range(count)):
+            if rng.random() < 0.8:
+                twin[index] = len(nodes)
+                nodes.append(_random_node(rng, f"backward {index}") | {"is_backward": True})
+                if rng.random() < 0.7:
+                    color = nodes[index].setdefault("color_class", 100 + index)
+                    nodes[-1]["color_class"] = color
+                if rng.random() < 0.5:
+                    edges.append((index, twin[index]))
+        edges += [(twin[b], twin[a]) for a, b in edges if a in twin and b in twin and b < count]
+    total = sum(node["memory_bytes"] for node in nodes)
+    return OperatorGraph.from_mapping(
+        {
+            "name": f"random {seed}",
+            "num_accelerators": int(rng.integers(1, 4)),
+            "num_cpus": int(rng.integers(0, cpus + 1)),
+            "accelerator_memory_bytes": None if rng.random() < 0.5 else total * rng.uniform(0.3, 1),
+            "nodes": nodes,
+            "edges": edges,
+        }
+    )
+
+
+def _random_node(rng: np.random.Generator, name: str) -> dict[str, Any]:
+    accelerator_s = 0.0 if rng.random() < 0.3 else float(rng.integers(1, 9))
+    return {
+        "name": name,
+        "accelerator_s": accelerator_s,
+        "cpu_s": None if rng.random() < 0.1 else accelerator_s * float(rng.integers(1, 4)),
+        "memory_bytes": float(rng.integers(0, 4)),
+        "communication_s": float(rng.integers(0, 5)) / 2,
+        "parameter_bytes": float(rng.integers(0, 4)),
+    }
+
+
+def all_assignments(graph: OperatorGraph) -> Iterator[tuple[int, ...]]:
+    """Every assignment that breaks nothing; colour classes are placed as one."""
+    colors: dict[object, int] = {}
+    group = [
+        colors.setdefault(
+            ("free", index) if node.color_class is None else node.color_class, len(colors)
+        )
+        for index, node in enumerate(graph.nodes)
+    ]
+    devices = range(graph.num_accelerators + graph.num_cpus)
+    for choice in product(devices, repeat=len(colors)):
+        assignment = tuple(choice[number] for number in group)
+        if not assignment_problems(graph, assignment):
+            yield assignment
+
+
+def is_contiguous(graph: OperatorGraph, assignment: Sequence[int]) -> bool:
+    """Whether the devices can be put in a row that the forward pass never goes back.
+
+    Backward edges of a class without forward nodes count the other way round.
+    """
+    nodes = graph.nodes
+    with_forward = {node.color_class for node in nodes if not node.is_backward}
+    pairs = []
+    for producer, consumer in graph.edges:
+        if not nodes[consumer].is_backward:
+            pairs.append((producer, consumer))
+        elif nodes[producer].is_backward and not all(
+            nodes[end].color_class is not None and nodes[end].color_class in with_forward
+            for end in (producer, consumer)
+        ):
+            pairs.append((consumer, producer))
+    between = {(assignment[a], assignment[b]) for a, b in pairs if assignment[a] != assignment[b]}
+    num_devices = graph.num_accelerators + graph.num_cpus
+    return len(execution_order(num_devices, between)) == num_devices
