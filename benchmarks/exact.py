@@ -49,8 +49,8 @@ def main() -> None:
     rows = measure(problems=5 if arguments.quick else 25, seed=arguments.seed)
     show(rows)
     if arguments.json:
-        first = next(row for row in rows if row["size"] == "L 32, T 4, n 4")
-        summary = {"exact_l32_t4_n4_median_ms": first["median_ms"], **machine()}
+        medians = {f"exact_{key_of(row['size'])}_median_ms": row["median_ms"] for row in rows}
+        summary = {**medians, **machine()}
         arguments.json.write_text(json.dumps({"rows": rows, "summary": summary}, indent=1))
 
 
@@ -100,6 +100,11 @@ def summarise(size: tuple[int, int, int], values: list[dict[str, float]]) -> dic
         "median_transitions": statistics.median(value["transitions"] for value in values),
         "table_mb": max(value["mb"] for value in values),
     }
+
+
+def key_of(size: str) -> str:
+    """`L 32, T 4, n 4` as part of a key: `l32_t4_n4`."""
+    return size.replace(", ", "_").replace(" ", "").lower()
 
 
 def machine() -> dict[str, str]:
