@@ -120,8 +120,7 @@ def states_along(
     """
     inside = np.zeros(graph.num_groups, np.bool_)
     inside[order] = True
-    left = np.add.reduceat(inside[graph.members], graph.member_start[:-1]) if len(kept) else []
-    left = [int(count) for count in left]
+    left = [int(inside[graph.net(net)].sum()) for net in range(graph.num_nets)]
     has_others = [
         count < size for count, size in zip(left, np.diff(graph.member_start), strict=True)
     ]

@@ -30,12 +30,30 @@ from heterps_agents.graph_groups import Floats, GroupGraph
 from heterps_agents.graph_search import Devices, loads_of
 
 NUM_CELLS, MAX_CELLS = 1000, 16_000
-MAX_ROUNDS = 400
+MAX_ROUNDS = 150
+# Cuts that limit no proposal for so many rounds are forgotten.
+MAX_IDLE = 15
 # Sizes are shares of all value, which is the same for all values that are tried.
-FIRST_BOX, BOX_GROWTH, BOX_SHRINKAGE = 0.5, 1.5, 0.6
-SERIOUS, GOOD = 0.1, 0.5
+FIRST_BOX, BOX_GROWTH, BOX_SHRINKAGE = 0.3, 1.5, 0.6
+SERIOUS, GOOD = 0.02, 0.3
+# How far towards a proposal the values go: all the way they swing from side to side.
+STEP = 0.3
+SETS_PER_ROUND = 12
 TOLERANCE = 1e-6
 ROUNDING = 1e-9
+
+
+class _Cut:
+    """A set of groups that one device may hold: its value is a bound from below.
+
+    Attributes:
+        chosen: (G,) the set.
+        load_s: Its load on the device.
+        idle_rounds: Proposals in a row that it did not limit.
+    """
+
+    def __init__(self, chosen: NDArray[np.bool_], load_s: float) -> None:
+        self.chosen, self.load_s, self.idle_rounds = chosen, load_s, 0
 
 
 class SplitBound:
@@ -65,8 +83,7 @@ class SplitBound:
         finite = np.where(np.isfinite(graph.accelerator_s), graph.accelerator_s, graph.cpu_s)
         self._total = float(finite.sum())
         self._value = finite
-        self._sets: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]] = ([], [])
-        self._loads: tuple[list[float], list[float]] = ([], [])
+        self._cuts: tuple[list[_Cut], list[_Cut]] = ([], [])
 
     def at_once(self) -> float:
         """The bound by single groups, and by the average load without communication; seconds."""
@@ -82,15 +99,15 @@ class SplitBound:
         average = fastest.sum() / (devices.num_accelerators + devices.num_cpus)
         return float(max(alone.max(), average))
 
-    def add(self, sets: NDArray[np.bool_], is_cpu: bool = False) -> bool:
-        """Makes sets known that a good split uses; whether any was added."""
+    def add(self, sets: NDArray[np.bool_], is_cpu: bool = False) -> None:
+        """Makes sets of groups known that a device may hold."""
         for chosen in sets:
-            load = (
-                float(self.graph.cpu_s[chosen].sum()) if is_cpu else self._accelerator_load(chosen)
-            )
-            self._sets[is_cpu].append(chosen)
-            self._loads[is_cpu].append(load)
-        return len(sets) > 0
+            if is_cpu:
+                load_s = float(self.graph.cpu_s[chosen].sum())
+            else:
+                elsewhere = np.where(chosen, 0, 1).astype(np.int64)
+                load_s = float(loads_of(self.graph, Devices(1, 1, np.inf), elsewhere)[0])
+            self._cuts[is_cpu].append(_Cut(chosen, load_s))
 
     def refutes(self, limit_s: float, is_over: Callable[[], bool]) -> bool:
         """Whether values were found that prove that every split has a load above `limit_s`.
@@ -101,21 +118,22 @@ class SplitBound:
         """
         center, total = self._value, self._total
         num_cells, box = NUM_CELLS, FIRST_BOX * total / self.graph.num_groups
-        reached = self._reach(center, limit_s, 0.0, 0.0, num_cells)[0]
+        reached = self._reach(center, limit_s, num_cells)[0]
         for _ in range(MAX_ROUNDS):
             if reached < total * (1 - ROUNDING):
                 self._value = center
                 return True
             if is_over():
                 return False
-            value, model, most_accelerator, most_cpu = self._propose(center, box, limit_s)
+            proposal, model = self._propose(center, box, limit_s)
             if model >= total * (1 - TOLERANCE):
-                if bool((np.abs(value - center) < box * (1 - TOLERANCE)).all()):
+                if bool((np.abs(proposal - center) < box * (1 - TOLERANCE)).all()):
                     return False  # no values refute it
                 box *= 2
                 continue
-            found, is_new = self._reach(value, limit_s, most_accelerator, most_cpu, num_cells)
-            if not is_new and found > model + TOLERANCE * total:
+            value = center + STEP * (proposal - center)
+            found, is_coarse = self._reach(value, limit_s, num_cells)
+            if is_coarse:
                 if num_cells >= MAX_CELLS:
                     return False
                 num_cells *= 2
@@ -127,32 +145,23 @@ class SplitBound:
                 box *= BOX_SHRINKAGE
         return False
 
-    def _accelerator_load(self, chosen: NDArray[np.bool_]) -> float:
-        elsewhere = np.where(chosen, 0, 1).astype(np.int64)
-        return float(loads_of(self.graph, Devices(1, 1, np.inf), elsewhere)[0])
-
-    def _propose(
-        self, center: Floats, box: float, limit_s: float
-    ) -> tuple[Floats, float, float, float]:
+    def _propose(self, center: Floats, box: float, limit_s: float) -> tuple[Floats, float]:
         """Values in the box around `center` at which the known sets hold the least.
 
         Returns:
-            The values; what the devices hold at them, by the known sets; the most of one
-            accelerator, and of one CPU.
+            The values, and what all devices hold at them if there were only the known sets.
         """
         groups, devices = len(center), self.devices
-        blocks = []
+        used: list[_Cut] = []
         for is_cpu in (False, True):
-            allowed = [
-                chosen
-                for chosen, load in zip(self._sets[is_cpu], self._loads[is_cpu], strict=True)
-                if load <= limit_s * (1 + ROUNDING)
-            ]
-            rows = np.zeros((len(allowed), groups + 2))
-            rows[:, :groups] = np.array(allowed, dtype=float).reshape(len(allowed), groups)
-            rows[:, groups + is_cpu] = -1.0
-            blocks.append(rows)
-        cuts = np.concatenate(blocks)
+            self._cuts[is_cpu][:] = [c for c in self._cuts[is_cpu] if c.idle_rounds < MAX_IDLE]
+            used += [c for c in self._cuts[is_cpu] if c.load_s <= limit_s * (1 + ROUNDING)]
+            if not is_cpu:
+                num_accelerator_cuts = len(used)
+        cuts = np.zeros((len(used), groups + 2))
+        cuts[:, :groups] = np.array([cut.chosen for cut in used]).reshape(len(used), groups)
+        cuts[:num_accelerator_cuts, groups] = -1.0
+        cuts[num_accelerator_cuts:, groups + 1] = -1.0
         cost = np.zeros(groups + 2)
         cost[groups:] = devices.num_accelerators, devices.num_cpus
         found = linprog(
@@ -165,36 +174,43 @@ class SplitBound:
             method="highs",
         )
         assert found.status == 0, found.message
-        return found.x[:groups], float(found.fun), float(found.x[groups]), float(found.x[-1])
+        for cut, slack in zip(used, found.slack, strict=True):
+            cut.idle_rounds = cut.idle_rounds + 1 if slack > TOLERANCE * self._total else 0
+        return found.x[:groups], float(found.fun)
 
-    def _reach(
-        self, value: Floats, limit_s: float, accelerator: float, cpu: float, num_cells: int
-    ) -> tuple[float, bool]:
-        """Most value that all devices can hold, and whether new cuts came of it.
+    def _reach(self, value: Floats, limit_s: float, num_cells: int) -> tuple[float, bool]:
+        """Most value that all devices can hold, and whether its sets exceed the limit, by rounding.
 
         Args:
             value: (G,) of the groups.
             limit_s: Load allowed.
-            accelerator: Value that the known sets of an accelerator reach.
-            cpu: The same for a CPU.
             num_cells: See `best_set`.
         """
         tolerance = TOLERANCE * self._total / (self.devices.num_accelerators + 1)
-        reached, is_new = 0.0, False
-        for is_cpu, count, known in (
-            (False, self.devices.num_accelerators, accelerator),
-            (True, self.devices.num_cpus, cpu),
-        ):
+        reached, is_coarse = 0.0, False
+        for is_cpu, count in enumerate((self.devices.num_accelerators, self.devices.num_cpus)):
             if count == 0:
                 continue
-            seconds = self.graph.cpu_s if is_cpu else self.graph.accelerator_s
-            states = self._cpu_states if is_cpu else self.states
-            best: BestSet = best_set(states, value, seconds, limit_s, known, tolerance, num_cells)
+            cuts = self._cuts[is_cpu]
+            known = max(
+                (float(value[c.chosen].sum()) for c in cuts if c.load_s <= limit_s), default=0
+            )
+            best: BestSet = best_set(
+                self._cpu_states if is_cpu else self.states,
+                value,
+                self.graph.cpu_s if is_cpu else self.graph.accelerator_s,
+                limit_s,
+                max(known, 0.0),
+                tolerance,
+                num_cells,
+                SETS_PER_ROUND,
+            )
             reached += count * best.upper
-            before = len(self._sets[is_cpu])
-            self.add(best.sets, is_cpu)
-            is_new |= any(load <= limit_s for load in self._loads[is_cpu][before:])
-        return reached, is_new
+            num_before = len(cuts)
+            self.add(best.sets, bool(is_cpu))
+            new = cuts[num_before:]
+            is_coarse |= bool(new) and all(cut.load_s > limit_s for cut in new)
+        return reached, is_coarse
 
 
 @njit(cache=True)

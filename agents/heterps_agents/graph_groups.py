@@ -89,13 +89,12 @@ def merge(graph: GroupGraph, cluster: Integers) -> GroupGraph:
     return _assemble(cluster, (graph.accelerator_s, graph.cpu_s, graph.memory_bytes), nets)
 
 
-def clusters_over(graph: GroupGraph, limit_s: float, is_broken: Sequence[bool] = ()) -> Integers:
+def clusters_over(graph: GroupGraph, limit_s: float) -> Integers:
     """(G,) clusters in which the members of every net of more than `limit_s` are together.
 
     Args:
         graph: The groups.
         limit_s: Nets of at most these seconds join nothing.
-        is_broken: (R,) nets that join nothing either; none by default.
     """
     parent = list(range(graph.num_groups))
 
@@ -105,11 +104,10 @@ def clusters_over(graph: GroupGraph, limit_s: float, is_broken: Sequence[bool] =
             group = parent[group]
         return group
 
-    for index in np.flatnonzero(graph.net_s > limit_s):
-        if not (is_broken and is_broken[index]):
-            producer, *readers = graph.net(index)
-            for reader in readers:
-                parent[root(int(reader))] = root(int(producer))
+    for index in np.flatnonzero(graph.net_s > limit_s).tolist():
+        producer, *readers = graph.net(index).tolist()
+        for reader in readers:
+            parent[root(reader)] = root(producer)
     roots = [root(group) for group in range(graph.num_groups)]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(roots))}
     return np.array([numbers[key] for key in roots], dtype=np.int64)
@@ -120,7 +118,9 @@ def _assemble(
 ) -> GroupGraph:
     """Sums values over parts; equal nets become one."""
     size = int(part.max()) + 1
-    sums = [np.bincount(part, weights=entry, minlength=size) for entry in values]
+    sums: list[Floats] = [
+        np.bincount(part, weights=entry, minlength=size).astype(float) for entry in values
+    ]
     seconds: defaultdict[tuple[int, ...], float] = defaultdict(float)
     for net_s, producer, readers in nets:
         if readers and net_s > 0:

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix, csr_matrix
 
-from heterps_agents.graph_groups import GroupGraph, Integers
+from heterps_agents.graph_groups import Floats, GroupGraph, Integers
 from heterps_agents.graph_search import Devices
 
-SOLVED, TIME_LIMIT, INFEASIBLE = 0, 1, 2
+# `status` of scipy's result.
+INFEASIBLE = 2
+# Rows, columns and values of a sparse matrix; numbers stand for as many as there are others.
+_Entry = tuple[Integers | int, Integers | int, Floats | float]
 
 
 class MilpSplit(NamedTuple):
@@ -90,11 +93,11 @@ class _Model:
         self.num_choices = graph.num_groups * self.num_devices
         self.size = self.num_choices + graph.num_nets * devices.num_accelerators + 1
 
-    def x(self, group: int | Integers, device: int) -> int | Integers:
-        return group * self.num_devices + device
+    def x(self, groups: Integers, device: int) -> Integers:
+        return groups * self.num_devices + device
 
-    def y(self, net: int | Integers, device: int) -> int | Integers:
-        return self.num_choices + net * self.devices.num_accelerators + device
+    def y(self, nets: Integers, device: int) -> Integers:
+        return self.num_choices + nets * self.devices.num_accelerators + device
 
     def forbidden(self) -> NDArray[np.int64]:
         """Choices that must be 0: devices that cannot run a group, and mirror images."""
@@ -102,18 +105,21 @@ class _Model:
         out: list[int] = []
         for device in range(self.num_devices):
             seconds = graph.accelerator_s if device < accelerators else graph.cpu_s
-            out.extend(np.atleast_1d(self.x(np.flatnonzero(np.isinf(seconds)), device)))
+            out.extend(self.x(np.flatnonzero(np.isinf(seconds)), device).tolist())
         runnable = np.where(np.isfinite(graph.accelerator_s), graph.accelerator_s, -1.0)
         heaviest = np.argsort(-runnable, kind="stable")[:accelerators]
         for rank, group in enumerate(heaviest.tolist()):
-            out.extend(int(self.x(group, device)) for device in range(rank + 1, accelerators))
+            first = group * self.num_devices
+            out.extend(range(first + rank + 1, first + accelerators))
         return np.array(out, dtype=np.int64)
 
     def constraints(self, scale: float) -> list[LinearConstraint]:
         graph, devices, accelerators = self.graph, self.devices, self.devices.num_accelerators
         groups, nets = np.arange(graph.num_groups), np.arange(graph.num_nets)
-        one = [(groups, self.x(groups, device), 1.0) for device in range(self.num_devices)]
-        load, held = [], []
+        one: list[_Entry] = [
+            (groups, self.x(groups, device), 1.0) for device in range(self.num_devices)
+        ]
+        load, held = list[_Entry](), list[_Entry]()
         for device in range(self.num_devices):
             is_cpu = device >= accelerators
             seconds = graph.cpu_s if is_cpu else graph.accelerator_s
@@ -143,7 +149,7 @@ class _Model:
         is_reader[graph.member_start[:-1]] = False
         reader = graph.members[is_reader]
         producer = graph.members[graph.member_start[:-1]][net]
-        entries, row = [], np.arange(len(net))
+        entries, row = list[_Entry](), np.arange(len(net))
         for device in range(self.devices.num_accelerators):
             for a, b in ((producer, reader), (reader, producer)):
                 entries.append((row, self.x(a, device), 1.0))
@@ -152,7 +158,7 @@ class _Model:
                 row = row + len(net)
         return LinearConstraint(self._matrix(entries, int(row[0])), -np.inf, 0.0)
 
-    def _matrix(self, entries: list[tuple[object, object, object]], rows: int) -> csr_matrix:
+    def _matrix(self, entries: list[_Entry], rows: int) -> csr_matrix:
         parts = [np.broadcast_arrays(*entry) for entry in entries]
         row, column, value = (np.concatenate([np.ravel(p[i]) for p in parts]) for i in range(3))
         return coo_matrix((value, (row, column)), shape=(rows, self.size)).tocsr()
