@@ -28,7 +28,8 @@ MAX_IDEALS = 60_000
 # Few pairs of ideals matter when the guess is hardly above the optimum, and many when it is far
 # above. So wide graphs are searched for something good first, from the lower bound upwards.
 _MANY_IDEALS = 4_000
-_SHARES = (0.125, 0.25, 0.5, 1.0)
+SHARES = (0.125, 0.25, 0.5, 1.0)
+_ROUNDING = 1e-12
 # Work that a CPU does for free must not make bounds infinite.
 _FASTEST_CPU = 1e9
 
@@ -73,17 +74,20 @@ def split_contiguous(graph: OperatorGraph, max_ideals: int = MAX_IDEALS) -> Cont
     arrays = graph_arrays(graph)
     groups = convex_groups(arrays)
     found = _search(graph, groups, max_ideals)
-    if groups.memory_moved_bytes and found.short_of_memory:
-        groups = convex_groups(arrays, join_idle=False)
-        found = _search(graph, groups, max_ideals)
+    if found.joining_matters:
+        parted = convex_groups(arrays, join_idle=False)
+        again = _search(graph, parted, max_ideals)
+        if again.num_ideals is not None or found.best is None:
+            groups, found = parted, again
     if found.best is None:
         raise InfeasibleError(f"{graph.name}: {_what_does_not_fit(graph, groups, found)}")
     assignment = tuple(found.best.device_of_group[groups.group_of_node].tolist())
     load_s = max_load(graph, assignment)
+    is_exact = found.num_ideals is not None and not found.joining_matters
     return ContiguousSplit(
         assignment=assignment,
         max_load_s=load_s,
-        bound_s=min(load_s, balanced_s(graph, groups)) if found.num_ideals is None else load_s,
+        bound_s=load_s if is_exact else min(load_s, balanced_s(graph, groups)),
         linear_max_load_s=found.linear_s,
         num_ideals=found.num_ideals,
     )
@@ -97,12 +101,16 @@ class _Chain(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a search found; `num_ideals` None: only along one execution order."""
+    """What a search found.
+
+    `num_ideals` None: only along one execution order. `joining_matters`: with groups parted that
+    were joined, memory might allow more.
+    """
 
     best: _Chain | None
     linear_s: float
     num_ideals: int | None
-    short_of_memory: bool
+    joining_matters: bool
 
 
 def _search(graph: OperatorGraph, groups: ConvexGroups, max_ideals: int) -> _Found:
@@ -111,35 +119,42 @@ def _search(graph: OperatorGraph, groups: ConvexGroups, max_ideals: int) -> _Fou
     prefixes = ideal_tables(groups, count + 1, linear=True)
     assert prefixes is not None
     all_s = groups.accelerator_s.sum() + groups.cpu_s.sum() + groups.net_s.sum()
-    linear, short = _best_chain(graph, groups, prefixes, 1 + 2 * all_s)
+    upper_s = float(1 + 2 * all_s)
+    linear = _best_chain(graph, groups, prefixes, upper_s)
     linear_s = linear.load_s if linear else math.inf
     tables = ideal_tables(groups, max_ideals)
+    joined = groups.memory_moved_bytes > 0
     if tables is None:
-        return _Found(linear, linear_s, None, short)
-    upper_s = linear_s if linear else 1 + 2 * all_s
+        return _Found(linear, linear_s, None, joined and linear is None)
+    upper_s = min(upper_s, linear_s)
     lower_s = min(upper_s, balanced_s(graph, groups))
-    for share in _SHARES if len(tables.words) > _MANY_IDEALS else _SHARES[-1:]:
-        guess_s = lower_s + share * (upper_s - lower_s)
-        better, short_too = _best_chain(graph, groups, tables, guess_s)
-        short = short or short_too
+    best = linear
+    for share in SHARES if len(tables.words) > _MANY_IDEALS else SHARES[-1:]:
+        better = _best_chain(graph, groups, tables, lower_s + share * (upper_s - lower_s))
         if better:
+            best = better
             break
-    return _Found(better or linear, linear_s, len(tables.words), short)
+    joining_matters = False
+    if joined and graph.accelerator_memory_bytes is not None:
+        roomy = graph.model_copy(update={"accelerator_memory_bytes": None})
+        limit_s = best.load_s * (1 - _ROUNDING) if best else upper_s
+        joining_matters = _best_chain(roomy, groups, tables, limit_s) is not None
+    return _Found(best, linear_s, len(tables.words), joining_matters)
 
 
 def _best_chain(
     graph: OperatorGraph, groups: ConvexGroups, tables: IdealTables, upper_s: float
-) -> tuple[_Chain | None, bool]:
-    """The chain with the least largest load below `upper_s`, and whether memory was short."""
+) -> _Chain | None:
+    """The chain with the least largest load below `upper_s`."""
     capacity = graph.accelerator_memory_bytes
     memory_bytes = math.inf if capacity is None else capacity * (1 + MEMORY_TOLERANCE)
     num_accelerators, num_cpus = graph.num_accelerators, graph.num_cpus
     speed = _cpu_speed(groups) if num_cpus else 0.0
-    value, origin, short = sweep(tables, num_accelerators, num_cpus, memory_bytes, speed, upper_s)
+    value, origin = sweep(tables, num_accelerators, num_cpus, memory_bytes, speed, upper_s)
     state = int(value[-1].argmin())
     load_s = float(value[-1, state])
     if load_s == math.inf:
-        return None, bool(short)
+        return None
     ends = [(len(tables.words) - 1, state)]
     while ends[-1][0] > 0:
         index, state = ends[-1]
@@ -155,7 +170,7 @@ def _best_chain(
         device_of_group[now & ~held] = accelerator if on_accelerator else cpu
         accelerator, cpu = accelerator + on_accelerator, cpu + (not on_accelerator)
         held = now
-    return _Chain(load_s, device_of_group), bool(short)
+    return _Chain(load_s, device_of_group)
 
 
 def _cpu_speed(groups: ConvexGroups) -> float:

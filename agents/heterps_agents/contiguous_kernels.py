@@ -23,7 +23,7 @@ def sweep(
     memory_bytes: float,
     cpu_speed: float,
     upper_s: float,
-) -> tuple[Floats, Integers, bool]:
+) -> tuple[Floats, Integers]:
     """Least largest loads below `upper_s`.
 
     Args:
@@ -35,9 +35,8 @@ def sweep(
         upper_s: Only loads below matter.
 
     Returns:
-        value (I, S), inf where no split is below `upper_s`; the ideal that a value came from
-        (I, S), `i` over an accelerator and `-1 - i` over a CPU; and whether a device that would
-        otherwise have done was short of memory.
+        value (I, S), inf where no split is below `upper_s`, and the ideal that a value came from
+        (I, S), `i` over an accelerator and `-1 - i` over a CPU.
     """
     count = len(tables.accelerator_s)
     stride = num_accelerators + 1
@@ -48,7 +47,6 @@ def sweep(
     total_s = tables.accelerator_s[-1]
     pins = np.zeros(len(tables.net_s), dtype=np.int64)
     states = np.empty(num_states, dtype=np.int64)
-    short_of_memory = False
     widest = upper_s * max(1.0, cpu_speed)
     for index in range(count - 1):
         used, lowest_s, any_accelerator, any_cpu = 0, np.inf, False, False
@@ -86,29 +84,24 @@ def sweep(
                 any_accelerator
                 and work_s + abs(tables.cut_s[other] - tables.cut_s[index]) < upper_s
                 and tables.only_cpu[other] == tables.only_cpu[index]
+                and tables.memory_bytes[other] - tables.memory_bytes[index] <= memory_bytes
             )
             on_cpu = (
                 any_cpu
                 and cpu_s < upper_s
                 and tables.only_accelerator[other] == tables.only_accelerator[index]
             )
-            if not (on_accelerator or on_cpu) or not _contains(tables.words, other, index):
+            if not (on_accelerator or on_cpu) or not contains(tables.words, other, index):
                 continue
             if on_accelerator:
                 load_s = work_s + cut_s - _shared(tables, pins, other)
                 if load_s < upper_s:
-                    if tables.memory_bytes[other] - tables.memory_bytes[index] > memory_bytes:
-                        short_of_memory = True
-                    else:
-                        for place in range(used):
-                            state = states[place]
-                            after = max(value[index, state], load_s)
-                            if (
-                                state % stride < num_accelerators
-                                and after < value[other, state + 1]
-                            ):
-                                value[other, state + 1] = after
-                                origin[other, state + 1] = index
+                    for place in range(used):
+                        state = states[place]
+                        after = max(value[index, state], load_s)
+                        if state % stride < num_accelerators and after < value[other, state + 1]:
+                            value[other, state + 1] = after
+                            origin[other, state + 1] = index
             if on_cpu:
                 for place in range(used):
                     state = states[place]
@@ -118,11 +111,11 @@ def sweep(
                         origin[other, state + stride] = -1 - index
         for position in range(tables.cut_start[index], tables.cut_end[index]):
             pins[tables.cut_net[position]] = 0
-    return value, origin, short_of_memory
+    return value, origin
 
 
 @njit(cache=True)
-def _contains(words: NDArray[np.uint64], larger: int, smaller: int) -> bool:
+def contains(words: NDArray[np.uint64], larger: int, smaller: int) -> bool:
     """Whether one ideal holds all groups of the other."""
     for word in range(words.shape[1]):  # noqa: SIM110 (numba compiles no generator)
         if words[smaller, word] & ~words[larger, word]:

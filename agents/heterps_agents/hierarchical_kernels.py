@@ -1,4 +1,4 @@
-"""Kernel of the hierarchical pipeline: one level of machines over all pairs of ideals."""
+"""Kernels of the hierarchical pipeline: one level of machines over pairs of ideals."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_agents.ideals import Floats, Words
+from heterps_agents.contiguous_kernels import contains
+from heterps_agents.ideals import Floats, IdealTables, Words
 
 
 @njit(cache=True)
 def contained(words: Words) -> NDArray[np.bool_]:
     """(I, I) whether the later ideal holds the earlier one and more: [earlier, later]."""
-    count, width = words.shape
+    count = len(words)
     holds = np.zeros((count, count), dtype=np.bool_)
     for smaller in range(count):
         for larger in range(smaller + 1, count):
-            inside = True
-            for word in range(width):
-                if words[smaller, word] & ~words[larger, word]:
-                    inside = False
-                    break
-            holds[smaller, larger] = inside
+            holds[smaller, larger] = contains(words, larger, smaller)
     return holds
 
 
@@ -87,4 +83,53 @@ def split_level(
                             best[end, units] = slowest_s
                             before[start, end, units] = cut
                             replicas[start, end, units] = width
+    return value, before, replicas
+
+
+@njit(cache=True)
+def split_only_level(
+    tables: IdealTables, num_units: int, most_replicas: int, sync_s: Floats, upper_s: float
+) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
+    """`split_level` for one level of single devices, where only times below `upper_s` matter.
+
+    The parameter bytes stand in `tables.cpu_s`. Looks at each pair of ideals once and leaves out
+    what cannot end below `upper_s`, so it takes many more ideals.
+
+    Returns:
+        As `split_level`, from the empty ideal only and with exactly so many units.
+    """
+    count = len(tables.accelerator_s)
+    work_s, parameter_bytes = tables.accelerator_s, tables.cpu_s
+    value = np.full((1, count, num_units + 1), np.inf)
+    before = np.full((1, count, num_units + 1), -1, dtype=np.int32)
+    replicas = np.zeros((1, count, num_units + 1), dtype=np.int32)
+    best = value[0]
+    best[0, 0] = 0
+    for index in range(count - 1):
+        rest_s = work_s[-1] - work_s[index]
+        fewest = 0
+        while fewest < num_units and best[index, fewest] >= upper_s:
+            fewest += 1
+        left = num_units - fewest
+        if left == 0 or rest_s > left * upper_s:
+            continue
+        lowest_s = work_s[-1] - (left - 1) * upper_s
+        widest = min(left, most_replicas)
+        for other in range(max(index + 1, int(np.searchsorted(work_s, lowest_s))), count):
+            stage_s = work_s[other] - work_s[index]
+            if stage_s >= widest * upper_s:
+                break
+            if not contains(tables.words, other, index):
+                continue
+            size = parameter_bytes[other] - parameter_bytes[index]
+            for width in range(1, widest + 1):
+                last_s = (stage_s + sync_s[width] * size) / width
+                if last_s >= upper_s:
+                    continue
+                for units in range(fewest + width, num_units + 1):
+                    slowest_s = max(best[index, units - width], last_s)
+                    if slowest_s < best[other, units]:
+                        best[other, units] = slowest_s
+                        before[0, other, units] = index if index else -1
+                        replicas[0, other, units] = width
     return value, before, replicas

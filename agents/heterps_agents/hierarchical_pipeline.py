@@ -18,22 +18,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_agents.contiguous import SHARES
 from heterps_agents.convex_groups import ConvexGroups, convex_groups
-from heterps_agents.hierarchical_kernels import contained, split_level
+from heterps_agents.hierarchical_kernels import contained, split_level, split_only_level
 from heterps_agents.ideals import Floats, IdealTables, groups_of, ideal_tables
-from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.errors import HeterpsError
 from heterps_configs.operator_graph import OperatorGraph
 from heterps_envs.operator_graphs import graph_arrays
 
 # Triples of ideals take about a second with so many and two levels.
 MAX_IDEALS = 800
-# Pairs of ideals only, where there is one level.
-MAX_IDEALS_ONE_LEVEL = 4_000
+# One level looks at pairs of ideals only, and leaves out most of them.
+MAX_IDEALS_ONE_LEVEL = 60_000
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,12 @@ class _Level:
     value: Floats
     before: NDArray[np.int32]
     replicas: NDArray[np.int32]
-    units: int = field(default=0)
+    units: int
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of the slowest stage from nothing to everything."""
+        return float(self.value[0, -1, self.units])
 
 
 def split_hierarchical(
@@ -110,44 +116,42 @@ def split_hierarchical(
         )
     if min(units) < 1 or min(bandwidth_bytes_per_s) <= 0:
         raise HeterpsError("units of a level and its bandwidth must be positive")
-    groups, tables, is_complete = _ideals(graph, len(units), max_ideals)
-    levels = _solve(tables, units, bandwidth_bytes_per_s, straight)
-    last = len(tables.words) - 1
-    time_s = float(levels[-1].value[0, last, units[-1]])
-    if time_s == math.inf:
-        raise InfeasibleError(f"{graph.name}: there is no pipeline")
-    total_s = float(tables.accelerator_s[-1])
+    groups = _groups(graph)
+    if max_ideals is None:
+        max_ideals = MAX_IDEALS_ONE_LEVEL if len(units) == 1 else MAX_IDEALS
+    tables = ideal_tables(groups, max_ideals)
+    used = tables
+    if used is None or len(units) == 1:
+        used = ideal_tables(groups, len(groups.cpu_s) + 1, linear=True)
+        assert used is not None
+    levels = _solve(used, units, bandwidth_bytes_per_s, straight)
+    bound_s = min(levels[-1].time_s, float(used.accelerator_s[-1]) / math.prod(units))
+    if tables is not None and len(units) == 1:
+        better = _solve_one_level(tables, levels[0], bandwidth_bytes_per_s[0], straight, bound_s)
+        if better:
+            used, levels = tables, [better]
+    time_s = levels[-1].time_s
     return HierarchicalPipeline(
         stage_time_s=time_s,
-        bound_s=time_s if is_complete else min(time_s, total_s / math.prod(units)),
-        stages=_trace(levels, groups, tables, len(units) - 1, 0, last),
-        num_ideals=len(tables.words) if is_complete else None,
+        bound_s=bound_s if tables is None else time_s,
+        stages=_trace(levels, groups, used, len(units) - 1, 0, len(used.words) - 1),
+        num_ideals=None if tables is None else len(tables.words),
     )
 
 
-def _ideals(
-    graph: OperatorGraph, num_levels: int, max_ideals: int | None
-) -> tuple[ConvexGroups, IdealTables, bool]:
-    """Groups, and all their ideals or the prefixes of one execution order."""
+def _groups(graph: OperatorGraph) -> ConvexGroups:
+    """Groups of a graph without communication, with parameter bytes as their second weight."""
     lame = next((node.name for node in graph.nodes if not node.supported_on_accelerator), None)
     if lame is not None:
         raise HeterpsError(f"{graph.name}: {lame} does not run on accelerators")
     # Parameter bytes take the place of CPU seconds: the other weight that a group may have.
     parameter_bytes = np.array([node.parameter_bytes for node in graph.nodes], dtype=float)
     nothing = np.zeros(len(graph.nodes))
-    groups = convex_groups(
+    return convex_groups(
         graph_arrays(graph)._replace(
             cpu_s=parameter_bytes, communication_s=nothing, memory_bytes=nothing
         )
     )
-    if max_ideals is None:
-        max_ideals = MAX_IDEALS_ONE_LEVEL if num_levels == 1 else MAX_IDEALS
-    tables = ideal_tables(groups, max_ideals)
-    if tables is not None:
-        return groups, tables, True
-    prefixes = ideal_tables(groups, len(groups.cpu_s) + 1, linear=True)
-    assert prefixes is not None
-    return groups, prefixes, False
 
 
 def _solve(
@@ -160,10 +164,9 @@ def _solve(
     levels: list[_Level] = []
     units_below = 1
     for index, (count, bandwidth) in enumerate(zip(units, bandwidths, strict=True)):
-        replicas = np.arange(1, count + 1)
-        sync_s = np.concatenate([[0.0], 4 * (replicas - 1) / (bandwidth * replicas)])
+        sync_s = _sync_s(count, bandwidth)
         is_highest = index == len(units) - 1
-        value, before, used = split_level(
+        value, before, replicas = split_level(
             unit_s,
             tables.cpu_s,
             holds,
@@ -173,9 +176,29 @@ def _solve(
             sync_s / units_below,
             sync_s,
         )
-        levels.append(_Level(value, before, used, count))
+        levels.append(_Level(value, before, replicas, count))
         unit_s, units_below = np.ascontiguousarray(value[:, :, count]), count
     return levels
+
+
+def _solve_one_level(
+    tables: IdealTables, linear: _Level, bandwidth: float, straight: bool, bound_s: float
+) -> _Level | None:
+    """The best pipeline below the one along one execution order; None: there is none."""
+    sync_s = _sync_s(linear.units, bandwidth)
+    most_replicas = 1 if straight else linear.units
+    for share in SHARES:
+        upper_s = bound_s + share * (linear.time_s - bound_s)
+        level = split_only_level(tables, linear.units, most_replicas, sync_s, upper_s)
+        if level[0][0, -1].min() < math.inf:
+            return _Level(*level, int(level[0][0, -1].argmin()))
+    return None
+
+
+def _sync_s(count: int, bandwidth: float) -> Floats:
+    """(count + 1,) seconds for each parameter byte to keep so many replicas equal."""
+    replicas = np.arange(1, count + 1)
+    return np.concatenate([[0.0], 4 * (replicas - 1) / (bandwidth * replicas)])
 
 
 def _trace(
