@@ -34,7 +34,7 @@ MAX_ROUNDS = 150
 # Cuts that limit no proposal for so many rounds are forgotten.
 MAX_IDLE = 15
 # Sizes are shares of all value, which is the same for all values that are tried.
-FIRST_BOX, BOX_GROWTH, BOX_SHRINKAGE = 0.3, 1.5, 0.6
+FIRST_BOX, MAX_BOX, BOX_GROWTH, BOX_SHRINKAGE = 0.3, 2.0, 1.5, 0.6
 SERIOUS, GOOD = 0.02, 0.3
 # How far towards a proposal the values go: all the way they swing from side to side.
 STEP = 0.3
@@ -127,7 +127,8 @@ class SplitBound:
                 return False
             proposal, model = self._propose(center, box, limit_s)
             if model >= total * (1 - TOLERANCE):
-                if bool((np.abs(proposal - center) < box * (1 - TOLERANCE)).all()):
+                is_inside = bool((np.abs(proposal - center) < box * (1 - TOLERANCE)).all())
+                if is_inside or box > MAX_BOX * total:
                     return False  # no values refute it
                 box *= 2
                 continue

@@ -30,7 +30,8 @@ class MilpSplit(NamedTuple):
 
     Attributes:
         assignment: (G,) device of each group; None where no split was found.
-        lower_bound_s: No split has a smaller largest load; inf where there is none.
+        lower_bound_s: No split has a smaller largest load, up to HiGHS's tolerance of a millionth
+            of the heaviest group; inf where there is no split.
     """
 
     assignment: Integers | None
@@ -119,6 +120,7 @@ class _Model:
         one: list[_Entry] = [
             (groups, self.x(groups, device), 1.0) for device in range(self.num_devices)
         ]
+        unit_bytes = max(devices.memory_bytes, 1.0)
         load, held = list[_Entry](), list[_Entry]()
         for device in range(self.num_devices):
             is_cpu = device >= accelerators
@@ -128,14 +130,15 @@ class _Model:
             load.append((device, self.size - 1, -1.0))
             if not is_cpu:
                 load.append((device, self.y(nets, device), graph.net_s / scale))
-                share = graph.memory_bytes / devices.memory_bytes
+                share = graph.memory_bytes / unit_bytes
                 held.append((device, self.x(groups, device), share))
         result = [
             LinearConstraint(self._matrix(one, graph.num_groups), 1.0, 1.0),
             LinearConstraint(self._matrix(load, self.num_devices), -np.inf, 0.0),
         ]
         if math.isfinite(devices.memory_bytes):
-            result.append(LinearConstraint(self._matrix(held, accelerators), -np.inf, 1.0))
+            capacity = devices.memory_bytes / unit_bytes
+            result.append(LinearConstraint(self._matrix(held, accelerators), -np.inf, capacity))
         if graph.num_nets:
             result.append(self._borders())
         return result

@@ -50,12 +50,13 @@ def resplit_pairs(
             for pair in itertools.combinations(np.argsort(-loads).tolist(), 2)
             if pair not in tried and min(pair) < accelerators
         ]
-        if not pairs or is_over():
+        if not pairs or loads.max() <= 0 or is_over():
             return best
         a, b = pairs[0]
         tried |= {(a, b), (b, a)}
         a, b = min(a, b), max(a, b)
-        found = _resplit(graph, devices, best, order, a, b, max(loads[a], loads[b]))
+        limit_s = float(max(loads[a], loads[b]))
+        found = _resplit(graph, devices, best, order, a, b, limit_s) if limit_s > 0 else None
         if found is None:
             continue
         new_loads = loads_of(graph, devices, found)

@@ -77,7 +77,8 @@ def anneal(
         first_temperature: Relative change of the norm that is accepted often at the start.
     """
     best = np.array(start, dtype=np.int64)
-    if graph.num_groups > 1 and len(loads_of(graph, devices, best)) > 1:
+    loads = loads_of(graph, devices, best)
+    if graph.num_groups > 1 and len(loads) > 1 and loads.max() > 0:
         rng = np.random.default_rng(seed)
         _anneal(graph, devices, best, steps, rng, first_temperature, LAST_TEMPERATURE)
     return best
@@ -190,12 +191,13 @@ def _anneal(
     counts = np.zeros((len(g.net_s), num_devices), np.int32)
     _tally(g, devices, assignment, loads, memory, counts)
     best_s = loads.max()
-    scale = best_s
-    norm = _norm(loads, scale)
+    scale, norm = best_s, _norm(loads, best_s)
     cooling = math.log(last / first) / steps
     for step in range(steps):
         if step % RESYNC_EVERY == 0:
             _tally(g, devices, assignment, loads, memory, counts)
+            if best_s <= 0.0:
+                return
             scale = loads.max()
             norm = _norm(loads, scale)
         temperature = first * math.exp(cooling * step)

@@ -21,14 +21,14 @@ from heterps_agents.graph_bound import SplitBound
 from heterps_agents.graph_groups import GroupGraph, Integers, clusters_over, group_graph, merge
 from heterps_agents.graph_milp import milp_split
 from heterps_agents.graph_resplit import resplit_pairs
-from heterps_agents.graph_search import Devices, anneal, fits, loads_of
-from heterps_configs.errors import HeterpsError
+from heterps_agents.graph_search import FIRST_TEMPERATURE, Devices, anneal, fits, loads_of
+from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.operator_graph import OperatorGraph
 from heterps_envs.operator_graphs import assignment_problems, graph_arrays, max_load
 
 # Nets of more than these shares of a device's fair load are not cut, level by level.
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-ANNEALING_STEPS, RESUMED_TEMPERATURE = 200_000, 5e-3
+STEPS_PER_GROUP, MAX_STEPS, RESUMED_TEMPERATURE = 2000, 200_000, 5e-3
 # Searches in a row that find nothing better before the bound gets its turn.
 PATIENCE = 4
 # Shares of the time: search before the bound, and all but the integer programme.
@@ -86,7 +86,8 @@ def split_graph(
         known: Device of each node of a split to start from, such as the best contiguous one.
 
     Raises:
-        HeterpsError: No split fits, with what is too large, or `known` is not a split.
+        InfeasibleError: No split fits into memory, or none was found; with what is too large.
+        HeterpsError: `known` is not a split.
     """
     return _Solver(graph, max_seconds, target_gap, seed).solve(known)
 
@@ -108,6 +109,8 @@ class _Solver:
     def solve(self, known: Sequence[int] | None) -> GraphSplit:
         start = self._first_split() if known is None else self._checked(known)
         self._keep(start)
+        if self.best_s == 0:
+            return self._result()
         states = border_states(self.groups)
         bound = SplitBound(self.groups, self.devices, states)
         self.bound_s = bound.at_once()
@@ -150,7 +153,7 @@ class _Solver:
         def is_over() -> bool:
             return self._is_over(1.0)
 
-        start = anneal(self.groups, self.devices, self.best, ANNEALING_STEPS, seed, 5e-3)
+        start = self._anneal(self.groups, self.best, seed, RESUMED_TEMPERATURE)
         yield resplit_pairs(self.groups, self.devices, start, order, is_over)
         levels = list(self._levels())
         while True:
@@ -182,16 +185,24 @@ class _Solver:
                 start = draw.integers(0, self.devices.num_accelerators, graph.num_groups)
                 if not fits(graph, self.devices, start):
                     continue
-                found = anneal(graph, self.devices, start, ANNEALING_STEPS, seed)[clusters]
+                found = self._anneal(graph, start, seed)[clusters]
             else:
                 start = np.zeros(graph.num_groups, np.int64)
                 start[clusters] = found
-                found = anneal(
-                    graph, self.devices, start, ANNEALING_STEPS, seed, RESUMED_TEMPERATURE
-                )[clusters]
+                found = self._anneal(graph, start, seed, RESUMED_TEMPERATURE)[clusters]
         if found is not None:
             return found
-        return anneal(self.groups, self.devices, self.best, ANNEALING_STEPS, seed)
+        return self._anneal(self.groups, self.best, seed)
+
+    def _anneal(
+        self,
+        graph: GroupGraph,
+        start: Integers,
+        seed: int,
+        first_temperature: float = FIRST_TEMPERATURE,
+    ) -> Integers:
+        steps = min(MAX_STEPS, STEPS_PER_GROUP * self.groups.num_groups)
+        return anneal(graph, self.devices, start, steps, seed, first_temperature)
 
     def _raise_bound(self, bound: SplitBound) -> None:
         """Refutes loads below the best one, the easiest first."""
@@ -262,7 +273,7 @@ class _Solver:
             return found.assignment
         node = self.graph.nodes[int(np.flatnonzero(self.node_group == group)[0])]
         reason = "no split fits" if math.isinf(found.lower_bound_s) else "no split that fits found"
-        raise HeterpsError(
+        raise InfeasibleError(
             f"{self.graph.name}: {reason}: {self.groups.memory_bytes.sum():.6g} bytes for "
             f"{self.devices.num_accelerators} accelerators of {self.devices.memory_bytes:.6g}; "
             f"the group of node {node.name!r} ({self.groups.memory_bytes[group]:.6g} bytes) is the "
