@@ -88,12 +88,18 @@ def split_level(
 
 @njit(cache=True)
 def split_only_level(
-    tables: IdealTables, num_units: int, most_replicas: int, sync_s: Floats, upper_s: float
+    tables: IdealTables,
+    num_units: int,
+    machine: int,
+    most_replicas: int,
+    sync_s: Floats,
+    upper_s: float,
 ) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
     """`split_level` for one level of single devices, where only times below `upper_s` matter.
 
-    The parameter bytes stand in `tables.cpu_s`. Looks at each pair of ideals once and leaves out
-    what cannot end below `upper_s`, so it takes many more ideals.
+    The replicas of a stage share a machine, which is each `machine` units in a row. The parameter
+    bytes stand in `tables.cpu_s`. Looks at each pair of ideals once and leaves out what cannot end
+    below `upper_s`, so it takes many more ideals.
 
     Returns:
         As `split_level`, from the empty ideal only and with exactly so many units.
@@ -128,7 +134,8 @@ def split_only_level(
                     continue
                 for units in range(fewest + width, num_units + 1):
                     slowest_s = max(best[index, units - width], last_s)
-                    if slowest_s < best[other, units]:
+                    is_whole = (units - width) // machine == (units - 1) // machine
+                    if is_whole and slowest_s < best[other, units]:
                         best[other, units] = slowest_s
                         before[0, other, units] = index if index else -1
                         replicas[0, other, units] = width

@@ -60,8 +60,8 @@ class HierarchicalPipeline:
         stage_time_s: Seconds of the slowest stage.
         bound_s: No pipeline of this kind has a faster slowest stage.
         stages: Of the highest level, front to back.
-        num_ideals: How many ideals were looked at; None: too many, so only those along one
-            execution order.
+        num_ideals: How many ideals were looked at; None: too many. Then the pipeline is the better
+            of two: the best along one execution order, and the best that replicates no machines.
     """
 
     stage_time_s: float
@@ -126,15 +126,18 @@ def split_hierarchical(
         assert used is not None
     levels = _solve(used, units, bandwidth_bytes_per_s, straight)
     bound_s = min(levels[-1].time_s, float(used.accelerator_s[-1]) / math.prod(units))
-    if tables is not None and len(units) == 1:
-        better = _solve_one_level(tables, levels[0], bandwidth_bytes_per_s[0], straight, bound_s)
-        if better:
-            used, levels = tables, [better]
     time_s = levels[-1].time_s
+    stages = _trace(levels, groups, used, len(units) - 1, 0, len(used.words) - 1)
+    wide = tables if len(units) == 1 or tables else ideal_tables(groups, MAX_IDEALS_ONE_LEVEL)
+    if wide is not None and used is not tables:
+        flat = _solve_flat(wide, units, bandwidth_bytes_per_s[0], straight, (bound_s, time_s))
+        if flat:
+            time_s = flat.time_s
+            stages = _nested(_trace([flat], groups, wide, 0, 0, len(wide.words) - 1), units)
     return HierarchicalPipeline(
         stage_time_s=time_s,
         bound_s=bound_s if tables is None else time_s,
-        stages=_trace(levels, groups, used, len(units) - 1, 0, len(used.words) - 1),
+        stages=stages,
         num_ideals=None if tables is None else len(tables.words),
     )
 
@@ -181,18 +184,48 @@ def _solve(
     return levels
 
 
-def _solve_one_level(
-    tables: IdealTables, linear: _Level, bandwidth: float, straight: bool, bound_s: float
+def _solve_flat(
+    tables: IdealTables,
+    units: Sequence[int],
+    bandwidth: float,
+    straight: bool,
+    between_s: tuple[float, float],
 ) -> _Level | None:
-    """The best pipeline below the one along one execution order; None: there is none."""
-    sync_s = _sync_s(linear.units, bandwidth)
-    most_replicas = 1 if straight else linear.units
+    """The best pipeline of single devices whose replicas stay inside a machine.
+
+    Exact for one level. Only looks between a lower bound and a time that is already had; None:
+    there is none.
+    """
+    num_units, bound_s, known_s = math.prod(units), *between_s
+    sync_s = _sync_s(units[0], bandwidth)
     for share in SHARES:
-        upper_s = bound_s + share * (linear.time_s - bound_s)
-        level = split_only_level(tables, linear.units, most_replicas, sync_s, upper_s)
+        upper_s = bound_s + share * (known_s - bound_s)
+        most_replicas = 1 if straight else units[0]
+        level = split_only_level(tables, num_units, units[0], most_replicas, sync_s, upper_s)
         if level[0][0, -1].min() < math.inf:
             return _Level(*level, int(level[0][0, -1].argmin()))
     return None
+
+
+def _nested(stages: Sequence[PipelineStage], units: Sequence[int]) -> tuple[PipelineStage, ...]:
+    """Stages of single devices as the pipelines of machines, of racks, and so on."""
+    first_unit = np.cumsum([0, *(stage.replicas for stage in stages)])[:-1]
+    for size in units[:-1]:
+        machine_of = first_unit // size
+        machines = [
+            [stage for stage, place in zip(stages, machine_of, strict=True) if place == machine]
+            for machine in np.unique(machine_of)
+        ]
+        stages = [
+            PipelineStage(
+                nodes=tuple(sorted(node for stage in inside for node in stage.nodes)),
+                replicas=1,
+                stages=tuple(inside),
+            )
+            for inside in machines
+        ]
+        first_unit = np.unique(machine_of)
+    return tuple(stages)
 
 
 def _sync_s(count: int, bandwidth: float) -> Floats:

@@ -127,8 +127,30 @@ def test_the_bound_of_a_graph_that_is_too_wide_holds(seed: int) -> None:
     exact = split_hierarchical(graph, [2, 2], [1.0, 1.0])
     quick = split_hierarchical(graph, [2, 2], [1.0, 1.0], max_ideals=1)
     assert quick.num_ideals is None
+    assert slowest_stage_s(graph, quick.stages, [2, 2], [1.0, 1.0]) == pytest.approx(
+        quick.stage_time_s
+    )
     assert quick.bound_s <= exact.stage_time_s * (1 + 1e-12)
     assert exact.stage_time_s <= quick.stage_time_s * (1 + 1e-12)
+
+
+def test_racks_of_machines_nest_three_levels() -> None:
+    """Eight equal nodes on two racks of two machines of two devices: one node for each."""
+    nodes = [{"name": f"n{i}", "accelerator_s": 1, "parameter_bytes": 1} for i in range(8)]
+    graph = OperatorGraph.from_mapping(
+        {
+            "name": "row",
+            "num_accelerators": 8,
+            "nodes": nodes,
+            "edges": [(i, i + 1) for i in range(7)],
+        }
+    )
+    for max_ideals in (100, 1):
+        pipeline = split_hierarchical(graph, [2, 2, 2], [1.0] * 3, max_ideals=max_ideals)
+        assert pipeline.stage_time_s == 1
+        assert [stage.nodes for stage in pipeline.stages] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+        assert [stage.nodes for stage in pipeline.stages[1].stages] == [(4, 5), (6, 7)]
+        assert slowest_stage_s(graph, pipeline.stages, [2, 2, 2], [1.0] * 3) == 1
 
 
 def test_levels_need_a_bandwidth_each() -> None:
