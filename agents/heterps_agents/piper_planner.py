@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_agents.piper_kernels import (
-    NEVER,
     Flags,
     GraphTables,
     Integers,
@@ -89,7 +88,7 @@ def plan_graph(graph: PiperGraph) -> PiperAnswer:
         total = int(least[-1].argmin())
         if least[-1, total] > graph.num_devices:
             if best is None:
-                raise _infeasible(graph, int(least[-1, total]))
+                raise _infeasible(graph)
             low = target_s
             continue
         found: list[tuple[int, int]] = []
@@ -138,15 +137,26 @@ def seconds_per_sample(graph: PiperGraph, stages: Sequence[PiperStage]) -> float
     return slowest
 
 
-def _infeasible(graph: PiperGraph, devices: int) -> InfeasibleError:
-    if devices >= NEVER:
-        return InfeasibleError(
-            f"a node does not fit in {graph.memory_bytes:.0f} bytes in any configuration, or "
-            "some node has no configuration"
+def _infeasible(graph: PiperGraph) -> InfeasibleError:
+    """Names the node that fits on no device, or says that together they do not."""
+    for node in graph.nodes:
+        least = min(
+            (
+                way.memory_bytes_in_flight + way.memory_bytes
+                for degree, ways in node.configurations.items()
+                for way in ways
+                if degree <= graph.num_devices
+            ),
+            default=math.inf,
         )
+        if least > graph.memory_bytes:
+            return InfeasibleError(
+                f"node {node.name} needs at least {least:.0f} bytes on a device that has "
+                f"{graph.memory_bytes:.0f}"
+            )
     return InfeasibleError(
-        f"the graph needs {devices} devices of {graph.memory_bytes:.0f} bytes, not "
-        f"{graph.num_devices}"
+        f"no split of the {len(graph.nodes)} nodes fits on {graph.num_devices} devices of "
+        f"{graph.memory_bytes:.0f} bytes"
     )
 
 

@@ -167,6 +167,8 @@ def plan_for(
         InfeasibleError: No plan of this kind fits.
         UnknownNameError: The cluster has no such GPU type.
     """
+    for gpu in num_gpus:
+        cluster.node_type(gpu)
     search = _Search(model, links, cluster.zone, global_batch_size, tolerance)
     sizes = sorted({shape.micro_batch_size for shape in model.times})
     cases: list[tuple[float, int, Options, int]] = []
@@ -178,7 +180,9 @@ def plan_for(
         for replicas in _useful_replicas(options, size, global_batch_size, max_replicas):
             rounds = math.ceil(global_batch_size / (size * replicas)) - 1
             _offer_single_stages(search, cluster, options, replicas)
-            cases.append((case_bound(options, replicas, rounds), replicas, options, rounds))
+            if model.num_layers > 1:
+                bound_s = case_bound(options, replicas, rounds)
+                cases.append((bound_s, replicas, options, rounds))
     for bound_s, replicas, options, rounds in sorted(cases, key=lambda entry: entry[0]):
         if bound_s >= search.useful_s:
             break
