@@ -38,7 +38,8 @@ class MilpChain(NamedTuple):
 
     Attributes:
         placement: The stages, front to back; None where none was found.
-        step_time_s: Closed-form step time as the programme sees it; inf without a placement.
+        step_time_s: Closed-form step time as the programme sees it, up to a millionth of the time
+            of everything on one device and over every link; inf without a placement.
         lower_bound_s: No placement with one device for each stage is faster; inf: there is none.
     """
 
