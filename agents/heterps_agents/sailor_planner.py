@@ -31,6 +31,7 @@ from heterps_agents.sailor_tables import (
     make_case,
     option_names,
 )
+from heterps_agents.sailor_twins import find_twins, with_names
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.importers.sailor import SailorCluster, SailorLinks, SailorModel
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan, SailorStage
@@ -169,6 +170,8 @@ def plan_for(
     """
     for gpu in num_gpus:
         cluster.node_type(gpu)
+    twins = find_twins(model, cluster, links, num_gpus)
+    num_gpus = {first: sum(members.values()) for first, members in twins.items()}
     search = _Search(model, links, cluster.zone, global_batch_size, tolerance)
     sizes = sorted({shape.micro_batch_size for shape in model.times})
     cases: list[tuple[float, int, Options, int]] = []
@@ -191,8 +194,8 @@ def plan_for(
         raise InfeasibleError(
             f"{model.name}: no pipeline over {dict(num_gpus)} passes the memory check"
         )
-    cost = cost_of(model, links, search.plan)
-    return SailorAnswer(search.plan, cost, search.useful_s, search.sweeps)
+    plan = with_names(search.plan, twins)
+    return SailorAnswer(plan, cost_of(model, links, plan), search.useful_s, search.sweeps)
 
 
 def _replaced(corner: Extremes, axis: int, value: float) -> Extremes:

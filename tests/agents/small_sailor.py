@@ -51,6 +51,28 @@ def random_problem(seed: int, num_layers: int) -> tuple[SailorModel, SailorClust
     return model, SailorCluster(ZONE, node_types), SailorLinks("random", links)
 
 
+def renamed_twin(
+    model: SailorModel, cluster: SailorCluster, links: SailorLinks, gpu: str, name: str
+) -> tuple[SailorModel, SailorCluster, SailorLinks]:
+    """The same problem in which a GPU type has a second name."""
+    times = {
+        shape._replace(gpu=known): layers
+        for shape, layers in model.times.items()
+        for known in ((gpu, name) if shape.gpu == gpu else (shape.gpu,))
+    }
+    tables = {
+        (sender._replace(gpu=first), receiver._replace(gpu=second)): link
+        for (sender, receiver), link in links.links.items()
+        for first in ((gpu, name) if sender.gpu == gpu else (sender.gpu,))
+        for second in ((gpu, name) if receiver.gpu == gpu else (receiver.gpu,))
+    }
+    return (
+        SailorModel(model.name, times, model.sizes),
+        SailorCluster(cluster.zone, {**cluster.node_types, name: cluster.node_types[gpu]}),
+        SailorLinks(links.source, tables),
+    )
+
+
 def all_plans(
     num_layers: int, num_gpus: Mapping[str, int], global_batch_size: int
 ) -> Iterator[SailorPlan]:

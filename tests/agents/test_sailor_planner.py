@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from heterps_agents.sailor_cost import cost_of, memory_problems
 from heterps_agents.sailor_planner import plan_for
+from heterps_agents.sailor_twins import find_twins
 from heterps_configs.errors import InfeasibleError, UnknownNameError
 from heterps_configs.importers import sailor
-from tests.agents.small_sailor import all_plans, random_problem
+from heterps_configs.importers.sailor import SailorLinks
+from tests.agents.small_sailor import all_plans, random_problem, renamed_twin
 
 
 @settings(max_examples=25, deadline=None)
@@ -61,6 +64,43 @@ def test_limits_on_sizes_degrees_and_replicas_are_kept() -> None:
     assert answer.plan.micro_batch_size == 2
     assert {stage.groups[0].tensor_parallel for stage in answer.plan.stages} == {1}
     assert {len(stage.groups) for stage in answer.plan.stages} == {1}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4))
+def test_renaming_identical_gpus_changes_nothing(seed: int, num_layers: int) -> None:
+    model, cluster, links = random_problem(seed, num_layers)
+    renamed = renamed_twin(model, cluster, links, "fast", "twin")
+    try:
+        expected = plan_for(model, cluster, links, {"fast": 6, "slow": 2}, 8)
+    except InfeasibleError:
+        with pytest.raises(InfeasibleError):
+            plan_for(*renamed, {"twin": 2, "slow": 2, "fast": 4}, 8)
+        return
+    answer = plan_for(*renamed, {"twin": 2, "slow": 2, "fast": 4}, 8)
+    assert answer.cost.iteration_s == pytest.approx(expected.cost.iteration_s, rel=2e-6)
+    used = Counter(
+        group.gpu
+        for stage in answer.plan.stages
+        for group in stage.groups
+        for _ in range(group.tensor_parallel)
+    )
+    assert all(used[gpu] <= count for gpu, count in {"twin": 2, "slow": 2, "fast": 4}.items())
+
+
+def test_gpus_that_differ_in_one_link_keep_their_names() -> None:
+    model, cluster, links = random_problem(2, 3)
+    model, cluster, links = renamed_twin(model, cluster, links, "fast", "twin")
+    counts = {"fast": 2, "twin": 2, "slow": 2}
+    merged = {"fast": {"fast": 2, "twin": 2}, "slow": {"slow": 2}}
+    apart = {"fast": {"fast": 2}, "twin": {"twin": 2}, "slow": {"slow": 2}}
+    assert find_twins(model, cluster, links, counts) == merged
+    pair = next(pair for pair in links.links if pair[0].gpu == "twin" and pair[1].gpu == "slow")
+    other = {**links.links, pair: links.links[pair]._replace(max_bytes_per_s=1.0)}
+    assert find_twins(model, cluster, SailorLinks("changed", other), counts) == apart
+    # A group of two cannot be made of three and one.
+    uneven = {"fast": 3, "twin": 1, "slow": 2}
+    assert len(find_twins(model, cluster, links, uneven)) == 3
 
 
 def test_more_gpus_never_cost_time() -> None:
