@@ -12,6 +12,7 @@ from heterps_agents.planner import Budget
 from heterps_agents.registry import register
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.plan import Bound, Plan
+from heterps_envs.bounds import lower_bound
 from heterps_envs.closed_form import KernelTables, kernel_tables
 from heterps_envs.memory import explain_infeasible
 from heterps_envs.problem import Problem
@@ -47,7 +48,7 @@ class ExactPlanner:
         seconds = min(MAX_SECONDS, budget.seconds_left)
         result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)
         if result.status == "over budget":
-            raise HeterpsError(_too_large(kernel, seconds))
+            raise HeterpsError(_too_large(problem, kernel, seconds))
         budget.spend(result.transitions)
         code = proven_code(problem, result)
         bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
@@ -65,9 +66,10 @@ def proven_code(problem: Problem, result: ExactResult) -> NDArray[np.int16]:
     return result.code
 
 
-def _too_large(kernel: KernelTables, seconds: float) -> str:
+def _too_large(problem: Problem, kernel: KernelTables, seconds: float) -> str:
     return (
         f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes take about "
         f"{predicted_seconds(kernel):.3g} s or more and {table_bytes(kernel) / 1e6:.3g} MB "
-        f"(it may take {seconds:.3g} s); choose another planner, such as auto"
+        f"(it may take {seconds:.3g} s); all that is known of the optimum is that no step is below "
+        f"{lower_bound(problem.tables):.4g} s; choose another planner, such as auto"
     )
