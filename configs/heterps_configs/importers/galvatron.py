@@ -2,7 +2,8 @@
 
 A computation table has milliseconds of whole forward passes by number of layers, batch size and
 sequence length. The time of one layer is the slope over the number of layers; what is left at no
-layers is embedding and head.
+layers is embedding and head. (Keys `layertype_...` are Galvatron's own results of that, for one
+sample; they are left out.)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from heterps_configs.importers.json_entry import Entry
 
 PathLike = str | os.PathLike[str]
 _COMPUTATION = re.compile(r"layernum\[(\d+)\]_bsz(\d+)_seq(\d+)")
+_DERIVED = "layertype_"
 _ALL_REDUCE = re.compile(r"allreduce_size_(\d+)_consec_([01])")
 _POINT_TO_POINT = re.compile(r"pp_size_(\d+)")
 _MILLISECOND, _GIGABYTE = 1e-3, 1e9
@@ -56,6 +58,8 @@ def load_forward_times(path: PathLike) -> dict[GalvatronBatch, GalvatronForward]
     top = Entry.from_json(path)
     points: dict[GalvatronBatch, dict[int, float]] = {}
     for key, entry in top.items():
+        if key.startswith(_DERIVED):
+            continue
         layers, batch, sequence = map(int, _matched(_COMPUTATION, key, entry).groups())
         measured = points.setdefault(GalvatronBatch(batch, sequence), {})
         measured[layers] = entry.number() * _MILLISECOND

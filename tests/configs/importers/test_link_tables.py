@@ -52,7 +52,11 @@ def test_malformed_regions_are_named_with_their_place(
 
 
 def test_the_time_of_a_layer_is_the_slope_over_the_layers(tmp_path: Path) -> None:
-    table = {"layernum[2]_bsz4_seq8": 30.0, "layernum[4]_bsz4_seq8": 50.0}
+    table = {
+        "layernum[2]_bsz4_seq8": 30.0,
+        "layernum[4]_bsz4_seq8": 50.0,
+        "layertype_0_bsz4_seq8": 7,
+    }
     times = galvatron.load_forward_times(write(tmp_path, table))
     fitted = times[galvatron.GalvatronBatch(4, 8)]
     assert fitted == pytest.approx((0.010, 0.010))
