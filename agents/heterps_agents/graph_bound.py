@@ -3,14 +3,15 @@
 Two arguments, both free of symmetry among equal devices:
 
 * Some device holds group g. The least load of an accelerator that holds g is a shortest path
-  through `heterps_agents.border_states`; the largest such load over all groups is a bound.
+  through `heterps_agents.border_states`; the largest such load over all groups is a bound. So is
+  the load of g with all its nets whose members take more memory than an accelerator has.
 * Prices. Give every group a value. If k accelerators, each with a load of at most T, can hold at
   most k W(T) of value, and the CPUs l C(T), and together that is less than there is, then every
   split has a load above T. Good values come from a cutting-plane method (the dual of a
   Dantzig-Wolfe decomposition): a linear programme proposes values near the best known ones (a box
   step), and the most valuable set at these values becomes a new cut.
 
-Memory is not part of these bounds: with less memory no load gets smaller, so they stay valid.
+The second argument leaves memory out: with less memory no load gets smaller, so it stays valid.
 """
 
 from __future__ import annotations
@@ -87,17 +88,27 @@ class SplitBound:
 
     def at_once(self) -> float:
         """The bound by single groups, and by the average load without communication; seconds."""
-        graph, devices = self.graph, self.devices
-        alone = np.full(graph.num_groups, np.inf)
-        least = np.empty(graph.num_groups)
-        _least_loads(self.states, graph.accelerator_s[self.states.order], least)
-        alone[self.states.order] = least
+        graph, devices, order = self.graph, self.devices, self.states.order
+        alone, least = np.empty(graph.num_groups), np.empty(graph.num_groups)
+        _least_loads(self.states, graph.accelerator_s[order], least)
+        alone[order] = least
+        alone = np.maximum(alone, graph.accelerator_s + self._always_cut_s())
         if devices.num_cpus:
             alone = np.minimum(alone, graph.cpu_s)
         # Every group takes a share of its device: 1 / its seconds there, for each second of load.
         fastest = np.minimum(graph.accelerator_s, graph.cpu_s)
         average = fastest.sum() / (devices.num_accelerators + devices.num_cpus)
         return float(max(alone.max(), average))
+
+    def _always_cut_s(self) -> Floats:
+        """(G,) seconds of each group's nets whose members no accelerator has the memory for."""
+        graph = self.graph
+        size = np.diff(graph.member_start)
+        net = np.repeat(np.arange(graph.num_nets), size)
+        held = np.bincount(net, weights=graph.memory_bytes[graph.members], minlength=len(size))
+        seconds = np.where(held > self.devices.memory_bytes, graph.net_s, 0.0)[net]
+        paid = np.bincount(graph.members, weights=seconds, minlength=graph.num_groups).astype(float)
+        return np.asarray(paid)
 
     def add(self, sets: NDArray[np.bool_], is_cpu: bool = False) -> None:
         """Makes sets of groups known that a device may hold."""

@@ -33,8 +33,8 @@ STEPS_PER_GROUP, MAX_STEPS, RESUMED_TEMPERATURE = 2000, 200_000, 5e-3
 PATIENCE = 4
 # Shares of the time: search before the bound, and all but the integer programme.
 SEARCH_SHARE, BEFORE_MILP_SHARE = 0.35, 0.75
-# A load is refuted a bit below the known split, then closer to it.
-STEPS_TO_THE_TOP = (1.0, 0.5, 0.2)
+# Loads are refuted this far below the known split: what refutes one helps to refute the next.
+GAPS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 0.0)
 PROVEN_GAP = 1e-6
 # The integer programme of a larger graph does not get anywhere in a minute.
 MAX_MILP_CHOICES = 1500
@@ -182,7 +182,7 @@ class _Solver:
         found: Integers | None = None
         for clusters, graph in levels:
             if found is None:
-                start = draw.integers(0, self.devices.num_accelerators, graph.num_groups)
+                start = first_split(graph, self.devices, draw)
                 if not fits(graph, self.devices, start):
                     continue
                 found = self._anneal(graph, start, seed)[clusters]
@@ -209,9 +209,9 @@ class _Solver:
         assert self.best is not None
         for device in range(self.devices.num_accelerators):
             bound.add((self.best == device)[None])
-        target = max(self.target_gap, 2 * PROVEN_GAP)
-        for step in STEPS_TO_THE_TOP:
-            limit_s = self.best_s / (1 + target * step * (1 - 1e-3))
+        target = max(self.target_gap, PROVEN_GAP)
+        for step in GAPS:
+            limit_s = self.best_s / (1 + max(step, target * (1 - 1e-3)))
             if self._is_good() or limit_s <= self.bound_s:
                 continue
             if not bound.refutes(limit_s, lambda: self._is_over(BEFORE_MILP_SHARE)):
@@ -251,31 +251,49 @@ class _Solver:
         return start
 
     def _first_split(self) -> Integers:
-        """Groups that take the most memory first, each to the emptiest accelerator that runs it."""
-        graph, devices = self.groups, self.devices
-        held, start = np.zeros(devices.num_accelerators), np.zeros(graph.num_groups, np.int64)
-        for group in np.argsort(-graph.memory_bytes, kind="stable"):
-            device = int(np.argmin(held))
-            is_full = held[device] + graph.memory_bytes[group] > devices.memory_bytes
-            if is_full or np.isinf(graph.accelerator_s[group]):
-                start[group] = devices.num_accelerators
-                if devices.num_cpus == 0 or np.isinf(graph.cpu_s[group]):
-                    return self._first_split_by_milp(int(group))
-            else:
-                held[device] += graph.memory_bytes[group]
-                start[group] = device
-        return start
+        start = first_split(self.groups, self.devices)
+        return start if fits(self.groups, self.devices, start) else self._first_split_by_milp()
 
-    def _first_split_by_milp(self, group: int) -> Integers:
+    def _first_split_by_milp(self) -> Integers:
         left_s = self.max_seconds - (time.perf_counter() - self.started)
         found = milp_split(self.groups, self.devices, max_seconds=left_s, relative_gap=1.0)
         if found.assignment is not None and fits(self.groups, self.devices, found.assignment):
             return found.assignment
+        group = int(np.argmax(self.groups.memory_bytes))
         node = self.graph.nodes[int(np.flatnonzero(self.node_group == group)[0])]
         reason = "no split fits" if math.isinf(found.lower_bound_s) else "no split that fits found"
         raise InfeasibleError(
             f"{self.graph.name}: {reason}: {self.groups.memory_bytes.sum():.6g} bytes for "
             f"{self.devices.num_accelerators} accelerators of {self.devices.memory_bytes:.6g}; "
-            f"the group of node {node.name!r} ({self.groups.memory_bytes[group]:.6g} bytes) is the "
-            "first without a place"
+            f"the largest part that must be on one is that of node {node.name!r}, "
+            f"{self.groups.memory_bytes[group]:.6g} bytes"
         )
+
+
+def first_split(
+    graph: GroupGraph, devices: Devices, draw: np.random.Generator | None = None
+) -> Integers:
+    """Groups that take the most memory first, each to the emptiest accelerator, else to a CPU.
+
+    Args:
+        graph: The groups.
+        devices: What they are put on.
+        draw: With it, each goes to a random one of the accelerators that have room.
+
+    Returns:
+        (G,) device of each group; it need not fit.
+    """
+    accelerators = devices.num_accelerators
+    held, start = np.zeros(accelerators), np.zeros(graph.num_groups, np.int64)
+    for group in np.argsort(-graph.memory_bytes, kind="stable"):
+        room = np.flatnonzero(held + graph.memory_bytes[group] <= devices.memory_bytes)
+        runs = np.isfinite(graph.accelerator_s[group])
+        if runs and len(room):
+            device = int(room[np.argmin(held[room])] if draw is None else draw.choice(room))
+            held[device] += graph.memory_bytes[group]
+        elif devices.num_cpus:
+            device = accelerators + int(0 if draw is None else draw.integers(devices.num_cpus))
+        else:
+            device = 0
+        start[group] = device
+    return start
