@@ -35,9 +35,9 @@ class AutoPlanner:
 
     Where the exact solver is predicted to be quick: its optimum, those of some
     neighbouring problems, greedy and the proportional placements. Elsewhere: the shipped policy
-    (annealing, where none is shipped), greedy and the proportional placements, and the best of
-    them polished. Of these the plan is returned that is best in the simulator; so it is never
-    worse than `greedy`.
+    (annealing, where none is shipped), greedy and the proportional placements, what the exact
+    solver had when it gave up, and the best of them polished. Of these the plan is returned that is
+    best in the simulator; so it is never worse than `greedy`.
     """
 
     name = "auto"
@@ -61,6 +61,7 @@ class AutoPlanner:
         result = solve(kernel, goal, max_seconds=min(EXACT_SECONDS, budget.seconds_left))
         budget.spend(result.transitions)
         if result.status == "over budget":
+            simple += [] if result.incumbent is None else [result.incumbent]
             codes, optimum = self._search(problem, kernel, goal, budget, simple), None
         else:
             optimum = proven_code(problem, result)

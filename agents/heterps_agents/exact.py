@@ -57,6 +57,8 @@ class ExactResult(NamedTuple):
         price_usd_per_hour: Of the devices that it uses; inf without one.
         transitions: Stages that were put before a label: the work that was done.
         status: `infeasible` is a proof too; `over budget`: not started, or given up.
+        incumbent: (L,) int16 of the best placement of the narrow sweep, where it was given up
+            after that: good, but not proven to be the best.
     """
 
     code: NDArray[np.int16] | None
@@ -64,6 +66,7 @@ class ExactResult(NamedTuple):
     price_usd_per_hour: float
     transitions: int
     status: Status
+    incumbent: NDArray[np.int16] | None = None
 
 
 def solve(
@@ -91,13 +94,13 @@ def solve(
         known = _good_code(kernel, goal)
     labels, seen, reached = scratch(kernel, int(np.prod(kernel.device_count + 1)))
     work, max_transitions = np.zeros(1), max_seconds / SECONDS_PER_TRANSITION
-    cost = goal.cost(known, kernel)
+    cost, incumbent = goal.cost(known, kernel), None
     space = search_space(kernel, goal, cost)
     for is_narrow in (True, False):
         labels.first[:] = 0
         if not sweep(kernel, space, labels, seen, reached, is_narrow, max_transitions, work):
-            return _nothing("over budget", int(work[0]))
-        code = _best_code(kernel, goal, space, labels)
+            return _nothing("over budget", int(work[0]))._replace(incumbent=incumbent)
+        code = incumbent = _best_code(kernel, goal, space, labels)
         if code is None and math.isinf(space.limit_s):
             break  # no limit tells labels of one state apart, so one of each is a proof
         if is_narrow and code is not None and goal.cost(code, kernel) < cost * (1 - WORTH_A_SPACE):

@@ -158,6 +158,17 @@ def test_a_search_that_takes_longer_than_predicted_is_given_up(
     assert 0 < result.transitions < solve(kernel).transitions
 
 
+def test_a_proof_that_is_given_up_leaves_a_good_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = kernel_tables(random_tables(0, 24, [3, 3], memory=10.0))
+    best = solve(kernel)
+    monkeypatch.setattr(exact, "predicted_seconds", lambda kernel: 0.0)
+    almost = 0.95 * best.transitions * exact.SECONDS_PER_TRANSITION
+    result = solve(kernel, max_seconds=almost)
+    assert (result.code, result.status) == (None, "over budget")
+    assert result.incumbent is not None
+    assert best.step_time_s <= Goal().cost(result.incumbent, kernel) < best.step_time_s * 1.1
+
+
 def test_replicas_are_left_out_only_where_they_cannot_help() -> None:
     """12 replicas of 20 micro-batches do two each, as 10 do, but the stages before hold more."""
     assert is_dominated(20, True, 12)
