@@ -79,18 +79,20 @@ def least_sum(
     num_states = tables.reached.shape[0]
     shape = (num_states, width, num_options, num_options)
     origin = np.zeros((tables.most_stages + 1, *shape), np.int16)
-    built = np.full(shape, np.inf)
-    here = np.zeros((num_states, width), np.bool_)
+    built, grown = np.full(shape, np.inf), np.full(shape, np.inf)
+    here, there = np.zeros(shape[:2], np.bool_), np.zeros(shape[:2], np.bool_)
     best = enough_s
     bottleneck_s = limits[0]
     found = (0, 0, 0, 0, 0)
     _last_stages(tables, limits, built, here)
     for count in range(1, tables.most_stages):
-        grown = np.full(shape, np.inf)
-        there = np.zeros((num_states, width), np.bool_)
         for used in range(num_states):
             for cut in range(1, num_layers):
-                if not here[used, cut] or load[cut] > coverable[used]:
+                if not here[used, cut]:
+                    continue
+                here[used, cut] = False
+                if load[cut] > coverable[used]:
+                    built[used, cut] = np.inf
                     continue
                 for behind in range(num_options):
                     for chosen in range(num_options):
@@ -124,7 +126,10 @@ def least_sum(
                                     grown[after, first, chosen, before] = value + whole
                                     origin[count + 1, after, first, chosen, before] = code
                                     there[after, first] = True
-        built, here = grown, there
+                built[used, cut] = np.inf
+        # What was read is clean again: only what was reached costs time.
+        built, grown = grown, built
+        here, there = there, here
     if found[0] == 0:
         return np.inf, np.zeros((0, 3), np.int64)
     return best, _stages(tables, origin, found)

@@ -36,11 +36,16 @@ from heterps_configs.errors import InfeasibleError
 from heterps_configs.importers.sailor import SailorCluster, SailorLinks, SailorModel
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan, SailorStage
 
+# States of one sweep (GPUs used, layers, options, stages) that are taken on: about 2 GB.
+MAX_STATES = 1_000_000_000
+
 
 class SailorAnswer(NamedTuple):
     """A plan, its cost, and a lower bound of every plan of the same kind.
 
     Attributes:
+        lower_bound_s: Below it there is none. Cases of more than `MAX_STATES` states are left out,
+            and the bound says so: it falls to what they cannot stay below.
         sweeps: How often the compiled sweep ran.
     """
 
@@ -78,6 +83,7 @@ class _Search:
     plan: SailorPlan | None = None
     seconds: float = math.inf
     sweeps: int = 0
+    skipped_s: float = math.inf
     order: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
 
     @property
@@ -189,13 +195,17 @@ def plan_for(
     for bound_s, replicas, options, rounds in sorted(cases, key=lambda entry: entry[0]):
         if bound_s >= search.useful_s:
             break
+        if options.num_states(replicas) > MAX_STATES:
+            search.skipped_s = min(search.skipped_s, bound_s)
+            continue
         search.explore(make_case(model, links, options, replicas, rounds))
     if search.plan is None:
         raise InfeasibleError(
             f"{model.name}: no pipeline over {dict(num_gpus)} passes the memory check"
         )
     plan = with_names(search.plan, twins)
-    return SailorAnswer(plan, cost_of(model, links, plan), search.useful_s, search.sweeps)
+    bound_s = min(search.useful_s, search.skipped_s)
+    return SailorAnswer(plan, cost_of(model, links, plan), bound_s, search.sweeps)
 
 
 def _replaced(corner: Extremes, axis: int, value: float) -> Extremes:

@@ -124,19 +124,29 @@ class Options:
     @property
     def load(self) -> Floats:
         """(L + 1,) of all layers before a cut: a layer takes at least slowness times its load."""
-        return _prefix([(np.diff(self.compute_s) / self.slowness[:, None]).min(axis=0)])[0]
+        load: Floats = (np.diff(self.compute_s) / self.slowness[:, None]).min(axis=0)
+        return np.concatenate(([0.0], np.cumsum(load)))
 
     @property
     def least_s(self) -> Floats:
         """(L + 1,) compute of all layers before a cut, each on its fastest option."""
-        return _prefix([np.diff(self.compute_s).min(axis=0)])[0]
+        least: Floats = np.diff(self.compute_s).min(axis=0)
+        return np.concatenate(([0.0], np.cumsum(least)))
 
     def load_per_gpu(self, bottleneck_s: float) -> Floats:
         """(types,) load that one GPU can carry at most if no stage takes longer."""
         room_s = np.maximum(bottleneck_s - self.least_send_s, 0)
-        most = np.zeros(self.types.max() + 1)
+        most: Floats = np.zeros(int(self.types.max()) + 1)
         np.maximum.at(most, self.types, room_s / (self.slowness * self.degrees))
         return most
+
+    def num_states(self, replicas: int) -> int:
+        """How many states a sweep over all numbers of stages has at most."""
+        counts = self.gpus_per_replica(replicas)
+        num_options, width = self.compute_s.shape
+        stages = min(width - 1, int(counts.sum())) + 1
+        pipelines = math.prod(int(count) + 1 for count in counts)
+        return int(pipelines * width * num_options**2 * stages)
 
     def gpus_per_replica(self, replicas: int) -> Integers:
         """(types,) GPUs of each type that one replica of the pipeline can have."""
