@@ -46,6 +46,7 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
     cluster = sailor.load_cluster(simulations / "configs" / "basic_cluster_config.json")
     links = sailor.load_links(folder / "providers" / "multizone_bandwidths_het.json")
     table: list[dict[str, Any]] = []
+    gaps = []
     for expected, gpus in REFERENCES.items():
         case = {"micro_batch_sizes": (1,), "tensor_parallel": (1,), "max_replicas": 1}
         plan_for(model, cluster, links, gpus, 64, **case)  # type: ignore[arg-type]
@@ -55,12 +56,13 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
         table.append(
             {
                 "case": f"exact reference, {_shown(gpus)}",
-                "iteration_s": answer.cost.iteration_s,
-                "peer_iteration_s": expected,
+                "unit": "s",
+                "ours": answer.cost.iteration_s,
+                "best_peer": expected,
                 "peer": "exact",
                 "cpu_s": seconds,
                 "plan": _described(answer),
-                "met": abs(answer.cost.iteration_s - expected) <= 1e-4,
+                "met": abs(answer.cost.iteration_s - expected) <= 1e-4 and seconds < 1,
             }
         )
     for (fast, slow), (peer, name) in list(BEST_PEERS.items())[: 1 if quick else None]:
@@ -69,14 +71,14 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
         answer = plan_for(model, cluster, links, gpus, 1024)
         seconds = time.process_time() - start
         assert not memory_problems(model, cluster, answer.plan)
+        gaps.append(1 - answer.lower_bound_s / answer.cost.iteration_s)
         table.append(
             {
                 "case": f"OPT-350, batch 1024, {_shown(gpus)}",
-                "iteration_s": answer.cost.iteration_s,
-                "iterations_per_s": 1 / answer.cost.iteration_s,
-                "peer_iterations_per_s": peer,
+                "unit": "1/s",
+                "ours": 1 / answer.cost.iteration_s,
+                "best_peer": peer,
                 "peer": name,
-                "gap": 1 - answer.lower_bound_s / answer.cost.iteration_s,
                 "cpu_s": seconds,
                 "plan": _described(answer),
                 "met": round(1 / answer.cost.iteration_s, _decimals(peer)) >= peer and seconds <= 2,
@@ -91,13 +93,14 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
         table.append(
             {
                 "case": f"{len(errors)} measured runs, {place}",
-                "mean_error": statistics.mean(errors),
-                "peer_mean_error": own,
-                "peer": f"Sailor's simulator; the next best {other}",
+                "unit": "mean error",
+                "ours": statistics.mean(errors),
+                "best_peer": own,
+                "peer": f"Sailor's simulator; next best {other}",
             }
         )
     met = [bool(row["met"]) for row in table if "met" in row]
-    return table, {"sailor_met": f"{sum(met)} of {len(met)}"}
+    return table, {"sailor_met": f"{sum(met)} of {len(met)}", "largest_gap": max(gaps)}
 
 
 def _decimals(value: float) -> int:
