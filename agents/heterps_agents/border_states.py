@@ -9,6 +9,7 @@ thousand states.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from heterps_agents.graph_groups import Floats, GroupGraph, Integers
 MAX_STATES = 200_000
 ALL_OUT, ALL_IN, MIXED = 0, 1, 2
 ORDER_STARTS = 8
+# Far more states than can be enumerated, although few of them may occur.
+MAX_ORDER_COST = 1e9
 # Shares of all net seconds that may be ignored, tried in turn until the states are few enough.
 IGNORED_SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
@@ -58,24 +61,25 @@ def border_states(graph: GroupGraph, max_states: int = MAX_STATES) -> BorderStat
         drop = int(np.searchsorted(spent, share * graph.net_s.sum(), side="right")) if share else 0
         kept = graph.net_s > (by_seconds[drop - 1] if drop else 0.0)
         order = narrow_order(graph, kept)
-        states = states_along(graph, order, kept, max_states)
+        states = None if order is None else states_along(graph, order, kept, max_states)
         if states is not None:
             return states
     raise AssertionError("without nets there is one state for each group")
 
 
-def narrow_order(graph: GroupGraph, kept: NDArray[np.bool_]) -> list[int]:
-    """An order of the groups with few open nets: the best of some greedy ones."""
+def narrow_order(graph: GroupGraph, kept: NDArray[np.bool_]) -> list[int] | None:
+    """An order of the groups with few open nets: the best of some greedy ones, None where wide."""
     degree = np.diff(graph.net_start)
     starts = np.argsort(degree, kind="stable")[:ORDER_STARTS]
     orders = [_greedy_order(graph, kept, int(start)) for start in starts]
-    return min(orders, key=lambda found: found[0])[1]
+    cost, order = min(orders, key=lambda found: found[0])
+    return order if cost < math.inf else None
 
 
 def _greedy_order(
     graph: GroupGraph, kept: NDArray[np.bool_], start: int
 ) -> tuple[float, list[int]]:
-    """An order, and how many states it would have if all of them could occur."""
+    """How many states an order would have if all of them could occur, and the order."""
     nets_of = [
         [int(net) for net in graph.nets[first:stop] if kept[net]]
         for first, stop in zip(graph.net_start, graph.net_start[1:], strict=False)
@@ -104,6 +108,8 @@ def _greedy_order(
             (is_open.add if left[net] else is_open.discard)(net)
             waiting |= {int(other) for other in graph.net(net)} - done
         cost += 3.0 ** len(is_open)
+        if cost > MAX_ORDER_COST:
+            return math.inf, order
     return cost, order
 
 

@@ -109,8 +109,10 @@ class _Solver:
     def solve(self, known: Sequence[int] | None) -> GraphSplit:
         start = self._first_split() if known is None else self._checked(known)
         self._keep(start)
+        assert self.best is not None, "the first split fits"
         if self.best_s == 0:
             return self._result()
+        self._keep(self._anneal(self.groups, self.best, self.seed))
         states = border_states(self.groups)
         bound = SplitBound(self.groups, self.devices, states)
         self.bound_s = bound.at_once()

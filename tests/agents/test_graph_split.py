@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_agents.best_sets import best_set
-from heterps_agents.border_states import border_states, narrow_order
+from heterps_agents.border_states import border_states
 from heterps_agents.graph_bound import SplitBound
 from heterps_agents.graph_groups import GroupGraph, clusters_over, group_graph, merge
 from heterps_agents.graph_milp import milp_split
@@ -185,7 +185,7 @@ def test_searches_keep_what_fits_and_make_nothing_worse(seed: int) -> None:
     start = np.random.default_rng(seed).integers(0, devices.num_accelerators, groups.num_groups)
     if not fits(groups, devices, start):
         return
-    order = np.array(narrow_order(groups, groups.net_s > 0))
+    order = border_states(groups).order
     annealed = anneal(groups, devices, start, 2000, seed)
     divided = resplit_pairs(groups, devices, annealed, order, lambda: False)
     before, between, after = (
