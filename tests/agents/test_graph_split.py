@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from heterps_agents.graph_resplit import resplit_pairs
 from heterps_agents.graph_search import Devices, anneal, fits, loads_of
 from heterps_agents.graph_split import split_graph
 from heterps_configs.errors import HeterpsError
+from heterps_configs.importers.dnn_partitioning import load_dnn_partitioning
 from heterps_configs.operator_graph import OperatorGraph
 from heterps_envs.operator_graphs import assignment_problems, device_loads, graph_arrays, max_load
 from tests.envs.small_graphs import all_assignments, random_graph
@@ -225,3 +228,43 @@ def test_noncontiguous_is_better_where_a_chain_alternates() -> None:
     split = split_graph(graph, target_gap=0.0)
     assert split.max_load_s == 4
     assert split.is_proven
+
+
+def test_wide_graphs_get_a_split_and_a_bound_in_time() -> None:
+    """Every node reads two of the sixty before it: no order has few open nets."""
+    rng = np.random.default_rng(0)
+    edges = {(int(rng.integers(max(0, b - 60), b)), b) for b in range(1, 300) for _ in range(2)}
+    nodes = [
+        {"name": f"n{index}", "accelerator_s": seconds, "communication_s": seconds / 10}
+        for index, seconds in enumerate(rng.uniform(0.1, 1, 300))
+    ]
+    graph = chain(300, nodes=nodes, edges=sorted(edges), num_accelerators=4)
+    states = border_states(group_graph(graph_arrays(graph)), max_states=5000)
+    assert states.ignored_s > 0
+    split = split_graph(graph, max_seconds=3)
+    total_s = sum(node.accelerator_s for node in graph.nodes)
+    assert total_s / 4 <= split.lower_bound_s * (1 + 1e-9)
+    assert split.lower_bound_s <= split.max_load_s < 0.5 * total_s
+
+
+def test_published_workloads_are_split_at_least_as_well_as_by_the_integer_programme() -> None:
+    """Runs where `HETERPS_WORKLOADS` names the folder of the published files.
+
+    Seconds that HiGHS found on the authors' integer programme; only what takes a moment.
+    """
+    folder = Path(os.environ.get("HETERPS_WORKLOADS", "")) / "dnn-partitioning/throughput-inputs"
+    published_s = {
+        "LayerGraphs/bert24_inference": 17.71472e-3,
+        "LayerGraphs/bert24_training": 39.78954e-3,
+        "OperatorGraphs/bert_l-3_inference": 21.90838e-3,
+        "OperatorGraphs/bert_l-3_training": 54.20740e-3,
+    }
+    for name, seconds in published_s.items():
+        path = folder / f"{name}.json"
+        if not path.exists():
+            continue
+        graph = load_dnn_partitioning(path)
+        split = split_graph(graph)
+        assert assignment_problems(graph, split.assignment) == []
+        assert split.max_load_s <= seconds + 1e-8
+        assert split.gap < 0.01
