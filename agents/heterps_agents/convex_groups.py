@@ -97,7 +97,7 @@ def _precedence(arrays: GraphArrays) -> Integers:
             np.stack([consumers[orphan], producers[orphan]], axis=1),
         ]
     )
-    return group[pairs]
+    return np.asarray(group[pairs], np.int64)
 
 
 def _circles(count: int, pairs: Integers) -> Integers:

@@ -71,7 +71,7 @@ def cut_in_proportion(layer_weight: Floats, device_weight: Floats) -> NDArray[np
     ends = np.cumsum(device_weight) / device_weight.sum()
     stops = np.searchsorted(middles, ends - 1e-12)
     stops[-1] = len(layer_weight)
-    return stops.astype(np.int64)
+    return np.asarray(stops, np.int64)
 
 
 def _divide(problem: Problem, layer_weight: Floats, class_weight: Floats) -> Placement:
