@@ -81,7 +81,7 @@ def split_graph(
     Args:
         graph: With its devices, memory and colour classes.
         max_seconds: Time for search and proof. They end earlier when the gap is small enough.
-        target_gap: Proven gap at which to stop.
+        target_gap: Proven gap at which to stop, once the search finds nothing better.
         seed: Of the search.
         known: Device of each node of a split to start from, such as the best contiguous one.
 
@@ -118,7 +118,7 @@ class _Solver:
         self.bound_s = bound.at_once()
         searches = self._searches(states.order)
         fruitless = 0
-        while fruitless < PATIENCE and not self._is_over(SEARCH_SHARE) and not self._is_good():
+        while fruitless < PATIENCE and not self._is_over(SEARCH_SHARE) and not self._is_best():
             before = self.best_s
             self._keep(next(searches))
             fruitless = 0 if self.best_s < before else fruitless + 1
@@ -137,6 +137,9 @@ class _Solver:
 
     def _is_good(self) -> bool:
         return self.best_s <= self.bound_s * (1 + max(self.target_gap, PROVEN_GAP))
+
+    def _is_best(self) -> bool:
+        return self.best_s <= self.bound_s * (1 + PROVEN_GAP)
 
     def _loads(self) -> np.ndarray:
         assert self.best is not None
