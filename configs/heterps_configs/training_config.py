@@ -44,7 +44,7 @@ class TrainingConfig(Document):
         evaluation_problems: Held-out problems whose gap to the optimum is logged.
         evaluation_every_s: Seconds between two evaluations.
         checkpoint_every_s: Seconds between two checkpoints.
-        num_threads: Of torch.
+        num_threads: Of torch. The network is so small that a second thread seldom pays.
     """
 
     description: str = ""
@@ -73,7 +73,7 @@ class TrainingConfig(Document):
     evaluation_problems: PositiveInt = 160
     evaluation_every_s: PositiveFloat = 20.0
     checkpoint_every_s: PositiveFloat = 30.0
-    num_threads: PositiveInt = 2
+    num_threads: PositiveInt = 1
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -65,9 +65,13 @@ class StageEpisodes:
         advance(self.pool.problems, self.rows, self.view, actions)
         observe(self.pool.problems, self.rows, self.view, running)
         finished = running[self.rows.status[running] != RUNNING]
-        self.view.allowed[finished] = False
-        self.view.candidates[finished] = 0.0
+        self.close(finished)
         return np.asarray(finished)
+
+    def close(self, which: Integers) -> None:
+        """Takes all candidates away: nothing may follow."""
+        self.view.allowed[which] = False
+        self.view.candidates[which] = 0.0
 
     def observations(self) -> NDArray[np.float32]:
         """(count, observation_size) float32, within plus or minus LARGEST_OBSERVATION."""

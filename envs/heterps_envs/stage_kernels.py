@@ -104,7 +104,7 @@ def num_actions(max_classes: int) -> int:
     return max_classes * NUM_BUCKETS * NUM_CUTS
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def stage_of(action: int) -> tuple[int, int]:
     """Device class and replicas of a candidate."""
     stage = action // NUM_CUTS
@@ -163,7 +163,7 @@ def start_rows(
         array[which] = 0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
     """Writes the candidates of running episodes; one without any becomes STUCK.
 
@@ -178,7 +178,7 @@ def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
             rows.status[row] = STUCK
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
     """Appends the chosen stage in every running episode.
 
@@ -209,7 +209,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
             rows.status[row] = COMPLETE
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _after_s(p: Any, z: int, start: int, stop: int, kind: int, replicas: int) -> float:
     return stage_after_s(
         p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
@@ -220,7 +220,7 @@ def _after_s(p: Any, z: int, start: int, stop: int, kind: int, replicas: int) ->
     )
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _busy_s(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, round_trip_s: float
 ) -> float:
@@ -229,10 +229,10 @@ def _busy_s(
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
     share = _share(p.num_micro_batches[z], replicas)
     work = stage_work_s(forward, compute - forward, round_trip_s, share, held)
-    return work + _after_s(p, z, start, stop, kind, replicas)  # type: ignore[no-any-return]
+    return work + _after_s(p, z, start, stop, kind, replicas)
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _memory(p: Any, z: int, start: int, stop: int, held: int) -> float:
     """Bytes of a stage on one device, as `heterps_envs.closed_form.evaluate_one` counts them."""
     return (p.state_prefix_bytes[z, stop] - p.state_prefix_bytes[z, start]) + held * (  # type: ignore[no-any-return]
@@ -240,13 +240,13 @@ def _memory(p: Any, z: int, start: int, stop: int, held: int) -> float:
     )
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _share(num_micro_batches: int, replicas: int) -> int:
     """Micro-batches of the busiest replica."""
     return (num_micro_batches + replicas - 1) // replicas
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _fits(
     p: Any,
     z: int,
@@ -269,14 +269,36 @@ def _fits(
     return busy - compute <= allowance_s  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
+def _list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
+    """Writes what a stage in front of a candidate does at best, on all devices that are left.
+
+    Into `fronts` (T, 3): micro-batches of its busiest replica (0: no device is left), those in
+    flight, and the round trips that follow each other beyond the first.
+    """
+    z = rows.problem[row]
+    micro_batches, behind = p.num_micro_batches[z], rows.replicas_behind[row] + replicas
+    for front in range(p.num_classes[z]):
+        left = p.device_count[z, front] - rows.used[row, front]
+        if front == kind:
+            left -= replicas
+        fronts[front, 0] = 0
+        if left > 0:
+            most = min(left, micro_batches)
+            share = _share(micro_batches, most)
+            held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
+            fronts[front, 0], fronts[front, 1] = share, held
+            fronts[front, 2] = (share + held - 1) // held - 1
+
+
+@njit(cache=True, error_model="numpy")
 def _best_front_link(
     p: Any,
-    rows: Any,
-    row: int,
+    z: int,
     start: int,
     kind: int,
-    replicas: int,
+    fronts: Any,
+    target_s: float,
     fill_s: float,
     fill_left_s: float,
 ) -> tuple[float, float, float]:
@@ -289,33 +311,22 @@ def _best_front_link(
     Returns the share, the seconds of the shortest message there and back, and the least share of
     the target that those further round trips take.
     """
-    z, allowance_s = rows.problem[row], rows.target_s[row] + fill_s
-    micro_batches = p.num_micro_batches[z]
     best, least_message, least_rounds = 2 * LARGEST_RATIO, np.inf, np.inf
-    behind = rows.replicas_behind[row] + replicas
     for front in range(p.num_classes[z]):
-        left = p.device_count[z, front] - rows.used[row, front]
-        if front == kind:
-            left -= replicas
-        if left < 1:
-            continue
-        most = min(left, micro_batches)
-        held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
-        if _memory(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
+        share, held = fronts[front, 0], fronts[front, 1]
+        if share == 0 or _memory(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
             continue
         transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
         message = 2.0 * (p.latency_s[z, front, kind] + transfer)
-        share = _share(micro_batches, most)
-        further_rounds = (share + held - 1) // held - 1
-        rounds = further_rounds * (message + fill_s) / rows.target_s[row]
+        rounds = fronts[front, 2] * (message + fill_s) / target_s
         if message > fill_left_s or rounds > 1.0:
             continue
-        best = min(best, (share - 1) * transfer / allowance_s)
+        best = min(best, (share - 1) * transfer / (target_s + fill_s))
         least_message, least_rounds = min(least_message, message), min(least_rounds, rounds)
     return best, least_message, least_rounds
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _grow(
     p: Any,
     rows: Any,
@@ -325,6 +336,7 @@ def _grow(
     held: int,
     through_s: float,
     allowance_s: float,
+    fronts: Any,
 ) -> int:
     """First layer of the longest stage that is allowed; -1: there is none."""
     z, stop = rows.problem[row], rows.position[row]
@@ -344,16 +356,18 @@ def _grow(
     while 0 < start < stop:
         compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
         slack = fill_left - compute - p.fastest_prefix_s[z, start]
-        link, _, _ = _best_front_link(p, rows, row, start, kind, replicas, trip + compute, slack)
+        link, _, _ = _best_front_link(
+            p, z, start, kind, fronts, rows.target_s[row], trip + compute, slack
+        )
         if link <= 1.0:
             return start  # type: ignore[no-any-return]
         start += 1
     return 0 if start == 0 else -1
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _shrink(
-    p: Any, rows: Any, row: int, kind: int, replicas: int, through_s: float, longest: int
+    p: Any, rows: Any, row: int, kind: int, through_s: float, longest: int, fronts: Any
 ) -> int:
     """First layer behind `longest` with the least fill; -1: none has less."""
     z, stop = rows.problem[row], rows.position[row]
@@ -362,7 +376,10 @@ def _shrink(
     best = -1
     value = p.value_prefix_s[z]
     last = value[stop] - LEAST_COVERED * (value[stop] - value[longest])
-    least = np.inf
+    least, latency, inverse_bandwidth = np.inf, np.inf, np.inf
+    for front in range(p.num_classes[z]):
+        latency = min(latency, p.latency_s[z, front, kind])
+        inverse_bandwidth = min(inverse_bandwidth, p.inverse_bandwidth_s_per_byte[z, front, kind])
     for start in range(longest, stop):
         if value[start] > last:
             break
@@ -370,8 +387,12 @@ def _shrink(
         fill = compute + p.fastest_prefix_s[z, start]
         link = 0.0
         if start > 0:
+            # The exact look at the links is dear; skip it where no link could make up for it.
+            message = 2.0 * (latency + p.output_bytes[z, start - 1] * inverse_bandwidth)
+            if fill + message >= WORTHWHILE * least:
+                continue
             link, message, _ = _best_front_link(
-                p, rows, row, start, kind, replicas, trip + compute, fill_left - fill
+                p, z, start, kind, fronts, rows.target_s[row], trip + compute, fill_left - fill
             )
             fill += message
         if link <= 1.0 and fill < WORTHWHILE * least:
@@ -379,7 +400,7 @@ def _shrink(
     return best if best > longest else -1
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _ratio(numerator: float, denominator: float) -> float:
     """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
     if numerator >= LARGEST_RATIO * denominator:
@@ -387,23 +408,26 @@ def _ratio(numerator: float, denominator: float) -> float:
     return numerator / denominator
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _log_ratio(numerator: float, denominator: float) -> float:
     value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
     return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
     z, stop = rows.problem[row], rows.position[row]
     allowance_s = rows.target_s[row] + rows.fill_s[row]
     free_price, free_bytes = 0.0, 0.0
+    fronts = np.empty((p.num_classes[z], 3), np.int64)
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
         free_price += free * p.class_price[z, kind]
         free_bytes += free * p.memory_bytes[z, kind]
-    view.allowed[row] = False
-    view.candidates[row] = 0.0
+    for action in range(view.allowed.shape[1]):
+        if view.allowed[row, action]:  # the rest is zero already
+            view.allowed[row, action] = False
+            view.candidates[row, action] = 0.0
     _observe_state(p, rows, view, row, free_price, free_bytes, allowance_s)
     found = False
     for kind in range(p.num_classes[z]):
@@ -416,7 +440,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
                 break
             start, behind_s = _observe_candidates(
                 p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
-                free_price, free_bytes, allowance_s,
+                free_price, free_bytes, allowance_s, fronts,
             )  # fmt: skip
             if start >= 0:
                 found = True
@@ -424,7 +448,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _observe_state(
     p: Any,
     rows: Any,
@@ -453,7 +477,7 @@ def _observe_state(
     out[12] = _ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _observe_candidates(
     p: Any,
     rows: Any,
@@ -466,6 +490,7 @@ def _observe_candidates(
     free_price: float,
     free_bytes: float,
     allowance_s: float,
+    fronts: Any,
 ) -> tuple[int, float]:
     """Writes the stages of a class and number of replicas, if there is one that is worth it.
 
@@ -482,27 +507,24 @@ def _observe_candidates(
         through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
     if link > 1.0:
         return -1, 0.0
-    start = _grow(p, rows, row, kind, replicas, held, through_s, allowance_s)
+    _list_fronts(p, rows, row, kind, replicas, fronts)
+    start = _grow(p, rows, row, kind, replicas, held, through_s, allowance_s, fronts)
     if start < 0:
         return -1, 0.0
     behind_s = _behind_s(p, rows, row, kind, replicas, held, start)
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
     first_action = (kind * NUM_BUCKETS + bucket) * NUM_CUTS
-    shorter = _shrink(p, rows, row, kind, replicas, through_s, start)
-    _observe_candidate(
-        p, rows, view, row, first_action + LONGEST, start, held, link, through_s,
-        free_price, free_bytes, allowance_s,
-    )  # fmt: skip
-    if shorter >= 0:
+    shorter = _shrink(p, rows, row, kind, through_s, start, fronts)
+    for cut in range(NUM_CUTS if shorter >= 0 else 1):
         _observe_candidate(
-            p, rows, view, row, first_action + LEAST_FILL, shorter, held, link, through_s,
-            free_price, free_bytes, allowance_s,
+            p, rows, view, row, first_action + cut, start if cut == LONGEST else shorter, held,
+            link, through_s, free_price, free_bytes, allowance_s, fronts,
         )  # fmt: skip
     return start, behind_s
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _behind_s(
     p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
 ) -> float:
@@ -514,14 +536,14 @@ def _behind_s(
     if neighbour >= 0:
         transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
         latency = p.latency_s[z, kind, neighbour]
-    return behind_stage_s(  # type: ignore[no-any-return]
+    return behind_stage_s(
         forward, compute - forward, _after_s(p, z, start, stop, kind, replicas),
         rows.behind_s[row], rows.fill_s[row], neighbour >= 0,
         _share(p.num_micro_batches[z], replicas), held, transfer, latency,
     )  # fmt: skip
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _observe_candidate(
     p: Any,
     rows: Any,
@@ -535,6 +557,7 @@ def _observe_candidate(
     free_price: float,
     free_bytes: float,
     allowance_s: float,
+    fronts: Any,
 ) -> None:
     """Writes one candidate."""
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
@@ -574,7 +597,7 @@ def _observe_candidate(
     out[9] = (stop - start) / layers
     out[10] = 1.0 if start == 0 else 0.0
     if start > 0:
-        _observe_front(p, rows, row, kind, replicas, start, trip + compute, out)
+        _observe_front(p, rows, row, kind, start, trip + compute, fronts, out)
     out[12] = _ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
     out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
     out[14] = 1.0 if kind == neighbour else 0.0
@@ -603,13 +626,16 @@ def _observe_candidate(
     out[31] = _ratio(next_behind, micro_batches)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _observe_front(
-    p: Any, rows: Any, row: int, kind: int, replicas: int, start: int, fill_s: float, out: Any
+    p: Any, rows: Any, row: int, kind: int, start: int, fill_s: float, fronts: Any, out: Any
 ) -> None:
     """Writes the features of the cut in front of a stage that begins at `start`."""
-    slack = rows.fill_limit_s[row] - fill_s - p.fastest_prefix_s[rows.problem[row], start]
-    link, message, rounds = _best_front_link(p, rows, row, start, kind, replicas, fill_s, slack)
+    z = rows.problem[row]
+    slack = rows.fill_limit_s[row] - fill_s - p.fastest_prefix_s[z, start]
+    link, message, rounds = _best_front_link(
+        p, z, start, kind, fronts, rows.target_s[row], fill_s, slack
+    )
     out[11] = link
     out[29] = _ratio(message, rows.target_s[row] + fill_s)
     out[30] = rounds

@@ -145,7 +145,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
         if self._episodes.view.allowed[0, action]:
             finished = len(self._episodes.step(np.array([action]))) > 0
         else:
-            self._episodes.view.allowed[0] = False
+            self._episodes.close(row)
         reward = (
             float(self._episodes.pool.rewards(self._episodes.rows, row)[0]) if finished else 0.0
         )

@@ -24,7 +24,9 @@ def test_a_packed_problem_is_the_problem() -> None:
 def test_refined_placements_are_better_and_real() -> None:
     tables = generate(40, seed=32)
     problems = pack_problems(tables)
-    step_time_s, bottleneck, codes = (array[:, None] for array in price_greedy(problems))
+    greedy_s, greedy_bottleneck_s, greedy_code = price_greedy(problems)
+    step_time_s, bottleneck = greedy_s[:, None].copy(), greedy_bottleneck_s[:, None].copy()
+    codes = greedy_code[:, None].copy()
     before, stages_before = step_time_s.copy(), codes.copy()
     refine(problems, step_time_s, bottleneck, codes)
     assert (step_time_s <= before).all()
