@@ -200,7 +200,7 @@ def beam(
     )
     group, score = np.arange(groups), np.zeros(groups)
     while len(group):
-        view = empty_view(len(group), classes)
+        view = empty_view(len(group), classes, with_shorter=True)
         observe(problems, rows, view, np.arange(len(group)))
         view.allowed[rows.status != RUNNING] = False
         parent, action = np.nonzero(view.allowed)
@@ -322,7 +322,7 @@ def _select(
 @njit(cache=True)
 def _state_key(rows: Any, row: int, action: int, start: int) -> int:
     """One number for (layers left, front class, devices used)."""
-    kind, replicas = stage_of(action)
+    kind, replicas = stage_of(action, rows.used.shape[1])
     key = start * 16 + kind
     for other in range(rows.used.shape[1]):
         key = key * 1_000_003 + rows.used[row, other] + (replicas if other == kind else 0)
@@ -348,7 +348,7 @@ def _finish(
     best_s[beam_index] = found_s[beam_index] = view.behind_s[row, action]
     bottleneck_s[beam_index] = view.behind_s[row, action] - view.fill_s[row, action]
     code[beam_index] = rows.code[row]
-    kind, replicas = stage_of(action)
+    kind, replicas = stage_of(action, rows.used.shape[1])
     stop = rows.position[row]
     for layer in range(stop):
         code[beam_index, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)

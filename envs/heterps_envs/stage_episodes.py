@@ -65,7 +65,6 @@ class StageEpisodes:
         advance(self.pool.problems, self.rows, self.view, actions)
         observe(self.pool.problems, self.rows, self.view, running)
         finished = running[self.rows.status[running] != RUNNING]
-        self.close(finished)
         return np.asarray(finished)
 
     def close(self, which: Integers) -> None:
@@ -77,3 +76,9 @@ class StageEpisodes:
         """(count, observation_size) float32, within plus or minus LARGEST_OBSERVATION."""
         flat = self.view.candidates.reshape(self.count, -1)
         return np.concatenate([flat, self.view.state], axis=1)
+
+    def last_observations(self, finished: Integers) -> NDArray[np.float32]:
+        """(K, observation_size) of finished episodes: no candidates, only the state."""
+        out = np.zeros((len(finished), observation_size(self.max_classes)), np.float32)
+        out[:, -NUM_GLOBAL_FEATURES:] = self.view.state[finished]
+        return out

@@ -11,8 +11,10 @@ so a *target* for the second term, the bottleneck, bounds each stage as soon as 
 class with k replicas grows to the front as far as target, fill limit, memory and the link to some
 stage in front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory
 is exact.
-How far a stage grows, it does in up to two ways: as far as it may, or, where that makes the fill
-shorter, to a cut before that. (A slow class, or an expensive cut, delays all that is in front.)
+Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. A search may ask
+for twice as many: the second half are the same stages, but stopped at an earlier cut, where there
+is one that makes the fill shorter. (A slow class, or an expensive cut, delays all that is in
+front.)
 """
 
 from __future__ import annotations
@@ -34,13 +36,11 @@ from heterps_envs.closed_form import (
 
 REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
 NUM_BUCKETS = len(REPLICA_BUCKETS)
-LONGEST, LEAST_FILL = 0, 1
-NUM_CUTS = 2
 # The shorter way must still cover this share of the value of the longest.
 LEAST_COVERED = 0.5
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
-FEATURE_VERSION = 1
-NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 32, 13
+FEATURE_VERSION = 2
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 31, 13
 LARGEST_RATIO = 4.0
 # A candidate with more replicas than another that reaches as far must take so much less.
 WORTHWHILE = 0.99
@@ -81,7 +81,7 @@ class StageRows(NamedTuple):
 
 
 class StageView(NamedTuple):
-    """What `observe` writes: candidates for the next stage of B episodes, A = T * 16 each.
+    """What `observe` writes: candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
 
     Attributes:
         candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
@@ -100,14 +100,14 @@ class StageView(NamedTuple):
 
 
 def num_actions(max_classes: int) -> int:
-    """Candidates of one decision: device class, replica bucket, cut."""
-    return max_classes * NUM_BUCKETS * NUM_CUTS
+    """Candidates of one decision: device class times replica bucket."""
+    return max_classes * NUM_BUCKETS
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def stage_of(action: int) -> tuple[int, int]:
+def stage_of(action: int, max_classes: int) -> tuple[int, int]:
     """Device class and replicas of a candidate."""
-    stage = action // NUM_CUTS
+    stage = action % (max_classes * NUM_BUCKETS)
     return stage // NUM_BUCKETS, _BUCKETS[stage % NUM_BUCKETS]
 
 
@@ -129,9 +129,15 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
     )
 
 
-def empty_view(count: int, max_classes: int) -> StageView:
-    """Room for what `count` episodes see."""
-    actions = num_actions(max_classes)
+def empty_view(count: int, max_classes: int, with_shorter: bool = False) -> StageView:
+    """Room for what `count` episodes see.
+
+    Args:
+        count: B.
+        max_classes: T.
+        with_shorter: Also for the stages that stop at an earlier cut: twice as many candidates.
+    """
+    actions = num_actions(max_classes) * (2 if with_shorter else 1)
     return StageView(
         candidates=np.zeros((count, actions, NUM_CANDIDATE_FEATURES), np.float32),
         state=np.zeros((count, NUM_GLOBAL_FEATURES), np.float32),
@@ -192,7 +198,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
         if rows.status[row] != RUNNING:
             continue
         action = actions[row]
-        kind, replicas = stage_of(action)
+        kind, replicas = stage_of(action, rows.used.shape[1])
         start, stop = view.first_layer[row, action], rows.position[row]
         for layer in range(start, stop):
             rows.code[row, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
@@ -207,6 +213,16 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
         rows.position[row] = start
         if start == 0:
             rows.status[row] = COMPLETE
+            _clear(view, row)
+
+
+@njit(cache=True, error_model="numpy")
+def _clear(view: Any, row: int) -> None:
+    """Takes all candidates away. Those that are not allowed are zero already."""
+    for action in range(view.allowed.shape[1]):
+        if view.allowed[row, action]:
+            view.allowed[row, action] = False
+            view.candidates[row, action] = 0.0
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -424,10 +440,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
         free = p.device_count[z, kind] - rows.used[row, kind]
         free_price += free * p.class_price[z, kind]
         free_bytes += free * p.memory_bytes[z, kind]
-    for action in range(view.allowed.shape[1]):
-        if view.allowed[row, action]:  # the rest is zero already
-            view.allowed[row, action] = False
-            view.candidates[row, action] = 0.0
+    _clear(view, row)
     _observe_state(p, rows, view, row, free_price, free_bytes, allowance_s)
     found = False
     for kind in range(p.num_classes[z]):
@@ -438,7 +451,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
             replicas = _BUCKETS[bucket]
             if replicas > free or replicas > p.num_micro_batches[z]:
                 break
-            start, behind_s = _observe_candidates(
+            start, behind_s = _observe_bucket(
                 p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
                 free_price, free_bytes, allowance_s, fronts,
             )  # fmt: skip
@@ -478,7 +491,7 @@ def _observe_state(
 
 
 @njit(cache=True, inline="always")
-def _observe_candidates(
+def _observe_bucket(
     p: Any,
     rows: Any,
     view: Any,
@@ -492,9 +505,9 @@ def _observe_candidates(
     allowance_s: float,
     fronts: Any,
 ) -> tuple[int, float]:
-    """Writes the stages of a class and number of replicas, if there is one that is worth it.
+    """Writes the stage of a class and number of replicas, if it is worth it.
 
-    The longest must grow beyond `reached` or take less than `shortest_s`. Returns its first layer,
+    It must grow beyond `reached` or take less than `shortest_s`. Returns its first layer,
     or -1, and the step time from it on.
     """
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
@@ -514,12 +527,15 @@ def _observe_candidates(
     behind_s = _behind_s(p, rows, row, kind, replicas, held, start)
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
-    first_action = (kind * NUM_BUCKETS + bucket) * NUM_CUTS
-    shorter = _shrink(p, rows, row, kind, through_s, start, fronts)
-    for cut in range(NUM_CUTS if shorter >= 0 else 1):
+    actions = rows.used.shape[1] * NUM_BUCKETS
+    shorter = -1
+    if view.allowed.shape[1] > actions:
+        shorter = _shrink(p, rows, row, kind, through_s, start, fronts)
+    for cut in range(2 if shorter >= 0 else 1):
         _observe_candidate(
-            p, rows, view, row, first_action + cut, start if cut == LONGEST else shorter, held,
-            link, through_s, free_price, free_bytes, allowance_s, fronts,
+            p, rows, view, row, cut * actions + kind * NUM_BUCKETS + bucket,
+            shorter if cut else start, held, link, through_s, free_price, free_bytes, allowance_s,
+            fronts,
         )  # fmt: skip
     return start, behind_s
 
@@ -561,7 +577,7 @@ def _observe_candidate(
 ) -> None:
     """Writes one candidate."""
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
-    kind, replicas = stage_of(action)
+    kind, replicas = stage_of(action, rows.used.shape[1])
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
     share = _share(micro_batches, replicas)
     forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
@@ -622,8 +638,7 @@ def _observe_candidate(
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - compute - through_s
     out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
     out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
-    out[28] = 1.0 if action % NUM_CUTS == LEAST_FILL else 0.0
-    out[31] = _ratio(next_behind, micro_batches)
+    out[28] = _ratio(next_behind, micro_batches)
 
 
 @njit(cache=True, inline="always")

@@ -35,9 +35,8 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     it is built: an allowed action never breaks memory.
 
     ## Action space
-    `Discrete(max_classes * 16)`; action `16 * c + 2 * b + g` is a stage on class c with
-    `REPLICA_BUCKETS[b]` replicas. With g = 0 it grows as far as it may; g = 1 stops at an earlier
-    cut, where there is one that makes the fill shorter (`heterps_envs.stage_kernels`).
+    `Discrete(max_classes * 8)`; action `8 * c + b` is a stage on class c with `REPLICA_BUCKETS[b]`
+    replicas:
 
     | b | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
     | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -47,23 +46,23 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     not allowed ends the episode as stuck.
 
     ## Observation space
-    `Box(-4, 4, (max_classes * 16 * 32 + 13,), float32)`: 32 features of each action in order (zero
+    `Box(-4, 4, (max_classes * 8 * 31 + 13,), float32)`: 31 features of each action in order (zero
     where it is not allowed), then 13 of the state. *Price* is the LP-dual price of a device-second,
     *value* what layers cost at those prices, *allowance* target plus fill so far.
 
     | candidate feature | |
     | --- | --- |
-    | 0, 28 | allowed; g |
+    | 0 | allowed |
     | 1, 9, 10 | share of the value covered; share of the layers; covers all the rest |
     | 2, 3 | value covered over price paid; price paid over price of the free devices |
     | 4, 5, 13 | devices of the class left (share); replicas / 8; log(1 + devices) / 3 |
     | 6, 18 | time used and fill added, over the allowance |
     | 7, 20, 22, 23 | memory used; memory stops the growth; taken of the free; used of it |
-    | 8, 11, 29, 14 | link behind, best link and message in front (allowance); same class as behind |
+    | 8, 11, 29, 14 | link behind, best link and message in front (allowance); same class behind |
     | 12, 21, 24, 26 | left to do over what is left: value, memory, least fill (allowance, limit) |
     | 15, 19 | how badly the layers suit the class: by price, by speed |
     | 16, 17, 27 | waste of an uneven share; shares of all-reduce + optimizer, and of waiting |
-    | 30, 31 | further round trips in front over the target; replicas so far / micro-batches |
+    | 30, 28 | further round trips in front over the target; replicas so far / micro-batches |
     | 25 | log(least step time that is still possible / lower bound) |
 
     | state feature | |

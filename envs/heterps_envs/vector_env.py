@@ -66,18 +66,13 @@ class StagePlacementVecEnv(VecEnv):
         self._length += 1
         rewards, dones = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, np.bool_)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        observations = self.episodes.observations()
         if len(finished):
             rewards[finished] = self.pool.rewards(self.episodes.rows, finished)
             dones[finished] = True
-            self._describe(finished, rewards, observations, infos)
+            self._describe(finished, rewards, infos)
             self.pool.improve(self.episodes.rows, finished)
             self._begin(finished)
-            view = self.episodes.view
-            observations[finished] = np.concatenate(
-                [view.candidates[finished].reshape(len(finished), -1), view.state[finished]], axis=1
-            )
-        return observations, rewards, dones, infos
+        return self.episodes.observations(), rewards, dones, infos
 
     def _begin(self, which: NDArray[np.int64]) -> None:
         self._length[which] = 0
@@ -87,15 +82,24 @@ class StagePlacementVecEnv(VecEnv):
         self,
         finished: NDArray[np.int64],
         rewards: NDArray[np.float32],
-        observations: NDArray[np.float32],
         infos: list[dict[str, Any]],
     ) -> None:
-        rows = self.episodes.rows
-        for row in finished:
-            info = infos[row]
-            info["episode"] = {"r": float(rewards[row]), "l": int(self._length[row]), "t": 0.0}
-            info["terminal_observation"] = observations[row].copy()
-            info["is_success"] = bool(rows.status[row] == COMPLETE)
+        last = self.episodes.last_observations(finished)
+        complete = self.episodes.rows.status[finished] == COMPLETE
+        described = zip(
+            finished.tolist(),
+            rewards[finished].tolist(),
+            self._length[finished].tolist(),
+            complete.tolist(),
+            last,
+            strict=True,
+        )
+        for row, reward, length, success, observation in described:
+            infos[row] = {
+                "episode": {"r": reward, "l": length, "t": 0.0},
+                "terminal_observation": observation,
+                "is_success": success,
+            }
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(num_envs, actions) which actions are allowed now."""
