@@ -59,8 +59,8 @@ def environment_rows(seed: int, summary: dict[str, Any]) -> list[Row]:
     native = StagePlacementVecEnv(pool, NUM_ENVS, seed)
     dummy = DummyVecEnv([lambda: StagePlacementEnv(pool=pool) for _ in range(NUM_ENVS)])
     rng = np.random.default_rng(seed)
-    for env in (native, dummy):
-        env.reset()
+    native.reset()
+    dummy.reset()
     cases: dict[str, VecEnv] = {"native": native, "DummyVecEnv": dummy}
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(STEPS):  # in turns, so that a slow moment of the machine falls on both
