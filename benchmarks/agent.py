@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.utils import get_action_masks
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from benchmarks.common import parse_options, report
@@ -53,11 +54,12 @@ def main() -> None:
 
 
 def environment_rows(seed: int, summary: dict[str, Any]) -> list[Row]:
-    """Environment steps per second, native and wrapped, on the same problems."""
+    """Environment steps per second, native and through `DummyVecEnv`, on the same problems."""
     tables = generate(64, seed)
     pool = ProblemPool.from_tables(tables, max_classes=4)
     native = StagePlacementVecEnv(pool, NUM_ENVS, seed)
-    dummy = DummyVecEnv([lambda: StagePlacementEnv(pool=pool) for _ in range(NUM_ENVS)])
+    # Monitor adds the reward and length of an episode to its info; the native form has them.
+    dummy = DummyVecEnv([lambda: Monitor(StagePlacementEnv(pool=pool)) for _ in range(NUM_ENVS)])
     rng = np.random.default_rng(seed)
     native.reset()
     dummy.reset()

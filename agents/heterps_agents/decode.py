@@ -20,18 +20,17 @@ from numpy.typing import NDArray
 from heterps_agents.policy import Policy
 from heterps_agents.refine import refine
 from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.stage_kernels import (
+from heterps_envs.stage_kernels import advance, observe
+from heterps_envs.stage_problems import StageProblems
+from heterps_envs.stage_state import (
     RUNNING,
     StageRows,
     StageView,
-    advance,
     empty_rows,
     empty_view,
-    observe,
     stage_of,
     start_rows,
 )
-from heterps_envs.stage_problems import StageProblems
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -18,7 +18,10 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from torch import Tensor, nn
 
 from heterps_agents.policy import Policy
-from heterps_envs.stage_kernels import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
+from heterps_envs.stage_state import (
+    NUM_CANDIDATE_FEATURES,
+    NUM_GLOBAL_FEATURES,
+)
 
 FORBIDDEN_LOGIT = -1e8
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from heterps_configs import library
 from heterps_configs.errors import HeterpsError
 from heterps_configs.yaml_files import write_bytes
-from heterps_envs.stage_kernels import (
+from heterps_envs.stage_state import (
     FEATURE_VERSION,
     NUM_CANDIDATE_FEATURES,
     NUM_GLOBAL_FEATURES,

@@ -109,7 +109,7 @@ def _climb(k: Any, stages: Any, count: int, used: Any) -> float:
 
 @njit(cache=True)
 def _fill_s(k: Any, stages: Any, count: int) -> float:
-    """Fill of all stages, see `heterps_envs.stage_kernels`."""
+    """Fill of all stages, see `heterps_envs.stage_state`."""
     fill, start = 0.0, 0
     for row in range(count):
         stop, kind = stages[row, 0], stages[row, 1]

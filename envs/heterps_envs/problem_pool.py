@@ -11,17 +11,16 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.placement import decode
 from heterps_envs.problem import CostTables
-from heterps_envs.stage_kernels import (
+from heterps_envs.stage_kernels import advance, observe
+from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
+from heterps_envs.stage_state import (
     COMPLETE,
     RUNNING,
     StageRows,
-    advance,
     empty_rows,
     empty_view,
-    observe,
     start_rows,
 )
-from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +41,7 @@ class ProblemPool:
     Attributes:
         problems: N problems.
         step_time_s: (N,) of the best placement known.
-        bottleneck_s: (N,) the same placement's bottleneck, see `heterps_envs.stage_kernels`.
+        bottleneck_s: (N,) the same placement's bottleneck, see `heterps_envs.stage_state`.
         target_range: Targets of episodes, as multiples of `bottleneck_s`.
         keeps_best: Better placements that episodes find become the references. Without it rewards
             never change their meaning; exact references need no improvement.

@@ -6,17 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.problem_pool import ProblemPool
-from heterps_envs.stage_kernels import (
+from heterps_envs.stage_kernels import advance, observe
+from heterps_envs.stage_state import (
     LARGEST_RATIO,
     NUM_CANDIDATE_FEATURES,
     NUM_GLOBAL_FEATURES,
     RUNNING,
     STUCK,
-    advance,
     empty_rows,
     empty_view,
     num_actions,
-    observe,
     start_rows,
 )
 

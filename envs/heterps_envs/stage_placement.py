@@ -18,7 +18,10 @@ from heterps_envs.stage_episodes import (
     StageEpisodes,
     observation_size,
 )
-from heterps_envs.stage_kernels import COMPLETE, num_actions
+from heterps_envs.stage_state import (
+    COMPLETE,
+    num_actions,
+)
 
 Observation = NDArray[np.float32]
 
@@ -29,7 +32,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     ## Description
     An episode is one problem (model profile, cluster, job), a *target*: seconds that no stage may
     be busy beyond the fill of the pipeline behind it, and a *fill limit*
-    (`heterps_envs.stage_kernels`). Each action puts one more stage in front of those built so far.
+    (`heterps_envs.stage_state`). Each action puts one more stage in front of those built so far.
     The stage takes as many layers as target, fill limit, memory and links allow. Going from the
     back to the front makes the micro-batches in flight, and so the memory of a stage, known when
     it is built: an allowed action never breaks memory.

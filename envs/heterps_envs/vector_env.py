@@ -19,7 +19,10 @@ from heterps_envs.stage_episodes import (
     StageEpisodes,
     observation_size,
 )
-from heterps_envs.stage_kernels import COMPLETE, num_actions
+from heterps_envs.stage_state import (
+    COMPLETE,
+    num_actions,
+)
 
 Indices = None | int | Iterable[int]
 

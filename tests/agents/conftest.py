@@ -11,7 +11,10 @@ from heterps_configs.cluster import Cluster
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, ModelProfile
 from heterps_envs.problem import Problem
-from heterps_envs.stage_kernels import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
+from heterps_envs.stage_state import (
+    NUM_CANDIDATE_FEATURES,
+    NUM_GLOBAL_FEATURES,
+)
 
 MakeProblem = Callable[..., Problem]
 

@@ -16,7 +16,10 @@ from heterps_agents.policy import Policy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.generator import generate
 from heterps_envs.problem_pool import ProblemPool
-from heterps_envs.stage_kernels import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
+from heterps_envs.stage_state import (
+    NUM_CANDIDATE_FEATURES,
+    NUM_GLOBAL_FEATURES,
+)
 from heterps_envs.vector_env import StagePlacementVecEnv
 
 

@@ -11,17 +11,16 @@ from heterps_envs.closed_form import FITS, evaluate_one, kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import bottleneck_s, price_greedy
-from heterps_envs.stage_kernels import (
+from heterps_envs.stage_kernels import advance, observe
+from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
+from heterps_envs.stage_state import (
     COMPLETE,
     RUNNING,
     StageRows,
-    advance,
     empty_rows,
     empty_view,
-    observe,
     start_rows,
 )
-from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
 
 Floats = NDArray[np.float64]
 

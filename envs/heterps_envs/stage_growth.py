@@ -1,0 +1,235 @@
+"""How far a stage may grow, and what it costs then: compiled parts of `heterps_envs.stage_kernels`.
+
+Arguments that all of them share: `p` is `StageProblems` and `z` a row of it, `rows` is `StageRows`
+and `row` a row of it; a stage has the layers `start .. stop - 1` on class `kind`. `round_trip_s` is
+what `heterps_envs.closed_form` calls R (0 for the last stage), `through_s` the message over the cut
+behind the stage, there and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form import behind_stage_s, in_flight, stage_after_s, stage_work_s
+from heterps_envs.stage_state import LARGEST_RATIO
+
+# The shorter way must still cover this share of the value of the longest.
+LEAST_COVERED = 0.5
+# A candidate with more replicas than another that reaches as far must take so much less.
+WORTHWHILE = 0.99
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def largest_share(num_micro_batches: int, replicas: int) -> int:
+    """Micro-batches of the busiest replica."""
+    return (num_micro_batches + replicas - 1) // replicas
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def all_reduce_and_optimizer_s(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int
+) -> float:
+    """What follows the last backward pass of a stage."""
+    return stage_after_s(
+        p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
+        p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
+        replicas,
+        p.latency_s[z, kind, kind],
+        p.inverse_bandwidth_s_per_byte[z, kind, kind],
+    )
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def busy_with_waiting_s(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, round_trip_s: float
+) -> float:
+    """Seconds of the busiest replica: passes, waiting for the round trip, all-reduce, optimizer."""
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    share = largest_share(p.num_micro_batches[z], replicas)
+    work = stage_work_s(forward, compute - forward, round_trip_s, share, held)
+    return work + all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
+    """Bytes of a stage on one device, as `heterps_envs.closed_form.evaluate_one` counts them."""
+    return (p.state_prefix_bytes[z, stop] - p.state_prefix_bytes[z, start]) + held * (  # type: ignore[no-any-return]
+        p.activation_prefix_bytes[z, stop] - p.activation_prefix_bytes[z, start]
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def behind_with_stage_s(
+    p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
+) -> float:
+    """Step time with a stage that begins at `start`."""
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    transfer, latency = 0.0, 0.0
+    if neighbour >= 0:
+        transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
+        latency = p.latency_s[z, kind, neighbour]
+    return behind_stage_s(
+        forward, compute - forward, all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas),
+        rows.behind_s[row], rows.fill_s[row], neighbour >= 0,
+        largest_share(p.num_micro_batches[z], replicas), held, transfer, latency,
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def stage_fits(
+    p: Any,
+    z: int,
+    start: int,
+    stop: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    allowance_s: float,
+    fill_left_s: float,
+    round_trip_s: float,
+) -> bool:
+    """Memory, target and fill limit hold; all only get worse as the stage grows."""
+    if stage_bytes(p, z, start, stop, held) > p.memory_bytes[z, kind]:
+        return False
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    if compute + p.fastest_prefix_s[z, start] > fill_left_s:
+        return False
+    busy = busy_with_waiting_s(p, z, start, stop, kind, replicas, held, round_trip_s)
+    return busy - compute <= allowance_s  # type: ignore[no-any-return]
+
+
+@njit(cache=True, inline="always")
+def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
+    """Writes what a stage in front of a candidate does at best, on all devices that are left.
+
+    Into `fronts` (T, 3): micro-batches of its busiest replica (0: no device is left), those in
+    flight, and the round trips that follow each other beyond the first.
+    """
+    z = rows.problem[row]
+    micro_batches, behind = p.num_micro_batches[z], rows.replicas_behind[row] + replicas
+    for front in range(p.num_classes[z]):
+        left = p.device_count[z, front] - rows.used[row, front]
+        if front == kind:
+            left -= replicas
+        fronts[front, 0] = 0
+        if left > 0:
+            most = min(left, micro_batches)
+            share = largest_share(micro_batches, most)
+            held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
+            fronts[front, 0], fronts[front, 1] = share, held
+            fronts[front, 2] = (share + held - 1) // held - 1
+
+
+@njit(cache=True, error_model="numpy")
+def best_front_link(
+    p: Any,
+    z: int,
+    start: int,
+    kind: int,
+    fronts: Any,
+    target_s: float,
+    fill_s: float,
+    fill_left_s: float,
+) -> tuple[float, float, float]:
+    """Share of the allowance that the best link to the front takes; above 1: there is none.
+
+    The stage in front must also hold at least the layer before `start`, its link must leave enough
+    of the fill limit for the layers before `start`, and the round trips that follow each other
+    (ceil(share / held) of them) must fit into the target.
+
+    Returns the share, the seconds of the shortest message there and back, and the least share of
+    the target that those further round trips take.
+    """
+    best, least_message, least_rounds = 2 * LARGEST_RATIO, np.inf, np.inf
+    for front in range(p.num_classes[z]):
+        share, held = fronts[front, 0], fronts[front, 1]
+        if share == 0 or stage_bytes(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
+            continue
+        transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
+        message = 2.0 * (p.latency_s[z, front, kind] + transfer)
+        rounds = fronts[front, 2] * (message + fill_s) / target_s
+        if message > fill_left_s or rounds > 1.0:
+            continue
+        best = min(best, (share - 1) * transfer / (target_s + fill_s))
+        least_message, least_rounds = min(least_message, message), min(least_rounds, rounds)
+    return best, least_message, least_rounds
+
+
+@njit(cache=True, inline="always")
+def longest_stage(
+    p: Any,
+    rows: Any,
+    row: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    through_s: float,
+    allowance_s: float,
+    fronts: Any,
+) -> int:
+    """First layer of the longest stage that is allowed; -1: there is none."""
+    z, stop = rows.problem[row], rows.position[row]
+    own_allowance = allowance_s + through_s
+    fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
+    trip = rows.fill_s[row] + through_s
+    if not stage_fits(p, z, stop - 1, stop, kind, replicas, held, own_allowance, fill_left, trip):
+        return -1
+    low, high = -1, stop - 1  # `high` fits, `low` does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if stage_fits(p, z, middle, stop, kind, replicas, held, own_allowance, fill_left, trip):
+            high = middle
+        else:
+            low = middle
+    start = high
+    while 0 < start < stop:
+        compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+        slack = fill_left - compute - p.fastest_prefix_s[z, start]
+        link, _, _ = best_front_link(
+            p, z, start, kind, fronts, rows.target_s[row], trip + compute, slack
+        )
+        if link <= 1.0:
+            return start  # type: ignore[no-any-return]
+        start += 1
+    return 0 if start == 0 else -1
+
+
+@njit(cache=True, inline="always")
+def least_fill_stage(
+    p: Any, rows: Any, row: int, kind: int, through_s: float, longest: int, fronts: Any
+) -> int:
+    """First layer behind `longest` with the least fill; -1: none has less."""
+    z, stop = rows.problem[row], rows.position[row]
+    trip = rows.fill_s[row] + through_s
+    fill_left = rows.fill_limit_s[row] - trip
+    best = -1
+    value = p.value_prefix_s[z]
+    last = value[stop] - LEAST_COVERED * (value[stop] - value[longest])
+    least, latency, inverse_bandwidth = np.inf, np.inf, np.inf
+    for front in range(p.num_classes[z]):
+        latency = min(latency, p.latency_s[z, front, kind])
+        inverse_bandwidth = min(inverse_bandwidth, p.inverse_bandwidth_s_per_byte[z, front, kind])
+    for start in range(longest, stop):
+        if value[start] > last:
+            break
+        compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+        fill = compute + p.fastest_prefix_s[z, start]
+        link = 0.0
+        if start > 0:
+            # The exact look at the links is dear; skip it where no link could make up for it.
+            message = 2.0 * (latency + p.output_bytes[z, start - 1] * inverse_bandwidth)
+            if fill + message >= WORTHWHILE * least:
+                continue
+            link, message, _ = best_front_link(
+                p, z, start, kind, fronts, rows.target_s[row], trip + compute, fill_left - fill
+            )
+            fill += message
+        if link <= 1.0 and fill < WORTHWHILE * least:
+            best, least = start, fill
+    return best if best > longest else -1

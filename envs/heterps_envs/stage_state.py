@@ -1,0 +1,155 @@
+"""The stage-by-stage decision process: what it is, its states and its candidates, as arrays.
+
+A placement is built from the last stage to the first. Let `fill_s` be the seconds that the stages
+built so far add to the fill of the pipeline (`sum of C_j + 2 X_j`, see `heterps_envs.closed_form`).
+The step time of a finished placement is
+
+    fill_s of all stages + max over s of (max(busy_s, link_s) - fill_s of s and what is behind it)
+
+so a *target* for the second term, the bottleneck, bounds each stage as soon as it is built, and a
+*fill limit* bounds the first term: what is built plus the rest on its fastest classes. A stage of a
+class with k replicas grows to the front as far as target, fill limit, memory and the link to some
+stage in front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory
+is exact.
+Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. A search may ask
+for twice as many: the second half are the same stages, but stopped at an earlier cut, where there
+is one that makes the fill shorter. (A slow class, or an expensive cut, delays all that is in
+front.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
+NUM_BUCKETS = len(REPLICA_BUCKETS)
+# Raise when any feature changes its meaning: policies carry the version that they were trained on.
+FEATURE_VERSION = 2
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 31, 13
+LARGEST_RATIO = 4.0
+RUNNING, COMPLETE, STUCK = 0, 1, 2
+_BUCKETS = np.array(REPLICA_BUCKETS)
+
+
+class StageRows(NamedTuple):
+    """The states of B episodes; all arrays have B rows.
+
+    Attributes:
+        problem: Row of the problem in `StageProblems`.
+        target_s: The bottleneck aimed at.
+        fill_limit_s: The most that the fill may become; inf for no limit.
+        position: Layers before this one are not placed yet.
+        front_class: Class of the front stage; -1 before the first one.
+        num_stages, replicas_behind: Stages built, and their replicas.
+        fill_s: What the stages add to the fill.
+        behind_s: Closed-form step time of the stages built.
+        used: (B, T) devices used.
+        code: (B, L) int16 of the placement, see `heterps_envs.closed_form`.
+        status: RUNNING, COMPLETE, or STUCK: no stage may come next.
+    """
+
+    problem: NDArray[np.int64]
+    target_s: NDArray[np.float64]
+    fill_limit_s: NDArray[np.float64]
+    position: NDArray[np.int64]
+    front_class: NDArray[np.int64]
+    num_stages: NDArray[np.int64]
+    replicas_behind: NDArray[np.int64]
+    fill_s: NDArray[np.float64]
+    behind_s: NDArray[np.float64]
+    used: NDArray[np.int64]
+    code: NDArray[np.int16]
+    status: NDArray[np.int8]
+
+
+class StageView(NamedTuple):
+    """What `observe` writes: candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
+
+    Attributes:
+        candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
+        state: (B, NUM_GLOBAL_FEATURES).
+        allowed: (B, A).
+        first_layer: (B, A) how far the stage grows.
+        fill_s, behind_s: (B, A) those of `StageRows` with the stage appended.
+    """
+
+    candidates: NDArray[np.float32]
+    state: NDArray[np.float32]
+    allowed: NDArray[np.bool_]
+    first_layer: NDArray[np.int64]
+    fill_s: NDArray[np.float64]
+    behind_s: NDArray[np.float64]
+
+
+def num_actions(max_classes: int) -> int:
+    """Candidates of one decision: device class times replica bucket."""
+    return max_classes * NUM_BUCKETS
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def stage_of(action: int, max_classes: int) -> tuple[int, int]:
+    """Device class and replicas of a candidate."""
+    stage = action % (max_classes * NUM_BUCKETS)
+    return stage // NUM_BUCKETS, _BUCKETS[stage % NUM_BUCKETS]
+
+
+def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
+    """Room for `count` episodes; begin them with `start_rows`."""
+    return StageRows(
+        problem=np.zeros(count, np.int64),
+        target_s=np.zeros(count),
+        fill_limit_s=np.full(count, np.inf),
+        position=np.zeros(count, np.int64),
+        front_class=np.full(count, -1),
+        num_stages=np.zeros(count, np.int64),
+        replicas_behind=np.zeros(count, np.int64),
+        fill_s=np.zeros(count),
+        behind_s=np.zeros(count),
+        used=np.zeros((count, max_classes), np.int64),
+        code=np.zeros((count, max_layers), np.int16),
+        status=np.zeros(count, np.int8),
+    )
+
+
+def empty_view(count: int, max_classes: int, with_shorter: bool = False) -> StageView:
+    """Room for what `count` episodes see.
+
+    Args:
+        count: B.
+        max_classes: T.
+        with_shorter: Also for the stages that stop at an earlier cut: twice as many candidates.
+    """
+    actions = num_actions(max_classes) * (2 if with_shorter else 1)
+    return StageView(
+        candidates=np.zeros((count, actions, NUM_CANDIDATE_FEATURES), np.float32),
+        state=np.zeros((count, NUM_GLOBAL_FEATURES), np.float32),
+        allowed=np.zeros((count, actions), np.bool_),
+        first_layer=np.zeros((count, actions), np.int64),
+        fill_s=np.zeros((count, actions)),
+        behind_s=np.zeros((count, actions)),
+    )
+
+
+def start_rows(
+    p: Any, rows: StageRows, which: Any, problem: Any, target_s: Any, fill_limit_s: Any
+) -> None:
+    """Begins new episodes in the rows `which`.
+
+    Args:
+        p: `StageProblems`.
+        rows: Written to.
+        which: (K,) row indices.
+        problem: (K,) or scalar, rows of the problems.
+        target_s: (K,) or scalar.
+        fill_limit_s: (K,) or scalar.
+    """
+    rows.problem[which], rows.target_s[which] = problem, target_s
+    rows.fill_limit_s[which] = fill_limit_s
+    rows.position[which] = p.num_layers[rows.problem[which]]
+    rows.front_class[which] = -1
+    for array in rows[5:]:
+        array[which] = 0
