@@ -75,7 +75,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
     for row in sorted(comparison.rows, key=order):
         if not row.feasible:
-            cells = ("no feasible plan", "", "")
+            cells = ("infeasible", "", "")
         else:
             cells = (
                 f"{row.throughput_samples_per_s:.5g}",
