@@ -172,8 +172,13 @@ def longest_stage(
     through_s: float,
     allowance_s: float,
     fronts: Any,
+    front: Any,
 ) -> int:
-    """First layer of the longest stage that is allowed; -1: there is none."""
+    """First layer of the longest stage that is allowed; -1: there is none.
+
+    Unless that is layer 0, writes `fronts` (see `list_fronts`) and into `front` (3,) what
+    `best_front_link` returns.
+    """
     z, stop = rows.problem[row], rows.position[row]
     own_allowance = allowance_s + through_s
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
@@ -188,13 +193,15 @@ def longest_stage(
         else:
             low = middle
     start = high
+    if start > 0:
+        list_fronts(p, rows, row, kind, replicas, fronts)
     while 0 < start < stop:
         compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
         slack = fill_left - compute - p.fastest_prefix_s[z, start]
-        link, _, _ = best_front_link(
+        front[0], front[1], front[2] = best_front_link(
             p, z, start, kind, fronts, rows.target_s[row], trip + compute, slack
         )
-        if link <= 1.0:
+        if front[0] <= 1.0:
             return start  # type: ignore[no-any-return]
         start += 1
     return 0 if start == 0 else -1

@@ -111,7 +111,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
     z, stop = rows.problem[row], rows.position[row]
     allowance_s = rows.target_s[row] + rows.fill_s[row]
     free_price, free_bytes = 0.0, 0.0
-    fronts = np.empty((p.num_classes[z], 3), np.int64)
+    fronts, front = np.empty((p.num_classes[z], 3), np.int64), np.empty(3)
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
         free_price += free * p.class_price[z, kind]
@@ -129,7 +129,7 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
                 break
             start, behind_s = _observe_bucket(
                 p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
-                free_price, free_bytes, allowance_s, fronts,
+                free_price, free_bytes, allowance_s, fronts, front,
             )  # fmt: skip
             if start >= 0:
                 found = True
@@ -180,6 +180,7 @@ def _observe_bucket(
     free_bytes: float,
     allowance_s: float,
     fronts: Any,
+    front: Any,
 ) -> tuple[int, float]:
     """Writes the stage of a class and number of replicas, if it is worth it.
 
@@ -196,8 +197,7 @@ def _observe_bucket(
         through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
     if link > 1.0:
         return -1, 0.0
-    list_fronts(p, rows, row, kind, replicas, fronts)
-    start = longest_stage(p, rows, row, kind, replicas, held, through_s, allowance_s, fronts)
+    start = longest_stage(p, rows, row, kind, replicas, held, through_s, allowance_s, fronts, front)
     if start < 0:
         return -1, 0.0
     behind_s = behind_with_stage_s(p, rows, row, kind, replicas, held, start)
@@ -206,6 +206,8 @@ def _observe_bucket(
     actions = rows.used.shape[1] * NUM_BUCKETS
     shorter = -1
     if view.allowed.shape[1] > actions:
+        if start == 0:
+            list_fronts(p, rows, row, kind, replicas, fronts)
         shorter = least_fill_stage(p, rows, row, kind, through_s, start, fronts)
     action = kind * NUM_BUCKETS + bucket
     for cut in range(2 if shorter >= 0 else 1):
@@ -213,9 +215,15 @@ def _observe_bucket(
         if cut == 1:
             first = shorter
             reached_s = behind_with_stage_s(p, rows, row, kind, replicas, held, first)
+            fill = rows.fill_s[row] + through_s
+            fill += p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, first, kind]
+            front[0], front[1], front[2] = best_front_link(
+                p, z, first, kind, fronts, rows.target_s[row], fill,
+                rows.fill_limit_s[row] - fill - p.fastest_prefix_s[z, first],
+            )  # fmt: skip
         _observe_candidate(
             p, rows, view, row, cut * actions + action, first, held, reached_s, link, through_s,
-            free_price, free_bytes, allowance_s, fronts,
+            free_price, free_bytes, allowance_s, front,
         )  # fmt: skip
     return start, behind_s
 
@@ -235,7 +243,7 @@ def _observe_candidate(
     free_price: float,
     free_bytes: float,
     allowance_s: float,
-    fronts: Any,
+    front: Any,
 ) -> None:
     """Writes one candidate."""
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
@@ -274,7 +282,9 @@ def _observe_candidate(
     out[9] = (stop - start) / layers
     out[10] = 1.0 if start == 0 else 0.0
     if start > 0:
-        _observe_front(p, rows, row, kind, start, trip + compute, fronts, out)
+        out[11] = front[0]
+        out[29] = _ratio(front[1], rows.target_s[row] + trip + compute)
+        out[30] = front[2]
     out[12] = _ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
     out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
     out[14] = 1.0 if kind == neighbour else 0.0
@@ -300,18 +310,3 @@ def _observe_candidate(
     out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
     out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
     out[28] = _ratio(next_behind, micro_batches)
-
-
-@njit(cache=True, inline="always")
-def _observe_front(
-    p: Any, rows: Any, row: int, kind: int, start: int, fill_s: float, fronts: Any, out: Any
-) -> None:
-    """Writes the features of the cut in front of a stage that begins at `start`."""
-    z = rows.problem[row]
-    slack = rows.fill_limit_s[row] - fill_s - p.fastest_prefix_s[z, start]
-    link, message, rounds = best_front_link(
-        p, z, start, kind, fronts, rows.target_s[row], fill_s, slack
-    )
-    out[11] = link
-    out[29] = _ratio(message, rows.target_s[row] + fill_s)
-    out[30] = rounds
