@@ -16,7 +16,7 @@ from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
 
 # Greedy decoding costs so little that it affords more targets than a beam.
-GREEDY_TARGETS = 24
+GREEDY_TARGETS = 32
 
 
 class Gap(NamedTuple):

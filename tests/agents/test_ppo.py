@@ -6,15 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heterps_agents.evaluation import HeldOut
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
 from heterps_agents.ppo import Effort, PolicyPlanner
 from heterps_agents.registry import planner_named
+from heterps_configs import library
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.plan import Plan
+from heterps_configs.training_config import TrainingConfig
 from heterps_envs.binding import placement_of
 from heterps_envs.closed_form import kernel_tables
+from heterps_envs.generator import held_out
 from heterps_envs.placement import encode
 from heterps_envs.problem import Problem
 
@@ -113,3 +117,17 @@ def test_the_price_objective_leaves_dear_devices_idle(
 
 def test_the_policy_is_read_when_it_is_needed() -> None:
     assert np.isfinite(PolicyPlanner().policy.weights["score_out.weight"]).all()
+
+
+def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
+    held = HeldOut(held_out(40))
+    policy = Policy.load("generalist")
+    greedy, beam = held.gap(policy, width=1), held.gap(policy, width=16)
+    assert greedy.median < 0.02
+    assert beam.median < 1e-9
+    assert beam.p95 < 0.05
+
+
+@pytest.mark.parametrize("name", ["generalist", "quick"])
+def test_the_shipped_training_configs_are_valid(name: str) -> None:
+    assert isinstance(library.load("training", name), TrainingConfig)
