@@ -27,7 +27,7 @@ from heterps_envs.stage_problems import pack_problems
 Code = NDArray[np.int16]
 
 DEFAULT_POLICY = "generalist"
-WIDTH, POLISH_EVALUATIONS = 16, 2_000
+WIDTH, POLISH_EVALUATIONS = 16, 10_000
 # For the objective price: how many targets, and up to how many times the fastest known placement.
 PRICE_TARGETS, SLOWEST = 12, 32.0
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
