@@ -52,20 +52,43 @@ class DeviceGroup(Document):
         return group_device_names(self.name, self.count)
 
 
+class HostTimes(Document):
+    """What the processes of a node cost beside their layers.
+
+    Attributes:
+        action_s: Host time of one forward or backward action, its messages included.
+        step_s: Host time of one step: start, data, loss, end.
+        slowdown_together: How much slower each of k processes computes while k of them do, for
+            k = 1, 2, ...; beyond the last value in proportion to k. Empty: they do not disturb
+            each other.
+    """
+
+    action_s: float = Field(ge=0, default=0)
+    step_s: float = Field(ge=0, default=0)
+    slowdown_together: tuple[PositiveFloat, ...] = ()
+
+
 class Node(Document):
-    """A host: its devices, and the link between any two of them."""
+    """A host: its devices, the link between any two of them, and what its processes cost."""
 
     name: str = Field(min_length=1)
     region: str = "local"
     devices: tuple[DeviceGroup, ...] = Field(min_length=1)
     link: Link
+    host: HostTimes = HostTimes()
 
 
 class LinkOverride(Document):
-    """A link between two named nodes that differs from the cluster's rule."""
+    """A link between two named nodes that differs from the cluster's rule.
+
+    Attributes:
+        between: The nodes; `link` leads from the first to the second.
+        reverse_link: From the second to the first; by default the same.
+    """
 
     between: tuple[str, str]
     link: Link
+    reverse_link: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -144,12 +167,14 @@ class Cluster(Document):
         )
 
     def link(self, first: Device, second: Device) -> Link:
-        """The link between two devices (same node, override, same region, between regions)."""
+        """The link from one device to another (same node, override, same region, regions)."""
         if first.node == second.node:
             return next(node.link for node in self.nodes if node.name == first.node)
         for override in self.link_overrides:
-            if set(override.between) == {first.node, second.node}:
+            if override.between == (first.node, second.node):
                 return override.link
+            if override.between == (second.node, first.node):
+                return override.reverse_link or override.link
         assert self.inter_node_link is not None
         if first.region != second.region and self.inter_region_link is not None:
             return self.inter_region_link

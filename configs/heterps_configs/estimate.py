@@ -19,6 +19,25 @@ class TimelineEvent(Document):
     end_s: float
 
 
+class MemoryCurve(Document):
+    """Bytes on one device in the course of a step; each value holds until the next time.
+
+    Attributes:
+        times_s: Seconds from the start of the step, rising; the first is 0.
+        activation_bytes: Kept for backward passes, at each time.
+        buffer_bytes: Received and not yet used, sent and not yet delivered, and the workspace of
+            the running pass.
+    """
+
+    device: str
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    times_s: tuple[float, ...]
+    activation_bytes: tuple[int, ...]
+    buffer_bytes: tuple[int, ...]
+
+
 class Estimate(Document):
     """Predicted (or measured) behaviour of a plan.
 
@@ -31,9 +50,16 @@ class Estimate(Document):
         reasons: Why not, one line each.
         layer_times: Where the layer times come from.
         timeline: Every action of one step; empty when it was not asked for.
+        memory_curves: One for each device; empty when they were not asked for.
+        step_time_low_s: Lower end of the interval that the error of the layer times leads to; None
+            when every layer time was measured on its own device type.
+        step_time_high_s: Its upper end.
+        notes: What the reader has to know, one line each (devices that share cores, say).
     """
 
     step_time_s: float
+    step_time_low_s: float | None = None
+    step_time_high_s: float | None = None
     closed_form_step_time_s: float | None = None
     throughput_samples_per_s: float
     price_usd_per_million_samples: float
@@ -44,3 +70,5 @@ class Estimate(Document):
     reasons: tuple[str, ...] = ()
     layer_times: Literal["measured", "roofline estimate", "partly measured"] = "roofline estimate"
     timeline: tuple[TimelineEvent, ...] = ()
+    memory_curves: tuple[MemoryCurve, ...] = ()
+    notes: tuple[str, ...] = ()

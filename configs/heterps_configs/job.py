@@ -10,7 +10,7 @@ from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
 from heterps_configs.problems import InconsistentError
 
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
-Schedule = Literal["1f1b", "gpipe"]
+Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]
 Objective = Literal["throughput", "price"]
 
 # Optimizer state for each parameter, in bytes. Reduced-precision training with AdamW keeps float32

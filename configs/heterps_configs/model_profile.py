@@ -88,6 +88,15 @@ class Measurement(Document):
         forward_s: Seconds for each layer, in the order of the profile's layers.
         backward_s: The same for the backward pass.
         optimizer_s: The same for the optimizer step; empty when it was not measured.
+        forward_spread_s: Interquartile range of the repeated passes; empty when it was not kept.
+        backward_spread_s: The same for the backward pass.
+        weight_gradient_s: Of `backward_s`, the part that computes gradients of parameters, which a
+            zero-bubble schedule may put off; empty when it was not measured.
+        activation_bytes: What the forward pass really kept for the backward pass of the whole
+            micro-batch; empty when it was not measured.
+        peak_bytes: Most memory that the layer's passes needed beyond parameters, gradients and what
+            was kept; empty when it was not measured.
+        num_repeats: Passes that the medians are taken over; 0 when it is not known.
         date: When (YYYY-MM-DD).
     """
 
@@ -101,6 +110,24 @@ class Measurement(Document):
     forward_s: tuple[NonNegativeFloat, ...]
     backward_s: tuple[NonNegativeFloat, ...]
     optimizer_s: tuple[NonNegativeFloat, ...] = ()
+    forward_spread_s: tuple[NonNegativeFloat, ...] = ()
+    backward_spread_s: tuple[NonNegativeFloat, ...] = ()
+    weight_gradient_s: tuple[NonNegativeFloat, ...] = ()
+    activation_bytes: tuple[NonNegativeFloat, ...] = ()
+    peak_bytes: tuple[NonNegativeFloat, ...] = ()
+    num_repeats: int = Field(ge=0, default=0)
+
+
+# Of a measurement's values for each layer, those that every measurement has.
+_ALWAYS_MEASURED = ("forward_s", "backward_s")
+_MAY_BE_MEASURED = (
+    "optimizer_s",
+    "forward_spread_s",
+    "backward_spread_s",
+    "weight_gradient_s",
+    "activation_bytes",
+    "peak_bytes",
+)
 
 
 class ModelProfile(Document):
@@ -126,9 +153,9 @@ class ModelProfile(Document):
     def _is_consistent(self) -> Self:
         problems = list(repeated("layers", "name", [layer.name for layer in self.layers]))
         for index, entry in enumerate(self.measurements):
-            for field in ("forward_s", "backward_s", "optimizer_s"):
+            for field in _ALWAYS_MEASURED + _MAY_BE_MEASURED:
                 length = len(getattr(entry, field))
-                if length != self.num_layers and (length or field != "optimizer_s"):
+                if length != self.num_layers and (length or field in _ALWAYS_MEASURED):
                     where = f"measurements.{index}.{field}"
                     problems.append(f"{where}: {length} values for {self.num_layers} layers")
         if problems:

@@ -20,18 +20,29 @@ class Stage(Document):
         first_layer: Index of its first layer.
         last_layer: Index of its last layer (inclusive).
         devices: Names of the group's devices.
+        recompute_layers: Layers whose activations are dropped after the forward pass and computed
+            again for the backward pass; only what enters such a layer is kept.
     """
 
     name: str
     first_layer: int = Field(ge=0)
     last_layer: int = Field(ge=0)
     devices: tuple[str, ...] = Field(min_length=1)
+    recompute_layers: tuple[int, ...] = ()
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.last_layer < self.first_layer:
             raise InconsistentError(
                 [f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"]
+            )
+        outside = [layer for layer in self.recompute_layers if layer not in self.layers]
+        if outside:
+            raise InconsistentError(
+                [
+                    f"recompute_layers: {', '.join(map(str, outside))} not among the stage's "
+                    f"layers {self.first_layer}..{self.last_layer}"
+                ]
             )
         return self
 
