@@ -111,6 +111,9 @@ def _corrected(
     tables = problem.tables
     forward = _scaled(tables.forward_s[:, column], measurements, "forward_s")
     backward = _scaled(tables.backward_s[:, column], measurements, "backward_s")
+    before = tables.backward_s[:, column]
+    factors = np.divide(backward, before, out=np.ones_like(before), where=before > 0)
+    weight_gradient = problem.layer_times.weight_gradient_s[:, column] * factors
     mean = float((forward + backward).sum() / tables.compute_s[:, column].sum())
     return Measurement(
         device_type=_type_of_its_own(device).name,
@@ -120,6 +123,7 @@ def _corrected(
         forward_s=tuple(forward.tolist()),
         backward_s=tuple(backward.tolist()),
         optimizer_s=tuple((tables.optimizer_s[:, column] * mean).tolist()),
+        weight_gradient_s=tuple(weight_gradient.tolist()),
     )
 
 

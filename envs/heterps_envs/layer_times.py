@@ -18,17 +18,24 @@ Floats = NDArray[np.float64]
 # Share of the peak that training kernels reach. Uncalibrated round numbers: an estimate says so.
 COMPUTE_EFFICIENCY = 0.5
 BANDWIDTH_EFFICIENCY = 0.7
+# Share of the backward pass that computes gradients of parameters, where it was not measured: for
+# a matrix product both gradients cost the same.
+WEIGHT_GRADIENT_SHARE = 0.5
 # Host time to launch the forward kernels of one layer; the backward pass launches twice as many.
 LAUNCH_S = 30e-6
 
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """(L, T) seconds of one micro-batch, and for each of the T types where they come from."""
+    """(L, T) seconds of one micro-batch, and for each of the T types where they come from.
+
+    `weight_gradient_s` is the part of `backward_s` that computes gradients of parameters.
+    """
 
     forward_s: Floats
     backward_s: Floats
     optimizer_s: Floats
+    weight_gradient_s: Floats
     sources: tuple[str, ...]
 
 
@@ -47,6 +54,7 @@ def layer_times(profile: ModelProfile, types: Sequence[DeviceType], job: Job) ->
         forward_s=np.stack([column.forward_s for column in columns], axis=1),
         backward_s=np.stack([column.backward_s for column in columns], axis=1),
         optimizer_s=np.stack([column.optimizer_s for column in columns], axis=1),
+        weight_gradient_s=np.stack([column.weight_gradient_s for column in columns], axis=1),
         sources=tuple(column.source for column in columns),
     )
 
@@ -57,6 +65,7 @@ class _Column(NamedTuple):
     forward_s: Floats
     backward_s: Floats
     optimizer_s: Floats
+    weight_gradient_s: Floats
     source: str
 
 
@@ -81,8 +90,30 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
     optimizer = np.array(last.optimizer_s) * factor if last.optimizer_s else estimate.optimizer_s
     corrected = any(found.source == "corrected" for found in measurements.values())
     return _Column(
-        forward * factor, backward * factor, optimizer, "corrected" if corrected else "measured"
+        forward * factor,
+        backward * factor,
+        optimizer,
+        _weight_gradient_s(profile, list(measurements.values()), job) * factor,
+        "corrected" if corrected else "measured",
     )
+
+
+def _weight_gradient_s(profile: ModelProfile, found: list[Measurement], job: Job) -> Floats:
+    """(L,) seconds of the backward pass for parameters' gradients: measured, else a share of it."""
+    seconds = [
+        np.minimum(entry.weight_gradient_s, entry.backward_s)
+        if entry.weight_gradient_s
+        else _weight_gradient_share(profile) * np.array(entry.backward_s)
+        for entry in found
+    ]
+    sizes = [entry.micro_batch_size for entry in found]
+    return _at_micro_batch(sizes, np.array(seconds), job.micro_batch_size)
+
+
+def _weight_gradient_share(profile: ModelProfile) -> Floats:
+    """(L,) share of a backward pass where it was not measured; layers without parameters: 0."""
+    has_parameters = np.array([layer.num_parameters > 0 for layer in profile.layers])
+    return np.where(has_parameters, WEIGHT_GRADIENT_SHARE, 0.0)
 
 
 def _measurements(profile: ModelProfile, device_type: str, job: Job) -> dict[int, Measurement]:
@@ -131,9 +162,11 @@ def _roofline(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
     optimizer_bytes = parameters * (
         job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter
     )
+    backward = backward + 2 * LAUNCH_S * has_work
     return _Column(
         forward + LAUNCH_S * has_work,
-        backward + 2 * LAUNCH_S * has_work,
+        backward,
         optimizer_bytes / bytes_per_s,
+        _weight_gradient_share(profile) * backward,
         "roofline estimate",
     )

@@ -127,3 +127,14 @@ def test_a_better_device_is_never_estimated_slower(compute: float, memory: float
     times = layer_times(profile(), [HOST, better], job())
     for seconds in (times.forward_s, times.backward_s, times.optimizer_s):
         assert (seconds[:, 1] <= seconds[:, 0]).all()
+
+
+def test_the_part_of_the_backward_pass_for_parameters_is_measured_or_half_of_it() -> None:
+    timed = profile(measurement(weight_gradient_s=(0.5, 0.25)))
+    times = layer_times(timed, [HOST, emulated(4.0), device_type("other")], job())
+    np.testing.assert_allclose(times.weight_gradient_s[:, 0], [0.5, 0.25])
+    np.testing.assert_allclose(times.weight_gradient_s[:, 1], [2.0, 1.0])
+    np.testing.assert_allclose(times.weight_gradient_s[0, 2], times.backward_s[0, 2] / 2)
+    # The empty layer has no parameters.
+    unmeasured = layer_times(profile(measurement()), [HOST], job())
+    np.testing.assert_allclose(unmeasured.weight_gradient_s[:, 0], [1.0, 0.0])
