@@ -7,6 +7,10 @@ from typing import Literal
 
 from heterps_configs.document import Document
 
+# Where the layer times of a plan come from: all of its device types were measured, or all were
+# estimated, with efficiencies fitted on other measured types or with stated ones; else a mixture.
+LayerTimesLabel = Literal["measured", "calibrated roofline", "roofline estimate", "partly measured"]
+
 
 class TimelineEvent(Document):
     """One action on one device, in seconds from the start of the step."""
@@ -68,7 +72,7 @@ class Estimate(Document):
     bubble_share: float | None = None
     feasible: bool = True
     reasons: tuple[str, ...] = ()
-    layer_times: Literal["measured", "roofline estimate", "partly measured"] = "roofline estimate"
+    layer_times: LayerTimesLabel = "roofline estimate"
     timeline: tuple[TimelineEvent, ...] = ()
     memory_curves: tuple[MemoryCurve, ...] = ()
     notes: tuple[str, ...] = ()

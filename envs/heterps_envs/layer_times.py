@@ -1,61 +1,109 @@
-"""Seconds of every layer on every device type: measured where possible, else a roofline."""
+"""Seconds of every layer on every device type: measured where possible, else a roofline.
+
+The roofline's efficiencies are fitted on the device types that were measured, in the profile and in
+profiles given beside it; without any they are stated constants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.device import DeviceType
 from heterps_configs.job import Job
 from heterps_configs.model_profile import Measurement, ModelProfile
+from heterps_envs.estimated_times import Estimator
+from heterps_envs.intervals import MEASURED, ErrorInterval, error_interval, leave_one_out_errors
+from heterps_envs.layer_samples import DeviceSamples, measurements_of
+from heterps_envs.roofline import Floats
 
-Floats = NDArray[np.float64]
-
-# Share of the peak that training kernels reach. Uncalibrated round numbers: an estimate says so.
-COMPUTE_EFFICIENCY = 0.5
-BANDWIDTH_EFFICIENCY = 0.7
 # Share of the backward pass that computes gradients of parameters, where it was not measured: for
 # a matrix product both gradients cost the same.
 WEIGHT_GRADIENT_SHARE = 0.5
-# Host time to launch the forward kernels of one layer; the backward pass launches twice as many.
-LAUNCH_S = 30e-6
+
+LayerTimesSource = Literal["measured", "corrected", "calibrated roofline", "roofline estimate"]
+# Sources that need no interval: the times were taken on the type itself.
+OWN_TIMES = ("measured", "corrected")
 
 
 @dataclass(frozen=True)
 class LayerTimes:
     """(L, T) seconds of one micro-batch, and for each of the T types where they come from.
 
-    `weight_gradient_s` is the part of `backward_s` that computes gradients of parameters.
+    Attributes:
+        weight_gradient_s: The part of `backward_s` that computes gradients of parameters.
+        sources: (T,) origin of each type's seconds.
+        training: (T,) for a type that was not measured, what its efficiencies were fitted on.
     """
 
     forward_s: Floats
     backward_s: Floats
     optimizer_s: Floats
     weight_gradient_s: Floats
-    sources: tuple[str, ...]
+    sources: tuple[LayerTimesSource, ...]
+    training: tuple[tuple[DeviceSamples, ...], ...]
+
+    @cached_property
+    def leave_one_out_errors(self) -> Mapping[str, float]:
+        """Logarithm of measured over predicted seconds of the model, by measured device type.
+
+        Each is predicted from the other measured types; empty where nothing had to be estimated.
+        """
+        return {
+            name: error
+            for samples in set(self.training)
+            for name, error in leave_one_out_errors(samples).items()
+        }
+
+    @cached_property
+    def intervals(self) -> tuple[ErrorInterval, ...]:
+        """(T,) factors on a type's seconds between which the truth lies; (1, 1) where measured."""
+        return tuple(
+            MEASURED
+            if source in OWN_TIMES
+            else error_interval({entry.device_type for entry in samples}, self.leave_one_out_errors)
+            for source, samples in zip(self.sources, self.training, strict=True)
+        )
 
 
-def layer_times(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -> LayerTimes:
+def layer_times(
+    profile: ModelProfile,
+    types: Sequence[DeviceType],
+    job: Job,
+    training: Sequence[ModelProfile] = (),
+) -> LayerTimes:
     """Seconds of one micro-batch of `job.micro_batch_size` samples for each layer and type.
 
     A measurement of the type itself wins; an emulated type multiplies its host's measurement by its
-    slowdown; any other type gets the roofline estimate (Williams et al., Roofline, 2009). The
+    slowdown; any other type gets the roofline estimate (Williams et al., Roofline, 2009), with
+    efficiencies fitted on the measured types of its kind (`heterps_envs.estimated_times`). The
     optimizer step may be missing from a measurement; it is then an estimate too.
+
+    Args:
+        profile: Layers and measurements.
+        types: Device types whose seconds are wanted.
+        job: Its dtype selects the measurements.
+        training: Other profiles whose measurements calibrate types that `profile` cannot.
 
     Returns:
         Arrays of shape (layers, types).
     """
-    columns = [_column(profile, entry, job) for entry in types]
+    estimator = Estimator(profile, types, job, training)
+    columns = [_column(profile, entry, job, estimator) for entry in types]
     return LayerTimes(
         forward_s=np.stack([column.forward_s for column in columns], axis=1),
         backward_s=np.stack([column.backward_s for column in columns], axis=1),
         optimizer_s=np.stack([column.optimizer_s for column in columns], axis=1),
         weight_gradient_s=np.stack([column.weight_gradient_s for column in columns], axis=1),
         sources=tuple(column.source for column in columns),
+        training=tuple(
+            () if column.source in OWN_TIMES else estimator.samples(entry.kind)
+            for entry, column in zip(types, columns, strict=True)
+        ),
     )
 
 
@@ -66,18 +114,19 @@ class _Column(NamedTuple):
     backward_s: Floats
     optimizer_s: Floats
     weight_gradient_s: Floats
-    source: str
+    source: LayerTimesSource
 
 
-def _column(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
-    estimate = _roofline(profile, entry, job)
-    measurements = _measurements(profile, entry.name, job)
+def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estimator) -> _Column:
+    measurements = measurements_of(profile, entry.name, job)
     factor = 1.0
     if not measurements and entry.emulation is not None:
-        measurements = _measurements(profile, entry.emulation.host_device_type, job)
+        measurements = measurements_of(profile, entry.emulation.host_device_type, job)
         factor = entry.emulation.slowdown
     if not measurements:
-        return estimate
+        forward, backward, optimizer, source = estimator.seconds(entry)
+        weight_gradient = _weight_gradient_share(profile) * backward
+        return _Column(forward, backward, optimizer, weight_gradient, source)
     forward, backward = (
         _at_micro_batch(
             list(measurements),
@@ -87,7 +136,11 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
         for field in ("forward_s", "backward_s")
     )
     last = list(measurements.values())[-1]
-    optimizer = np.array(last.optimizer_s) * factor if last.optimizer_s else estimate.optimizer_s
+    optimizer = (
+        np.array(last.optimizer_s) * factor
+        if last.optimizer_s
+        else estimator.seconds(entry).optimizer_s
+    )
     corrected = any(found.source == "corrected" for found in measurements.values())
     return _Column(
         forward * factor,
@@ -116,18 +169,6 @@ def _weight_gradient_share(profile: ModelProfile) -> Floats:
     return np.where(has_parameters, WEIGHT_GRADIENT_SHARE, 0.0)
 
 
-def _measurements(profile: ModelProfile, device_type: str, job: Job) -> dict[int, Measurement]:
-    """By micro-batch size, in rising order; of two for one size the later in the profile wins."""
-    found = {
-        entry.micro_batch_size: entry
-        for entry in profile.measurements
-        if entry.device_type == device_type
-        and entry.dtype == job.dtype
-        and entry.tensor_parallel == 1
-    }
-    return dict(sorted(found.items()))
-
-
 def _at_micro_batch(sizes: list[int], seconds: Floats, wanted: int) -> Floats:
     """(L,) seconds at `wanted` samples from (sizes, L) seconds.
 
@@ -138,35 +179,3 @@ def _at_micro_batch(sizes: list[int], seconds: Floats, wanted: int) -> Floats:
     if wanted >= sizes[-1]:
         return np.asarray(seconds[-1] * (wanted / sizes[-1]))
     return np.array([np.interp(wanted, sizes, column) for column in seconds.T])
-
-
-def _roofline(profile: ModelProfile, entry: DeviceType, job: Job) -> _Column:
-    """The slower of arithmetic and memory traffic, each at its stated efficiency."""
-    layers, samples = profile.layers, job.micro_batch_size
-    flops_per_s = entry.peak(job.dtype) * COMPUTE_EFFICIENCY
-    bytes_per_s = entry.memory_bandwidth_bytes_per_s * BANDWIDTH_EFFICIENCY
-    element = job.weight_bytes_per_parameter
-    traffic = np.array([layer.memory_traffic_bytes for layer in layers]) * (
-        element / profile.bytes_per_element * samples
-    )
-    dense = np.array([layer.num_parameters - layer.sparse_parameters for layer in layers], float)
-    forward_flops = np.array([layer.forward_flops for layer in layers]) * samples
-    backward_flops = np.array([layer.backward_flops for layer in layers]) * samples
-    forward = np.maximum(forward_flops / flops_per_s, (traffic + dense * element) / bytes_per_s)
-    # The backward pass reads weights, writes their gradients, and moves activations twice.
-    backward = np.maximum(
-        backward_flops / flops_per_s, 2 * (traffic + dense * element) / bytes_per_s
-    )
-    has_work = forward_flops + traffic + dense > 0
-    parameters = np.array([layer.num_parameters for layer in layers], float)
-    optimizer_bytes = parameters * (
-        job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter
-    )
-    backward = backward + 2 * LAUNCH_S * has_work
-    return _Column(
-        forward + LAUNCH_S * has_work,
-        backward,
-        optimizer_bytes / bytes_per_s,
-        _weight_gradient_share(profile) * backward,
-        "roofline estimate",
-    )

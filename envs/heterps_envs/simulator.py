@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from heterps_configs.estimate import Estimate, TimelineEvent
+from heterps_configs.estimate import Estimate, LayerTimesLabel, TimelineEvent
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, ReduceBucket, Schedule
+from heterps_envs.layer_times import OWN_TIMES
 from heterps_envs.memory import plan_memory_bytes
 from heterps_envs.placement import closed_form_step_time_s, placement_of
 from heterps_envs.problem import Problem
@@ -248,10 +249,11 @@ def _floor_reasons(problem: Problem, throughput: float) -> list[str]:
     ]
 
 
-def _layer_times_label(
-    problem: Problem, plan: Plan
-) -> Literal["measured", "roofline estimate", "partly measured"]:
+def _layer_times_label(problem: Problem, plan: Plan) -> LayerTimesLabel:
     sources = {problem.layer_times.sources[problem.class_of[name]] for name in plan.devices}
-    if "roofline estimate" not in sources:
+    estimated = sources - set(OWN_TIMES)
+    if not estimated:
         return "measured"
-    return "roofline estimate" if len(sources) == 1 else "partly measured"
+    if len(estimated) < len(sources):
+        return "partly measured"
+    return "calibrated roofline" if estimated == {"calibrated roofline"} else "roofline estimate"

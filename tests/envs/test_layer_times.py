@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from heterps_configs.device import DeviceType, Emulation
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
-from heterps_envs.layer_times import LAUNCH_S, layer_times
+from heterps_envs.layer_times import layer_times
+from heterps_envs.roofline import LAUNCH_S
 from tests.envs.small_problems import device_type
 
 LAYERS = (
@@ -66,7 +67,7 @@ def emulated(slowdown: float) -> DeviceType:
 
 def test_a_measurement_wins_over_the_estimate() -> None:
     times = layer_times(profile(measurement()), [HOST, device_type("other")], job())
-    assert times.sources == ("measured", "roofline estimate")
+    assert times.sources == ("measured", "calibrated roofline")
     assert times.forward_s[:, 0].tolist() == [1.0, 0.5]
     assert times.backward_s[:, 0].tolist() == [2.0, 1.0]
 
