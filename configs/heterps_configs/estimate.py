@@ -27,17 +27,18 @@ class MemoryCurve(Document):
     """Bytes on one device in the course of a step; each value holds until the next time.
 
     Attributes:
-        times_s: Seconds from the start of the step, rising; the first is 0.
+        times_s: Seconds from the start of the step, never falling; the first is 0.
+        gradient_bytes: Of parameters, at each time: none before the first backward pass.
         activation_bytes: Kept for backward passes, at each time.
-        buffer_bytes: Received and not yet used, sent and not yet delivered, and the workspace of
-            the running pass.
+        buffer_bytes: The step's samples, what is received and not yet used, sent and not known to
+            have arrived, flat copies of gradients, and the workspace of the running pass.
     """
 
     device: str
     parameter_bytes: int
-    gradient_bytes: int
     optimizer_bytes: int
     times_s: tuple[float, ...]
+    gradient_bytes: tuple[int, ...]
     activation_bytes: tuple[int, ...]
     buffer_bytes: tuple[int, ...]
 

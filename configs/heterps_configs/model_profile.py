@@ -57,7 +57,8 @@ class LayerProfile(Document):
         num_parameters: Parameters that this layer uses, tied ones included.
         forward_flops: Floating-point operations of the forward pass of one sample.
         backward_flops: Floating-point operations of the backward pass of one sample.
-        activation_bytes: Kept from the forward to the backward pass, one sample.
+        activation_bytes: Kept from the forward to the backward pass, one sample; a tensor that
+            several layers keep counts for the first of them.
         output_bytes: Crosses the cut behind this layer, one sample, one way; 0 for the last layer.
         memory_traffic_bytes: Read and written by the forward pass of one sample, parameters not
             counted.
@@ -65,6 +66,9 @@ class LayerProfile(Document):
             touches only the looked-up rows.
         tied_to: Name of the layer that owns a parameter that this layer also uses.
         tied_parameters: Of `num_parameters`, how many another layer owns.
+        saved_input_bytes: Of what crosses the cut in front of this layer, how much is kept behind
+            the cut for the backward pass anyway; None when it is not known.
+        saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
     """
 
     name: str
@@ -78,6 +82,8 @@ class LayerProfile(Document):
     sparse_parameters: int = Field(ge=0, default=0)
     tied_to: str | None = None
     tied_parameters: int = Field(ge=0, default=0)
+    saved_input_bytes: float | None = Field(ge=0, default=None)
+    saved_output_bytes: float | None = Field(ge=0, default=None)
 
 
 class Measurement(Document):
@@ -178,7 +184,17 @@ class ModelProfile(Document):
         return BYTES_PER_ELEMENT[self.dtype]
 
     def layers_fingerprint(self) -> str:
-        """Identifies the layers alone: equal for two profiles that differ only in measurements."""
+        """Identifies the layers alone: equal for two profiles that differ only in measurements.
+
+        What is known of tensors that layers share does not tell layers apart.
+        """
+        unknown = {"saved_input_bytes": None, "saved_output_bytes": None}
         return self.model_copy(
-            update={"measurements": (), "description": "", "command": "", "source": None}
+            update={
+                "layers": tuple(layer.model_copy(update=unknown) for layer in self.layers),
+                "measurements": (),
+                "description": "",
+                "command": "",
+                "source": None,
+            }
         ).fingerprint()

@@ -228,6 +228,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._finish(chosen)
         return chosen
 
+    def output_tensors(self) -> dict[UnitOutput, Tensor]:
+        """What the units returned in the pass."""
+        return {source: tensor for source, tensor, _ in self._outputs}
+
     def is_constant(self, tensor: Tensor) -> bool:
         """Whether a tensor follows from shapes and integers alone: every stage makes its own."""
         return not self._of(tensor)

@@ -66,12 +66,13 @@ def trace(
     recorder, costs = Recorder(module), _Costs()
     _run(recorder, costs, source, batch_size, dtype)
     layers = layers_of(recorder.recording)
+    saved = _saved_at_cuts(recorder, costs, layers)
     return ModelProfile(
         name=name,
         dtype=dtype,
         sample=_sample_in_words(source),
         source=source,
-        layers=tuple(_layer_profiles(module, recorder.recording, layers, costs, batch_size)),
+        layers=tuple(_layer_profiles(module, recorder.recording, layers, costs, saved, batch_size)),
     )
 
 
@@ -103,6 +104,8 @@ class _Costs:
         self.backward_flops: dict[int, float] = {}
         self.traffic_bytes: dict[int, float] = {}
         self.activation_bytes: dict[int, float] = {}
+        # Storage -> the calls that keep it for the backward pass.
+        self.savers: dict[int, set[int]] = {}
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -203,6 +206,7 @@ def _run(
             # Counts for every layer that keeps it, as a stage may begin with any of these.
             size = min(size, tensor.numel() * tensor.element_size())
         key = (storage._cdata, call if is_constant else -1)
+        costs.savers.setdefault(storage._cdata, set()).add(call)
         if key not in seen and not counter.is_parameter(tensor):
             seen.add(key)
             alive.append(storage)
@@ -246,6 +250,7 @@ def _layer_profiles(
     recording: Recording,
     layers: tuple[Layer, ...],
     costs: _Costs,
+    saved: list[tuple[float, float]],
     batch_size: int,
 ) -> Iterator[LayerProfile]:
     names = canonical_names(module)
@@ -278,9 +283,32 @@ def _layer_profiles(
             ),
             tied_to=tied[0] if tied else None,
             tied_parameters=sum(sizes[name] for name in layer.parameters if name in owner),
+            saved_input_bytes=saved[index - 1][1] / batch_size if index else 0.0,
+            saved_output_bytes=saved[index][0] / batch_size,
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)
+
+
+def _saved_at_cuts(
+    recorder: Recorder, costs: _Costs, layers: tuple[Layer, ...]
+) -> list[tuple[float, float]]:
+    """Of what crosses the cut behind each layer, the bytes that are kept in front and behind.
+
+    A stage sends a copy of what is a view; that it keeps the original does not help.
+    """
+    outputs, found = recorder.output_tensors(), []
+    for layer in layers:
+        front = back = 0.0
+        for source in layer.crossing:
+            tensor, num_bytes = outputs[source], _bytes(recorder.recording, source)
+            savers = costs.savers.get(tensor.untyped_storage()._cdata, set())
+            if not tensor._is_view() and any(call <= layer.last_call for call in savers):
+                front += num_bytes
+            if any(call > layer.last_call for call in savers):
+                back += num_bytes
+        found.append((front, back))
+    return found
 
 
 def _bytes(recording: Recording, source: Any) -> float:
