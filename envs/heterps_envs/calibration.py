@@ -46,10 +46,9 @@ from heterps_envs.roofline import (
 LAYER_SCATTER = 0.1
 # How far (standard deviation of the logarithm) a level may lie from the level above it.
 LEVEL_SPREAD = 1.0
-# Times are compared after adding this: a relative error of a microsecond says nothing.
-NEGLIGIBLE_S = 1e-6
 _STATED = np.log([1 / COMPUTE_EFFICIENCY, 1 / BANDWIDTH_EFFICIENCY, 1.0])
 _MOST_STEPS = 50
+_SMALL_STEP = 1e-4
 
 
 class Factors(NamedTuple):
@@ -136,10 +135,18 @@ def _calibrate_pass(samples: PassSamples, families: NDArray[np.str_]) -> PassCal
 def _fit(samples: PassSamples, prior: Floats) -> Floats:
     """(3,) logarithms of the factors: the least robust squared error plus distance to the prior.
 
-    Levenberg-Marquardt with reweighting; the loss of a residual r (in units of the scatter) is
-    `2 (sqrt(1 + r^2) - 1)`.
+    A factor that has become tiny hardly moves any more, so there are two starts; the better wins.
     """
-    theta, damping = prior, 1e-3
+    starts = (prior,) if prior is _STATED else (prior, _STATED)
+    return min((_descend(start, samples, prior) for start in starts), key=lambda found: found[1])[0]
+
+
+def _descend(start: Floats, samples: PassSamples, prior: Floats) -> tuple[Floats, float]:
+    """A local optimum and its loss, by Levenberg-Marquardt with reweighting.
+
+    The loss of a residual r (in units of the scatter) is `2 (sqrt(1 + r^2) - 1)`.
+    """
+    theta, damping = start, 1e-3
     cost, gradient, curvature = _objective(theta, samples, prior)
     for _ in range(_MOST_STEPS):
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient)
@@ -147,19 +154,19 @@ def _fit(samples: PassSamples, prior: Floats) -> Floats:
         if trial[0] <= cost:
             theta, damping = theta + step, damping / 10
             cost, gradient, curvature = trial
-            if np.abs(step).max() < 1e-6:
+            if np.abs(step).max() < _SMALL_STEP:
                 break
         else:
             damping *= 10
-    return theta
+    return theta, cost
 
 
 def _objective(theta: Floats, samples: PassSamples, prior: Floats) -> tuple[float, Floats, Floats]:
     """Loss, half its gradient, and the Gauss-Newton half of its second derivative."""
     compute, memory, launch = np.exp(theta)[:, None] * np.stack(samples.work)
     body = np.hypot(compute, memory)
-    predicted = body + launch + NEGLIGIBLE_S
-    residual = np.log(predicted / (samples.seconds + NEGLIGIBLE_S)) / LAYER_SCATTER
+    predicted = body + launch + samples.negligible_s
+    residual = np.log(predicted / (samples.seconds + samples.negligible_s)) / LAYER_SCATTER
     slopes = np.stack([compute**2, memory**2]) / np.maximum(body, 1e-300)
     jacobian = np.concatenate([slopes, launch[None]]) / predicted / LAYER_SCATTER
     weight = 1 / np.sqrt(1 + residual**2)

@@ -11,8 +11,15 @@ from heterps_configs.device import DeviceType
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_envs.calibration import Calibration, calibrate
+from heterps_envs.intervals import ErrorInterval, error_interval, leave_one_out_errors
 from heterps_envs.layer_samples import DeviceSamples, device_samples, measurements_of
-from heterps_envs.roofline import Floats, layer_work, plain_optimizer_s, plain_roofline_s
+from heterps_envs.roofline import (
+    Floats,
+    layer_work,
+    machine_balance,
+    plain_optimizer_s,
+    plain_roofline_s,
+)
 
 
 class EstimatedSeconds(NamedTuple):
@@ -44,6 +51,7 @@ class Estimator:
         self._profile, self._types, self._job = profile, types, job
         self._training = training
         self._fitted: dict[str, Calibration] = {}
+        self._errors: dict[str, Mapping[str, float]] = {}
 
     def seconds(self, entry: DeviceType) -> EstimatedSeconds:
         """Seconds on one type: at fitted efficiencies, or at the stated ones where there are none.
@@ -63,6 +71,23 @@ class Estimator:
             plain_optimizer_s(work),
             "roofline estimate",
         )
+
+    def interval(self, entry: DeviceType) -> ErrorInterval:
+        """Factors on the estimated seconds of one type between which the truth lies."""
+        return error_interval(
+            machine_balance(entry, self._job),
+            self.samples(entry.kind),
+            self.leave_one_out_errors(entry.kind),
+        )
+
+    def leave_one_out_errors(self, kind: str) -> Mapping[str, float]:
+        """Logarithm of measured over predicted seconds of the model, by measured type of a kind.
+
+        Each is predicted from the other measured types.
+        """
+        if kind not in self._errors:
+            self._errors[kind] = leave_one_out_errors(self.samples(kind))
+        return self._errors[kind]
 
     def samples(self, kind: str) -> tuple[DeviceSamples, ...]:
         """What was measured on device types of that kind."""

@@ -3,6 +3,12 @@
 Every measured device type is predicted from the others. The errors of one device are strongly
 correlated over its layers (its clock, its cooling, its library are the same for all), so the error
 of its whole model counts, and one factor scales all layers of a device type.
+
+How large an error to expect depends on how far one extrapolates. A roofline has two efficiencies;
+device types on both sides of a new one, by FLOP/s over bandwidth, pin down what it will reach;
+types that are all bound by arithmetic say nothing of one that is bound by memory. So the expected
+error is small inside of the measured range of that ratio, and grows with the distance from it. The
+leave-one-out errors, each over what was expected of it, scale this up or down.
 """
 
 from __future__ import annotations
@@ -18,12 +24,14 @@ from heterps_envs.layer_samples import DeviceSamples
 
 # An interval holds the truth with this probability, as far as the stated numbers go.
 COVERAGE = 0.8
-# Standard deviation of the logarithm of measured over predicted seconds of a whole model, by the
-# number of measured device types that the efficiencies are fitted on; the last one also for more.
-# 0 is the plain roofline at its stated constants. Rounded from `benchmarks/calibration.py`.
-PRIOR_ERRORS = (0.6, 0.35, 0.25, 0.2)
-# The prior weighs as much as this many leave-one-out errors.
-PRIOR_WEIGHT = 2.0
+# Standard deviations of the logarithm of measured over predicted seconds of a whole model, rounded
+# from `benchmarks/calibration.py` (GPUs): at the stated constants of the plain roofline; calibrated
+# and inside of the measured range of machine balances; and for each unit of its logarithm outside.
+STATED_ERROR = 0.55
+INSIDE_ERROR = 0.12
+OUTSIDE_ERROR = 0.5
+# These numbers weigh as much as this many leave-one-out errors.
+PRIOR_WEIGHT = 4.0
 
 
 class ErrorInterval(NamedTuple):
@@ -67,22 +75,44 @@ def whole_model_error(fitted: Calibration, truth: DeviceSamples) -> float:
     return float(np.mean(logarithms)) if logarithms else 0.0
 
 
-def error_interval(trained_on: Collection[str], errors: Mapping[str, float]) -> ErrorInterval:
-    """The factors between which the truth lies with probability `COVERAGE`.
-
-    The variance is the mean of the squared errors and of a prior variance, which weighs as much as
-    `PRIOR_WEIGHT` errors; the half-width is Student's quantile for that many degrees of freedom.
-    With fewer than two measured types there are no errors, and the prior alone decides.
+def expected_error(balance: float, training: Collection[DeviceSamples]) -> float:
+    """Standard deviation to expect of `whole_model_error`, before any error was seen.
 
     Args:
-        trained_on: Device types that the estimate is calibrated on.
-        errors: Leave-one-out errors; those of other types do not count.
+        balance: Of the type to predict; see `heterps_envs.roofline.machine_balance`.
+        training: What the efficiencies are fitted on; empty: they are the stated ones.
+    """
+    if not training:
+        return STATED_ERROR
+    balances = [entry.balance for entry in training]
+    outside = max(0.0, min(balances) - balance, balance - max(balances))
+    return math.hypot(INSIDE_ERROR, OUTSIDE_ERROR * outside)
+
+
+def error_interval(
+    balance: float, training: Sequence[DeviceSamples], errors: Mapping[str, float]
+) -> ErrorInterval:
+    """The factors between which the truth lies with probability `COVERAGE`.
+
+    The expected error times a scale, whose square is the mean of squared ratios of leave-one-out
+    errors to what was expected of them; a ratio of one counts `PRIOR_WEIGHT` times. The half-width
+    is Student's quantile for that many degrees of freedom. With fewer than two measured types there
+    are no errors, and the stated numbers alone decide.
+
+    Args:
+        balance: Of the type that was predicted.
+        training: What its efficiencies were fitted on.
+        errors: `leave_one_out_errors(training)`.
     """
     from scipy.special import stdtrit  # Late: only an estimate that is not measured needs it.
 
-    values = [errors[name] for name in trained_on if name in errors]
-    prior = PRIOR_ERRORS[min(len(trained_on), len(PRIOR_ERRORS) - 1)]
-    freedom = PRIOR_WEIGHT + len(values)
-    variance = (PRIOR_WEIGHT * prior**2 + sum(value**2 for value in values)) / freedom
-    half_width = float(stdtrit(freedom, (1 + COVERAGE) / 2)) * math.sqrt(variance)
+    ratios = []
+    for name, error in errors.items():
+        others = [entry for entry in training if entry.device_type != name]
+        own = next(entry.balance for entry in training if entry.device_type == name)
+        ratios.append(error / expected_error(own, others))
+    freedom = PRIOR_WEIGHT + len(ratios)
+    scale = math.sqrt((PRIOR_WEIGHT + sum(ratio**2 for ratio in ratios)) / freedom)
+    quantile = float(stdtrit(freedom, (1 + COVERAGE) / 2))
+    half_width = quantile * scale * expected_error(balance, training)
     return ErrorInterval(math.exp(-half_width), math.exp(half_width))

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from heterps_configs.device import DeviceType
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
-from heterps_envs.roofline import Floats, PassWork, layer_work, work_of_layers
+from heterps_envs.roofline import (
+    Floats,
+    PassWork,
+    layer_work,
+    machine_balance,
+    work_of_layers,
+)
+
+# An error does not matter below this share of the mean layer of the pass, or below a microsecond.
+NEGLIGIBLE_SHARE = 0.01
+NEGLIGIBLE_S = 1e-6
 
 # A layer belongs to the first family whose pattern its kind contains: the heaviest comes first,
 # since a kind may be several module classes joined by `+`.
@@ -35,15 +45,19 @@ def layer_family(kind: str) -> str:
 
 
 class PassSamples(NamedTuple):
-    """Measured seconds of one pass: (N,) distinct layers at all measured micro-batch sizes."""
+    """Measured seconds of one pass: (N,) distinct layers at all measured micro-batch sizes.
+
+    `negligible_s` is added before two times are compared: errors below it do not matter.
+    """
 
     work: PassWork
     seconds: Floats
+    negligible_s: Floats
 
     def where(self, chosen: NDArray[np.bool_]) -> PassSamples:
         """Some of the samples."""
         work = PassWork(*(column[chosen] for column in self.work))
-        return PassSamples(work, self.seconds[chosen])
+        return PassSamples(work, self.seconds[chosen], self.negligible_s[chosen])
 
 
 @dataclass(frozen=True, eq=False)  # Equal means identical: arrays have no truth value.
@@ -51,6 +65,7 @@ class DeviceSamples:
     """What was measured on one device type.
 
     Attributes:
+        balance: Logarithm of the type's peak FLOP/s over its bandwidth; see `machine_balance`.
         forward, backward: (N,) samples.
         families: (N,) family of each sample.
         counts: (N,) how many equal layers of the model it stands for.
@@ -59,6 +74,7 @@ class DeviceSamples:
     """
 
     device_type: str
+    balance: float
     forward: PassSamples
     backward: PassSamples
     families: NDArray[np.str_]
@@ -108,13 +124,14 @@ def device_samples(
     for found in measurements:
         sized = job.model_copy(update={"micro_batch_size": found.micro_batch_size})
         work = work_of_layers(layers, profile.bytes_per_element, entry, sized)
-        forward.append(PassSamples(work.forward, _medians(found.forward_s, groups)))
-        backward.append(PassSamples(work.backward, _medians(found.backward_s, groups)))
+        forward.append(_pass_samples(work.forward, found.forward_s, groups))
+        backward.append(_pass_samples(work.backward, found.backward_s, groups))
         counted_s = float(layer_work(profile, entry, sized).optimizer_s.sum())
         if sum(found.optimizer_s) > 0 and counted_s > 0:
             ratios.append(sum(found.optimizer_s) / counted_s)
     return DeviceSamples(
         device_type=entry.name,
+        balance=machine_balance(entry, job),
         forward=joined(forward),
         backward=joined(backward),
         families=np.array([layer_family(layer.kind) for layer in layers] * len(measurements)),
@@ -134,12 +151,20 @@ def _equal_layers(layers: Sequence[LayerProfile]) -> dict[tuple[object, ...], li
     return groups
 
 
-def _medians(seconds: Sequence[float], groups: Sequence[Sequence[int]]) -> Floats:
-    return np.array([np.median([seconds[index] for index in members]) for members in groups])
+def _pass_samples(
+    work: PassWork, seconds: Sequence[float], groups: Sequence[Sequence[int]]
+) -> PassSamples:
+    medians = [np.median([seconds[index] for index in members]) for members in groups]
+    negligible_s = max(NEGLIGIBLE_SHARE * float(np.mean(seconds)), NEGLIGIBLE_S)
+    return PassSamples(work, np.array(medians), np.full(len(groups), negligible_s))
 
 
 def joined(parts: Sequence[PassSamples]) -> PassSamples:
     """All samples of several parts, in their order."""
     columns = zip(*(part.work for part in parts), strict=True)
     work = PassWork(*(np.concatenate(column) for column in columns))
-    return PassSamples(work, np.concatenate([part.seconds for part in parts]))
+    return PassSamples(
+        work,
+        np.concatenate([part.seconds for part in parts]),
+        np.concatenate([part.negligible_s for part in parts]),
+    )

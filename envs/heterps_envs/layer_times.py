@@ -6,7 +6,7 @@ profiles given beside it; without any they are stated constants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -17,8 +17,8 @@ from heterps_configs.device import DeviceType
 from heterps_configs.job import Job
 from heterps_configs.model_profile import Measurement, ModelProfile
 from heterps_envs.estimated_times import Estimator
-from heterps_envs.intervals import MEASURED, ErrorInterval, error_interval, leave_one_out_errors
-from heterps_envs.layer_samples import DeviceSamples, measurements_of
+from heterps_envs.intervals import MEASURED, ErrorInterval
+from heterps_envs.layer_samples import measurements_of
 from heterps_envs.roofline import Floats
 
 # Share of the backward pass that computes gradients of parameters, where it was not measured: for
@@ -37,7 +37,8 @@ class LayerTimes:
     Attributes:
         weight_gradient_s: The part of `backward_s` that computes gradients of parameters.
         sources: (T,) origin of each type's seconds.
-        training: (T,) for a type that was not measured, what its efficiencies were fitted on.
+        types: (T,) the device types.
+        estimator: Estimated the types that were not measured.
     """
 
     forward_s: Floats
@@ -45,28 +46,18 @@ class LayerTimes:
     optimizer_s: Floats
     weight_gradient_s: Floats
     sources: tuple[LayerTimesSource, ...]
-    training: tuple[tuple[DeviceSamples, ...], ...]
-
-    @cached_property
-    def leave_one_out_errors(self) -> Mapping[str, float]:
-        """Logarithm of measured over predicted seconds of the model, by measured device type.
-
-        Each is predicted from the other measured types; empty where nothing had to be estimated.
-        """
-        return {
-            name: error
-            for samples in set(self.training)
-            for name, error in leave_one_out_errors(samples).items()
-        }
+    types: tuple[DeviceType, ...]
+    estimator: Estimator
 
     @cached_property
     def intervals(self) -> tuple[ErrorInterval, ...]:
-        """(T,) factors on a type's seconds between which the truth lies; (1, 1) where measured."""
+        """(T,) factors on a type's seconds between which the truth lies; (1, 1) where measured.
+
+        One factor holds for all layers of a type; see `heterps_envs.intervals`.
+        """
         return tuple(
-            MEASURED
-            if source in OWN_TIMES
-            else error_interval({entry.device_type for entry in samples}, self.leave_one_out_errors)
-            for source, samples in zip(self.sources, self.training, strict=True)
+            MEASURED if source in OWN_TIMES else self.estimator.interval(entry)
+            for entry, source in zip(self.types, self.sources, strict=True)
         )
 
 
@@ -100,10 +91,8 @@ def layer_times(
         optimizer_s=np.stack([column.optimizer_s for column in columns], axis=1),
         weight_gradient_s=np.stack([column.weight_gradient_s for column in columns], axis=1),
         sources=tuple(column.source for column in columns),
-        training=tuple(
-            () if column.source in OWN_TIMES else estimator.samples(entry.kind)
-            for entry, column in zip(types, columns, strict=True)
-        ),
+        types=tuple(types),
+        estimator=estimator,
     )
 
 

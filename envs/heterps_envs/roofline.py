@@ -8,6 +8,7 @@ small micro-batches inefficient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -78,6 +79,11 @@ def work_of_layers(
         PassWork(backward_flops / flops_per_s, 2 * memory_s, 2 * LAUNCH_S * has_work),
         optimizer_bytes / bytes_per_s,
     )
+
+
+def machine_balance(entry: DeviceType, job: Job) -> float:
+    """Logarithm of peak FLOP/s over bandwidth: where its roofline bends, in FLOPs for each byte."""
+    return math.log(entry.peak(job.dtype) / entry.memory_bandwidth_bytes_per_s)
 
 
 def plain_roofline_s(work: PassWork) -> Floats:
