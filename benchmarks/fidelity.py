@@ -6,8 +6,9 @@
 `own` trains on this machine and compares with the prediction made before each run. `published`
 predicts runs that others measured and published; FOLDER holds their files, one folder for each
 source; without the option it is `$HETERPS_WORKLOADS`, and without either the section is skipped.
-Each module in `fidelity_sections` with a name that starts with no underscore and a function
-`rows(workloads, quick, seed)` is a section: it returns its rows and its summary.
+A section's `rows(workloads, quick, seed)` returns its rows and its summary; `shown(rows)`, where
+there is one, returns those of the printed table. `own` keeps finished rows beside the --json file
+and goes on behind them when it is started again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from benchmarks.common import machine, parse_options, report
 from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.yaml_files import write_text
 
 SECTIONS = ("own", "published")
 
@@ -38,7 +40,8 @@ def main() -> None:
     except HeterpsError as error:
         sys.exit(f"error: {error}")
     if options.json:
-        options.json.write_text(json.dumps({**results, "machine": machine()}, indent=1) + "\n")
+        write_text(options.json, json.dumps({**results, "machine": machine()}, indent=1) + "\n")
+        _partial_file(options.json).unlink(missing_ok=True)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -56,16 +59,25 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name in wanted:
         section = import_module(f"benchmarks.fidelity_sections.{name}")
+        resume = {}
+        if name == "own" and options.json:
+            resume["partial_file"] = _partial_file(options.json)
         try:
-            rows, summary = section.rows(workloads, options.quick, options.seed)
+            rows, summary = section.rows(workloads, options.quick, options.seed, **resume)
         except HeterpsError as error:
             print(f"{name}: skipped: {error}")
             results[name] = {"skipped": str(error)}
             continue
         title = (section.__doc__ or name).splitlines()[0].rstrip(".:")
-        report(title, rows, summary, argparse.Namespace(json=None))
+        table = section.shown(rows) if hasattr(section, "shown") else rows
+        report(title, table, summary, argparse.Namespace(json=None))
         results[name] = {"rows": rows, "summary": summary}
     return results
+
+
+def _partial_file(path: Path) -> Path:
+    """Where finished rows are kept until all are written."""
+    return path.with_suffix(".partial.json")
 
 
 def _workloads(option: str | None) -> Path | None:
