@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
-ActionKind = Literal["receive", "forward", "backward", "send", "reduce", "step"]
+import numpy as np
+from numpy.typing import NDArray
+
+Direction = Literal["forward", "backward"]
+PassKind = Literal["forward", "backward", "backward-input", "backward-weight"]
+ActionKind = Literal[
+    "receive", "forward", "backward", "backward-input", "backward-weight", "send", "reduce", "step"
+]
+
+# Codes of `Schedule.kind`.
+RECEIVE_FORWARD, RECEIVE_BACKWARD, SEND_FORWARD, SEND_BACKWARD = 0, 1, 2, 3
+FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = 4, 5, 6, 7
+REDUCE, STEP = 8, 9
+_KINDS: tuple[tuple[ActionKind, Literal["forward", "backward", ""]], ...] = (
+    ("receive", "forward"),
+    ("receive", "backward"),
+    ("send", "forward"),
+    ("send", "backward"),
+    ("forward", ""),
+    ("backward", ""),
+    ("backward-input", ""),
+    ("backward-weight", ""),
+    ("reduce", ""),
+    ("step", ""),
+)
 
 
 class Action(NamedTuple):
     """One action of one device.
 
     Attributes:
-        kind: `receive` waits for a message, `send` hands one to the link and goes on, `reduce` is
-            one gradient all-reduce, `step` the optimizer.
-        stage: Name of the stage that acts; empty for `step`.
+        kind: `receive` waits for a message, `send` hands one to the link and goes on. `backward` is
+            a whole backward pass; a zero-bubble schedule has two actions in its place:
+            `backward-input` computes the gradients of what the stage received, which are sent right
+            after it, `backward-weight` those of its parameters, and frees the activations. `reduce`
+            is one gradient all-reduce, `step` the optimizer.
+        stage: Name of the stage that acts; empty for `reduce` and `step`.
         micro_batch: Index of the micro-batch; -1 for `reduce` and `step`.
         direction: For messages: `forward` carries activations, `backward` their gradients.
         peer: For messages: the other device.
@@ -39,8 +68,63 @@ class ReduceBucket(NamedTuple):
     layers: tuple[int, ...]
 
 
-class Schedule(NamedTuple):
-    """The action lists of one step by device, and the gradient buckets in their global order."""
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The action lists of one step, and the gradient buckets in their global order.
 
-    actions: dict[str, tuple[Action, ...]]
-    buckets: tuple[ReduceBucket, ...]
+    The lists of all devices stand one behind the other in arrays of A actions.
+
+    Attributes:
+        devices: Names of the D devices.
+        stages: Names of the stages.
+        offsets: (D + 1,) the actions of device d are `offsets[d] .. offsets[d + 1] - 1`.
+        kind: (A,) int8, `RECEIVE_FORWARD` .. `STEP`.
+        stage: (A,) int32, index into `stages`; -1 for `REDUCE` and `STEP`.
+        micro_batch: (A,) int32; for `REDUCE` the bucket's index, for `STEP` -1.
+        peer: (A,) int32, for messages the index of the other device, else -1.
+        buckets: What is reduced.
+        overlaps_reduce: A `reduce` only starts its all-reduce, and `step` waits for all of them.
+            Otherwise a `reduce` keeps its device until it is done.
+    """
+
+    devices: tuple[str, ...]
+    stages: tuple[str, ...]
+    offsets: NDArray[np.int64]
+    kind: NDArray[np.int8]
+    stage: NDArray[np.int32]
+    micro_batch: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    buckets: tuple[ReduceBucket, ...] = ()
+    overlaps_reduce: bool = False
+
+    @cached_property
+    def actions(self) -> dict[str, tuple[Action, ...]]:
+        """The action lists by device, made when they are first asked for."""
+        return {
+            device: tuple(self.action(index) for index in range(first, stop))
+            for device, first, stop in zip(
+                self.devices, self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True
+            )
+        }
+
+    @cached_property
+    def device_of(self) -> NDArray[np.int64]:
+        """(A,) index of the device that each action is of."""
+        return np.repeat(np.arange(len(self.devices)), np.diff(self.offsets))
+
+    def action(self, index: int) -> Action:
+        """One of the A actions as a tuple."""
+        code = int(self.kind[index])
+        kind, direction = _KINDS[code]
+        if code == STEP:
+            return Action(kind)
+        if code == REDUCE:
+            return Action(kind, bucket=int(self.micro_batch[index]))
+        peer = int(self.peer[index])
+        return Action(
+            kind,
+            self.stages[self.stage[index]],
+            int(self.micro_batch[index]),
+            direction,
+            self.devices[peer] if peer >= 0 else "",
+        )

@@ -10,6 +10,7 @@ import numpy as np
 from heterps_configs.plan import Plan, Stage
 from heterps_envs.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form import in_flight
+from heterps_envs.interleaved import is_interleaved, most_in_flight, route_shape
 from heterps_envs.memory_search import is_searchable, missing_bytes, most_covered
 from heterps_envs.problem import Floats, Problem
 from heterps_envs.workload import tied_layers, tied_share
@@ -20,7 +21,8 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
 
     The rule of `heterps_envs.closed_form.in_flight`. Pipelines that share a stage, directly or
     through others, are counted together: replicas are the stages of equal layers among them, and
-    behind a stage are all that begin after its last layer.
+    behind a stage are all that begin after its last layer. Where a device has several stages of a
+    route, the rule is that of `heterps_envs.interleaved`, again counted in devices.
     """
     share: dict[str, int] = defaultdict(int)
     for pipeline in plan.pipelines:
@@ -28,12 +30,15 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
             share[name] += len(pipeline.micro_batches)
     if plan.job.schedule == "gpipe":
         return dict(share)
+    shape = route_shape(plan) if is_interleaved(plan) else {}  # else the rule of 1F1B
     held = {}
     for stages in _connected(plan):
         for stage in stages:
             replicas = sum(other.layers == stage.layers for other in stages)
             behind = sum(other.first_layer > stage.last_layer for other in stages)
             most = in_flight(plan.job.num_micro_batches, False, replicas, behind)
+            if shape:
+                most = most_in_flight(-(-2 * behind // replicas) + 1, *shape[stage.name])
             held[stage.name] = min(share[stage.name], most)
     return held
 

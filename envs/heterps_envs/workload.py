@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from heterps_configs.model_profile import ModelProfile
-from heterps_configs.plan import Plan
+from heterps_configs.plan import Plan, Stage
+from heterps_envs.actions import Direction as Direction
+from heterps_envs.actions import PassKind
 from heterps_envs.placement import check_plan
 from heterps_envs.problem import Problem
 
-Direction = Literal["forward", "backward"]
-
 
 class StageCost(NamedTuple):
-    """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind."""
+    """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind.
+
+    `backward_s` holds the forward passes of layers that are computed again, and
+    `weight_gradient_s`, the part that a zero-bubble schedule may put off.
+    """
 
     device: str
     first_layer: int
     forward_s: float
     backward_s: float
+    weight_gradient_s: float
     output_bytes: float
+
+    def seconds(self, kind: PassKind) -> float:
+        """Compute seconds of one pass of a full micro-batch."""
+        if kind == "forward":
+            return self.forward_s
+        if kind == "backward":
+            return self.backward_s
+        put_off = self.weight_gradient_s
+        return put_off if kind == "backward-weight" else self.backward_s - put_off
 
 
 class Workload(NamedTuple):
@@ -40,10 +54,9 @@ class Workload(NamedTuple):
     behind: tuple[dict[str, str], ...]
     shares: tuple[float, ...]
 
-    def seconds(self, kind: Direction, stage: str, micro_batch: int) -> float:
+    def seconds(self, kind: PassKind, stage: str, micro_batch: int) -> float:
         """Compute seconds of one pass."""
-        cost = self.stages[stage]
-        return self.shares[micro_batch] * (cost.forward_s if kind == "forward" else cost.backward_s)
+        return self.shares[micro_batch] * self.stages[stage].seconds(kind)
 
     def source(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
         """The stage whose result a pass needs; None at the start of the way there or back."""
@@ -66,18 +79,7 @@ def workload(problem: Problem, plan: Plan) -> Workload:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     check_plan(problem, plan)
-    tables = problem.tables
-    stages = {}
-    for stage in plan.stages:
-        part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
-        kind = problem.class_of[device]
-        stages[stage.name] = StageCost(
-            device,
-            stage.first_layer,
-            float(tables.forward_s[part, kind].sum()),
-            float(tables.backward_s[part, kind].sum()),
-            float(tables.output_bytes[stage.last_layer]),
-        )
+    stages = {stage.name: _stage_cost(problem, stage) for stage in plan.stages}
     front: dict[int, dict[str, str]] = {}
     behind: dict[int, dict[str, str]] = {}
     for pipe in plan.pipelines:
@@ -91,6 +93,21 @@ def workload(problem: Problem, plan: Plan) -> Workload:
         tuple(front[m] for m in micro_batches),
         tuple(behind[m] for m in micro_batches),
         tuple(size / sizes[0] for size in sizes),
+    )
+
+
+def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
+    tables, times = problem.tables, problem.layer_times
+    part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
+    kind = problem.class_of[device]
+    again_s = tables.forward_s[list(stage.recompute_layers), kind].sum()
+    return StageCost(
+        device,
+        stage.first_layer,
+        float(tables.forward_s[part, kind].sum()),
+        float(tables.backward_s[part, kind].sum() + again_s),
+        float(times.weight_gradient_s[part, kind].sum()),
+        float(tables.output_bytes[stage.last_layer]),
     )
 
 
