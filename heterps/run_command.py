@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from heterps.console import answer, print_json, remarks, seconds_text
+from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
 from heterps.plans import load_plan_and_problem
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
@@ -172,6 +172,7 @@ def print_result(result: RunResult) -> None:
         answer.print(
             f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
         )
+    _print_memory(result)
     for replan in result.replans:
         answer.print(
             f"re-placed   at step {replan.step} by {replan.planner}: predicted "
@@ -185,3 +186,16 @@ def print_result(result: RunResult) -> None:
         answer.print(
             f"emulation   {overruns} of {total} actions took the host longer than emulated"
         )
+
+
+def _print_memory(result: RunResult) -> None:
+    """Predicted and measured peak of each device that was used."""
+    for entry in result.devices:
+        if entry.memory is not None and entry.predicted_memory_bytes is not None:
+            predicted, measured = entry.predicted_memory_bytes, entry.memory.peak_bytes
+            held = entry.memory.at_peak
+            answer.print(
+                f"memory      {entry.device}: predicted {bytes_text(predicted)}, measured "
+                f"{bytes_text(measured)} ({100 * (predicted / measured - 1):+.1f} %), of which "
+                f"activations {bytes_text(held.activations)}, messages {bytes_text(held.messages)}"
+            )

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(minutes=30)
+
+
+class Gatherer(Protocol):
+    """What agreeing on the owners of parameters takes."""
+
+    @property
+    def rank(self) -> int:
+        """The own rank."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """One object from each rank, by rank."""
+        ...
+
+    def groups(self, owners: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Any]:
+        """A group for each set of ranks."""
+        ...
 
 
 class Communicator:

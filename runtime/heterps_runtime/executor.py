@@ -1,37 +1,41 @@
 """The executor: carries out one device's action list, literally and in its order.
 
-Only `isend`, `irecv` and `all_reduce` are used. Receives are posted ahead in the order of the list,
-no send keeps a device waiting, activations are freed by their backward pass, and gradients are
-summed: over micro-batches by autograd, over owners by one all-reduce per bucket.
+Only messages and sums are asked of the world outside (`heterps_runtime.messenger`). Receives are
+posted ahead in the order of the list, no send keeps a device waiting, activations are freed by
+their backward pass, and gradients are summed: over micro-batches by autograd, over owners by one
+all-reduce per bucket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from heterps_envs.actions import Action
 from heterps_runtime import losses
 from heterps_runtime.batches import Batch
-from heterps_runtime.communication import Communicator
+from heterps_runtime.deferred_gradients import DeferredGradients
 from heterps_runtime.emulation import Clock, EmulatedLinks
-from heterps_runtime.messages import pack, unpacked
+from heterps_runtime.messages import pack
+from heterps_runtime.messenger import Messenger, Work
 from heterps_runtime.owned_stages import OwnedStages
-from heterps_runtime.recording import TensorSpec
-from heterps_runtime.run_specification import EmulatedDevice, RunSpecification
+from heterps_runtime.program import (
+    STAMP_TAG,
+    Key,
+    Message,
+    MessageKey,
+    Other,
+    Pass,
+    Step,
+    build_program,
+)
+from heterps_runtime.run_specification import RunSpecification
 
 # Receives posted ahead of the one that is waited for. Few, because their buffers take memory.
 POSTED_AHEAD = 4
-# Buffers of one message (one for each dtype), and the time stamp of an emulated link.
-TAGS_PER_MESSAGE = 16
-STAMP_TAG = TAGS_PER_MESSAGE - 1
-
-Key = tuple[str, int]  # stage, micro-batch
 
 
 class ActionRecord(NamedTuple):
@@ -44,13 +48,13 @@ class ActionRecord(NamedTuple):
     end_s: float
 
 
-@dataclass
+@dataclass(slots=True)
 class _Posted:
     """A message that has been asked for."""
 
     tensors: list[Tensor | None]
     stamp: Tensor | None
-    works: list[dist.Work] = field(default_factory=list)
+    works: list[Work]
 
 
 class Executor:
@@ -60,8 +64,11 @@ class Executor:
         specification: The run.
         device: This rank's device.
         owned: Its stages.
-        communicator: The processes.
+        messenger: Carries its messages.
         clock: The device's time.
+
+    Attributes:
+        program: The device's actions, resolved.
     """
 
     def __init__(
@@ -69,53 +76,48 @@ class Executor:
         specification: RunSpecification,
         device: str,
         owned: OwnedStages,
-        communicator: Communicator,
+        messenger: Messenger,
         clock: Clock,
     ) -> None:
-        plan = specification.plan
-        self._specification, self._device, self._owned = specification, device, owned
-        self._communicator, self._clock = communicator, clock
+        self._owned, self._messenger, self._clock = owned, messenger, clock
         assert specification.profile.source is not None
         self._source = specification.profile.source
-        self._actions = specification.actions.get(device, ())
-        self._receives = [action for action in self._actions if action.kind == "receive"]
-        self._stage_index = {stage.name: index for index, stage in enumerate(plan.stages)}
-        self._front, self._back = _neighbours(specification)
-        self._micro_batch_sizes = plan.job.micro_batch_sizes
+        self._global_batch_size = specification.plan.job.global_batch_size
+        self.program = build_program(specification, device, owned.modules)
+        self._receives = [
+            step
+            for step in self.program
+            if isinstance(step, Message) and step.action.kind == "receive"
+        ]
         emulation = specification.emulation
-        self._emulated = specification.emulated_device(device) or EmulatedDevice(
-            device=device, forward_s={}, backward_s={}, optimizer_s=0.0
-        )
+        emulated = specification.emulated_device(device)
+        self._optimizer_s = emulated.optimizer_s if emulated else 0.0
         self._links = EmulatedLinks(device, emulation.links) if emulation else None
         self._reduce_s = emulation.reduce_s if emulation else (0.0,) * len(specification.buckets)
-        self._handlers: dict[str, Callable[[Action], None]] = {
+        handlers: dict[str, Callable[[Any], None]] = {
             "receive": self._receive,
             "forward": self._forward,
             "backward": self._backward,
+            "backward-input": self._backward_input,
+            "backward-weight": self._backward_weight,
             "send": self._send,
             "reduce": self._reduce,
             "step": self._step,
         }
-        self._start_step()
+        self._handled = [(handlers[step.action.kind], step) for step in self.program]
+        self._deferred = DeferredGradients()
+        self._start_step({}, 0.0, 1.0)
 
     @property
     def micro_batches(self) -> set[int]:
         """The micro-batches that this device computes."""
-        return {action.micro_batch for action in self._actions if action.kind == "forward"}
-
-    def _start_step(self) -> None:
-        self._num_posted = 0
-        self._posted: dict[tuple[str, int, str], _Posted] = {}
-        self._activations: dict[Key, tuple[Tensor, ...]] = {}
-        self._gradients: dict[Key, tuple[Tensor | None, ...]] = {}
-        self._saved: dict[Key, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
-        self._outgoing: dict[tuple[str, int, str], Sequence[Tensor | None]] = {}
-        self._sends: dict[tuple[str, int, str], list[tuple[dist.Work, Tensor]]] = {}
-        self._records: list[ActionRecord] = []
-        self._loss = 0.0
+        return {step.key[1] for step in self.program if isinstance(step, Pass)}
 
     def step(
-        self, batches: Mapping[int, Batch], start_s: float, slowdown: float = 1.0
+        self,
+        batches: Mapping[int, Batch],
+        start_s: float,
+        slowdown: float = 1.0,
     ) -> tuple[float, list[ActionRecord]]:
         """Executes the action list once.
 
@@ -127,130 +129,159 @@ class Executor:
         Returns:
             This device's share of the loss, and what every action took.
         """
-        self._start_step()
-        self._start_s, self._batches, self._slowdown = start_s, batches, slowdown
+        self.begin(batches, start_s, slowdown)
+        for handle, step in self._handled:
+            handle(step)
+        return self.end()
+
+    # -- a step, action by action
+
+    def begin(self, batches: Mapping[int, Batch], start_s: float, slowdown: float = 1.0) -> None:
+        """Posts the first receives."""
+        self._start_step(batches, start_s, slowdown)
         self._clock.start_step(start_s)
         for _ in range(POSTED_AHEAD):
             self._post_next()
-        for action in self._actions:
-            self._handlers[action.kind](action)
+
+    def execute(self, index: int) -> None:
+        """Carries out one action of the program; the actions before it have been."""
+        handle, step = self._handled[index]
+        handle(step)
+
+    def is_ready(self, index: int) -> bool:
+        """Whether an action can be carried out without waiting for a message."""
+        step = self.program[index]
+        if not isinstance(step, Message) or step.action.kind == "send":
+            return True
+        return all(work.is_completed() for work in self._posted[step.key].works)
+
+    def held(self, key: Key) -> tuple[Tensor, ...]:
+        """What a stage received and made of one micro-batch, until its backward pass."""
+        received, made = self._saved[key]
+        return received + made
+
+    def gradients_to_hand_over(self) -> list[Tensor | None]:
+        """Gradients that wait to be sent, or for another stage of this device."""
+        own = [tensor for gradients in self._gradients.values() for tensor in gradients]
+        return own + [
+            tensor
+            for key, tensors in self._outgoing.items()
+            if key.direction == "backward"
+            for tensor in tensors
+        ]
+
+    def end(self) -> tuple[float, list[ActionRecord]]:
+        """Waits for what is still being sent; returns the loss and the records."""
         for key in list(self._sends):
             self._wait_for_send(key)
         assert not self._saved
         assert not self._posted
-        return self._loss, self._records
+        assert not self._deferred
+        return sum(float(loss) for loss in self._losses), self._records
+
+    def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
+        self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
+        self._num_posted = 0
+        self._posted: dict[MessageKey, _Posted] = {}
+        self._activations: dict[Key, tuple[Tensor, ...]] = {}
+        self._gradients: dict[Key, tuple[Tensor | None, ...]] = {}
+        self._saved: dict[Key, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
+        self._outgoing: dict[MessageKey, Sequence[Tensor | None]] = {}
+        self._sends: dict[MessageKey, list[tuple[Work, Tensor]]] = {}
+        self._records: list[ActionRecord] = []
+        self._losses: list[Tensor] = []
 
     # -- messages
 
     def _post_next(self) -> None:
         if self._num_posted == len(self._receives):
             return
-        action = self._receives[self._num_posted]
+        message = self._receives[self._num_posted]
         self._num_posted += 1
-        source = self._specification.ranks[action.peer]
-        group, tag = self._communicator.directions[action.direction], self._tag(action)
-        is_gradient = action.direction == "backward"
-        specs = self._specs(action)
-        buffers, tensors = unpacked(
-            [None if is_gradient and not spec.requires_grad else spec for spec in specs]
-        )
-        posted = _Posted(tensors, None)
+        assert message.layout is not None
+        rank, direction, tag = message.rank, message.key.direction, message.tag
+        buffers, tensors = message.layout.allocate()
+        works = []
         for offset, buffer in enumerate(buffers):
-            posted.works.append(_work(dist.irecv(buffer, source, group=group, tag=tag + offset)))
+            works.append(self._messenger.receive(buffer, rank, direction, tag + offset))
+        stamp = None
         if self._links:
-            posted.stamp = torch.zeros(1, dtype=torch.float64)
-            stamp_tag = tag + STAMP_TAG
-            posted.works.append(_work(dist.irecv(posted.stamp, source, group=group, tag=stamp_tag)))
-        self._posted[action.stage, action.micro_batch, action.direction] = posted
+            stamp = torch.zeros(1, dtype=torch.float64)
+            works.append(self._messenger.receive(stamp, rank, direction, tag + STAMP_TAG))
+        self._posted[message.key] = _Posted(tensors, stamp, works)
 
-    def _receive(self, action: Action) -> None:
+    def _receive(self, message: Message) -> None:
         began_s = self._clock.now_s
-        posted = self._posted.pop((action.stage, action.micro_batch, action.direction))
+        posted = self._posted.pop(message.key)
         for work in posted.works:
             work.wait()
         if posted.stamp is not None:
             self._clock.wait_until(float(posted.stamp))
-        key = action.stage, action.micro_batch
-        if action.direction == "forward":
-            specs = self._specs(action)
+        key = message.key.stage, message.key.micro_batch
+        if message.key.direction == "forward":
             self._activations[key] = tuple(
-                tensor.requires_grad_(spec.requires_grad)
-                for tensor, spec in zip(posted.tensors, specs, strict=True)
+                tensor.requires_grad_(requires_grad)
+                for tensor, requires_grad in zip(posted.tensors, message.requires_grad, strict=True)
                 if tensor is not None
             )
         else:
             self._gradients[key] = tuple(posted.tensors)
+        for sent in message.confirms:
+            self._wait_for_send(sent)
         self._post_next()
-        self._record(action, began_s, self._clock.now_s)
+        self._record(message, began_s, self._clock.now_s)
 
-    def _send(self, action: Action) -> None:
-        tensors = self._outgoing.pop((action.stage, action.micro_batch, action.direction))
+    def _send(self, message: Message) -> None:
+        tensors = self._outgoing.pop(message.key)
         departure_s = self._clock.now_s
-        buffers = dict(enumerate(pack(tensors)))
-        if self._links:
-            num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in buffers.values())
-            arrival_s = self._links.arrival_s(action.peer, num_bytes, departure_s)
-            buffers[STAMP_TAG] = torch.tensor([arrival_s], dtype=torch.float64)
-        destination = self._specification.ranks[action.peer]
-        group, tag = self._communicator.directions[action.direction], self._tag(action)
-        self._sends[action.stage, action.micro_batch, action.direction] = [
-            (_work(dist.isend(tensor, destination, group=group, tag=tag + offset)), tensor)
-            for offset, tensor in buffers.items()
+        rank, direction, tag = message.rank, message.key.direction, message.tag
+        buffers = pack(tensors)
+        works = [
+            (self._messenger.send(buffer, rank, direction, tag + offset), buffer)
+            for offset, buffer in enumerate(buffers)
         ]
-        self._record(action, departure_s, departure_s)
+        if self._links:
+            num_bytes = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+            arrival_s = self._links.arrival_s(message.action.peer, num_bytes, departure_s)
+            stamp = torch.tensor([arrival_s], dtype=torch.float64)
+            works.append((self._messenger.send(stamp, rank, direction, tag + STAMP_TAG), stamp))
+        self._sends[message.key] = works
+        self._record(message, departure_s, departure_s)
 
-    def _wait_for_send(self, key: tuple[str, int, str]) -> None:
-        for work, _ in self._sends.pop(key, []):
+    def _wait_for_send(self, key: MessageKey) -> None:
+        for work, _ in self._sends.pop(key, ()):
             work.wait()
-
-    def _tag(self, action: Action) -> int:
-        """Unique for a message of one direction: micro-batch and the stage in front of the cut."""
-        stage = action.stage
-        is_front = (action.kind == "send") == (action.direction == "forward")
-        front = stage if is_front else self._front[stage, action.micro_batch]
-        assert front is not None
-        message = action.micro_batch * len(self._stage_index) + self._stage_index[front]
-        return message * TAGS_PER_MESSAGE
-
-    def _specs(self, action: Action) -> Sequence[TensorSpec]:
-        """The tensors of a message that this stage receives."""
-        size = self._micro_batch_sizes[action.micro_batch]
-        received, sent = self._owned.modules[action.stage].specs(size)
-        return received if action.direction == "forward" else sent
 
     # -- compute
 
-    def _forward(self, action: Action) -> None:
-        key = action.stage, action.micro_batch
-        inputs, target = self._batches[action.micro_batch]
+    def _forward(self, step: Pass) -> None:
+        key = step.key
+        inputs, target = self._batches[key[1]]
         self._clock.begin()
         received = self._activations.pop(key, ())
-        outputs = self._owned.modules[action.stage](inputs, received)
-        following = self._back[key]
-        if following is None:
-            loss = losses.loss_sum(self._source, outputs[0], target)
-            loss = loss / self._specification.plan.job.global_batch_size
-            self._loss += float(loss.detach())
+        outputs = step.module.forward(inputs, received)
+        if step.behind is None:
+            loss = losses.loss_sum(self._source, outputs[0], target) / self._global_batch_size
+            self._losses.append(loss.detach())
             outputs = (loss,)
         self._saved[key] = received, outputs
-        self._finish(action, self._emulated.forward_s)
-        if following is not None:
-            detached = [tensor.detach() for tensor in outputs]
-            if following in self._owned.modules:
-                self._activations[following, action.micro_batch] = tuple(
+        self._finish(step)
+        if step.behind is not None:
+            detached = tuple(tensor.detach() for tensor in outputs)
+            if step.behind_is_here:
+                for tensor, output in zip(detached, outputs, strict=True):
                     tensor.requires_grad_(output.requires_grad)
-                    for tensor, output in zip(detached, outputs, strict=True)
-                )
+                self._activations[step.behind, key[1]] = detached
             else:
-                self._outgoing[*key, "forward"] = detached
+                self._outgoing[step.sent] = detached
 
-    def _backward(self, action: Action) -> None:
-        key = action.stage, action.micro_batch
+    def _backward(self, step: Pass) -> None:
+        key = step.key
         # The gradient came back, so the activations have arrived: their buffer can go.
-        self._wait_for_send((*key, "forward"))
+        self._wait_for_send(step.sent)
         received, outputs = self._saved.pop(key)
         self._clock.begin()
-        if self._back[key] is None:
+        if step.behind is None:
             torch.autograd.backward(outputs)
         else:
             pairs = [
@@ -259,72 +290,54 @@ class Executor:
                 if output.requires_grad and gradient is not None
             ]
             torch.autograd.backward([p[0] for p in pairs], [p[1] for p in pairs])
-        self._finish(action, self._emulated.backward_s)
-        preceding = self._front[key]
-        if preceding is None:
+        self._finish(step)
+        if step.before is None:
             return
-        gradients = [_gradient(tensor) for tensor in received]
-        if preceding in self._owned.modules:
-            self._gradients[preceding, action.micro_batch] = tuple(gradients)
+        gradients = tuple(_gradient(tensor) for tensor in received)
+        if step.before_is_here:
+            self._gradients[step.before, key[1]] = gradients
         else:
-            self._outgoing[*key, "backward"] = gradients
+            self._outgoing[MessageKey(*key, "backward")] = gradients
 
-    def _reduce(self, action: Action) -> None:
+    def _backward_input(self, step: Pass) -> None:
+        """The gradients of what the stage received; those of its weights are put off."""
+        with self._deferred.collecting(step.key):
+            self._backward(step)
+
+    def _backward_weight(self, step: Pass) -> None:
+        self._clock.begin()
+        self._deferred.compute(step.key)
+        self._finish(step)
+
+    def _reduce(self, step: Other) -> None:
         began_s = self._clock.now_s
-        devices = self._specification.buckets[action.bucket].devices
-        ranks = tuple(sorted(self._specification.ranks[device] for device in devices))
-        self._meet(ranks)
-        self._clock.begin()
-        self._owned.reduce_bucket(action.bucket)
-        end_s = self._clock.finish(self._reduce_s[action.bucket]).end_s
-        self._record(action, began_s, end_s)
-
-    def _meet(self, ranks: tuple[int, ...]) -> None:
-        """An emulated all-reduce begins when the last of its devices is there."""
+        bucket = step.action.bucket
+        ranks = self._owned.bucket_ranks(bucket)
         if self._links:
-            own = torch.tensor([self._clock.now_s], dtype=torch.float64)
-            group = self._communicator.groups([ranks])[ranks]
-            dist.all_reduce(own, dist.ReduceOp.MAX, group=group)
-            self._clock.wait_until(float(own))
-
-    def _step(self, action: Action) -> None:
+            # An emulated all-reduce begins when the last of its devices is there.
+            self._clock.wait_until(self._messenger.latest_s(self._clock.now_s, ranks))
         self._clock.begin()
-        self._owned.update()
-        span = self._clock.finish(self._emulated.optimizer_s * self._slowdown)
-        self._record(action, span.start_s, span.end_s)
+        self._owned.reduce_bucket(bucket, self._messenger)
+        end_s = self._clock.finish(self._reduce_s[bucket]).end_s
+        self._record(step, began_s, end_s)
 
-    def _finish(self, action: Action, targets_s: Mapping[str, tuple[float, ...]]) -> None:
-        target_s = targets_s[action.stage][action.micro_batch] if targets_s else 0.0
-        span = self._clock.finish(target_s * self._slowdown)
-        self._record(action, span.start_s, span.end_s)
+    def _step(self, step: Other) -> None:
+        self._clock.begin()
+        self._owned.update(self._messenger)
+        span = self._clock.finish(self._optimizer_s * self._slowdown)
+        self._record(step, span.start_s, span.end_s)
 
-    def _record(self, action: Action, start_s: float, end_s: float) -> None:
+    def _finish(self, step: Pass) -> None:
+        span = self._clock.finish(step.target_s * self._slowdown)
+        self._record(step, span.start_s, span.end_s)
+
+    def _record(self, step: Step, start_s: float, end_s: float) -> None:
+        action, zero_s = step.action, self._start_s
         self._records.append(
             ActionRecord(
-                action.kind,
-                action.stage,
-                action.micro_batch,
-                start_s - self._start_s,
-                end_s - self._start_s,
+                action.kind, action.stage, action.micro_batch, start_s - zero_s, end_s - zero_s
             )
         )
-
-
-Neighbours = dict[Key, str | None]
-
-
-def _neighbours(specification: RunSpecification) -> tuple[Neighbours, Neighbours]:
-    """The stage in front of each stage on a micro-batch's route, and the one behind it."""
-    front: Neighbours = {}
-    back: Neighbours = {}
-    for pipeline in specification.plan.pipelines:
-        names = pipeline.stages
-        for micro_batch in pipeline.micro_batches:
-            for name, before, after in zip(
-                names, (None, *names[:-1]), (*names[1:], None), strict=True
-            ):
-                front[name, micro_batch], back[name, micro_batch] = before, after
-    return front, back
 
 
 def _gradient(tensor: Tensor) -> Tensor | None:
@@ -332,8 +345,3 @@ def _gradient(tensor: Tensor) -> Tensor | None:
     if not tensor.requires_grad:
         return None
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-
-
-def _work(work: dist.Work | None) -> dist.Work:
-    assert work is not None, "a rank sends to itself"
-    return work

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from heterps_runtime.communication import Communicator
+from heterps_runtime.communication import Gatherer
+from heterps_runtime.messenger import Messenger
 from heterps_runtime.model_source import build_module
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.run_specification import RunSpecification
@@ -61,7 +61,7 @@ class OwnedStages:
         self,
         specification: RunSpecification,
         modules: dict[str, StageModule],
-        communicator: Communicator,
+        communicator: Gatherer,
     ) -> None:
         self.modules = modules
         self.parameters: dict[str, nn.Parameter] = {}
@@ -74,25 +74,51 @@ class OwnedStages:
         )
         self.owners = owners_by_name(communicator.gather(sorted(self.parameters)))
         self._buckets = _assign_buckets(specification, self.owners)
-        groups = communicator.groups([ranks for ranks, _ in self._buckets if len(ranks) > 1])
-        self._groups = {ranks: group for ranks, group in groups.items()}
+        communicator.groups([ranks for ranks, _ in self._buckets if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
         self._rank = communicator.rank
 
-    def reduce_bucket(self, index: int) -> None:
-        """Sums the gradients of one bucket over its owners; all of them call it."""
+    def bucket_ranks(self, index: int) -> tuple[int, ...]:
+        """The ranks that take part in the all-reduce of one bucket."""
+        return self._buckets[index][0]
+
+    def optimizer_tensors(self) -> list[Tensor]:
+        """All state of the optimizer; none before its first step."""
+        if self.optimizer is None:
+            return []
+        states = self.optimizer.state.values()
+        return [value for state in states for value in state.values() if isinstance(value, Tensor)]
+
+    @property
+    def unscheduled_buckets(self) -> range:
+        """Owner sets without a bucket in the schedule: replicas of one half of a tie."""
+        return range(self._num_scheduled, len(self._buckets))
+
+    def flat_gradients(self, index: int) -> Tensor | None:
+        """The gradients of one bucket in one tensor, and who has one; None for no part in it."""
         ranks, names = self._buckets[index]
         if not names or self._rank not in ranks:
-            return
-        sum_gradients([self.parameters[name] for name in names], self._groups[ranks])
+            return None
+        return flatten_gradients([self.parameters[name] for name in names])
 
-    def update(self) -> None:
+    def take_gradients(self, index: int, flat: Tensor) -> None:
+        """Takes the sums of what `flat_gradients` gave."""
+        take_sums([self.parameters[name] for name in self._buckets[index][1]], flat)
+
+    def reduce_bucket(self, index: int, messenger: Messenger) -> None:
+        """Sums the gradients of one bucket over its owners; all of them call it."""
+        flat = self.flat_gradients(index)
+        if flat is not None:
+            messenger.sum(flat, self.bucket_ranks(index))
+            self.take_gradients(index, flat)
+
+    def update(self, messenger: Messenger) -> None:
         """One optimizer step with the gradients of this step, which are dropped afterwards.
 
-        Owner sets without a bucket in the schedule (replicas of one half of a tie) are summed here.
+        Owner sets without a bucket in the schedule are summed here.
         """
-        for index in range(self._num_scheduled, len(self._buckets)):
-            self.reduce_bucket(index)
+        for index in self.unscheduled_buckets:
+            self.reduce_bucket(index, messenger)
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -126,17 +152,20 @@ def _assign_buckets(
     return buckets
 
 
-def sum_gradients(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """One all-reduce of all gradients, and of who has one: what nobody used keeps none."""
-    owned = list(parameters)
+def flatten_gradients(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """All gradients in one tensor, zeros where there is none; last, a flag for each: has it one?"""
     has_gradient = torch.tensor(
-        [parameter.grad is not None for parameter in owned], dtype=owned[0].dtype
+        [parameter.grad is not None for parameter in parameters],
+        dtype=parameters[0].dtype,
+        device=parameters[0].device,
     )
-    pieces = [_gradient_or_zeros(parameter).reshape(-1) for parameter in owned]
-    flat = torch.cat([*pieces, has_gradient])
-    dist.all_reduce(flat, group=group)
-    sums = torch.split(flat, [*(piece.numel() for piece in pieces), len(owned)])
-    for parameter, total, count in zip(owned, sums[:-1], sums[-1].tolist(), strict=True):
+    return torch.cat([*(_gradient_or_zeros(p).reshape(-1) for p in parameters), has_gradient])
+
+
+def take_sums(parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
+    """Gets the gradients back from what was summed: what nobody used keeps none."""
+    sums = torch.split(flat, [*(p.numel() for p in parameters), len(parameters)])
+    for parameter, total, count in zip(parameters, sums[:-1], sums[-1].tolist(), strict=True):
         parameter.grad = total.view_as(parameter) if count else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,8 @@ def run_plan(
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
-        HeterpsError: The plan cannot be run, or a worker failed (with its first error).
+        HeterpsError: The plan cannot be run, an emulated device needs more memory than it has, or a
+            worker failed (with its first error).
     """
     check_runnable(problem, plan, slowdowns, steps)
     schedule = schedule or build_schedule(problem, plan)
@@ -171,12 +172,15 @@ class _Run:
         self.switches: list[dict[str, Any]] = []
         self.plans: list[Plan] = []
         self.predicted_s: list[float] = []
+        self.predicted_bytes: list[Mapping[str, int]] = []
         self.seen_step = -1
 
     def predict(self, problem: Problem, plan: Plan, schedule: Schedule) -> None:
-        """Remembers a plan and its predicted step time, by generation."""
+        """Remembers a plan, its predicted step time and memory, by generation."""
+        estimate = simulate(problem, plan, schedule)
         self.plans.append(plan)
-        self.predicted_s.append(simulate(problem, plan, schedule).step_time_s)
+        self.predicted_s.append(estimate.step_time_s)
+        self.predicted_bytes.append(estimate.memory_bytes)
 
     def on_line(self, line: dict[str, Any]) -> None:
         """Takes what rank 0 printed."""
@@ -255,8 +259,11 @@ class _Run:
         )
 
     def _device_report(self, rank: dict[str, Any]) -> DeviceReport:
+        # The last plan that was switched to; a later one may have been written in vain.
+        predicted_bytes = self.predicted_bytes[self.steps[-1].generation]
         return DeviceReport(
             is_emulated=self.problem.device_named[rank["device"]].type.emulation is not None,
+            predicted_memory_bytes=predicted_bytes.get(rank["device"]),
             **{name: rank[name] for name in DeviceReport.model_fields if name in rank},
         )
 

@@ -10,6 +10,7 @@ from typing import Literal
 from heterps_configs.document import Document
 from heterps_configs.estimate import TimelineEvent
 from heterps_runtime.measurements import StageTimes
+from heterps_runtime.memory_report import MemoryReport
 
 # The first steps under a plan set up connections and warm caches; no median counts them.
 WARM_UP_STEPS = 2
@@ -58,6 +59,9 @@ class DeviceReport(Document):
         num_actions: Emulated actions under the last plan, after the warm-up.
         num_overruns: Those that the host could not finish in the emulated device's time.
         worst_overrun_s: The longest delay behind a deadline.
+        memory: What the device held at most, measured in the second step of the last plan; None
+            for an idle device and in a run of one step.
+        predicted_memory_bytes: The estimate's peak, under the last plan; None for an idle device.
     """
 
     device: str
@@ -66,6 +70,8 @@ class DeviceReport(Document):
     num_overruns: int
     worst_overrun_s: float
     optimizer_s: float
+    memory: MemoryReport | None = None
+    predicted_memory_bytes: int | None = None
 
 
 class RunResult(Document):

@@ -7,6 +7,7 @@ execute the very action lists that the simulator timed.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -28,13 +29,28 @@ class EmulatedDevice(Document):
         device: Name of the device.
         forward_s: For each of its stages, seconds of every micro-batch's forward pass.
         backward_s: The same for the backward pass.
+        weight_gradient_s: Of the backward pass, the part that a zero-bubble schedule puts off.
         optimizer_s: Seconds of the optimizer step.
+        memory_bytes: A run that needs more is ended; None for no limit.
     """
 
     device: str
     forward_s: dict[str, tuple[float, ...]]
     backward_s: dict[str, tuple[float, ...]]
+    weight_gradient_s: Mapping[str, tuple[float, ...]] = {}
     optimizer_s: float = Field(ge=0)
+    memory_bytes: PositiveInt | None = None
+
+    def seconds(self, kind: str, stage: str, micro_batch: int) -> float:
+        """What one pass should take."""
+        if kind == "forward":
+            return self.forward_s[stage][micro_batch]
+        if kind == "backward":
+            return self.backward_s[stage][micro_batch]
+        later_s = self.weight_gradient_s[stage][micro_batch]
+        if kind == "backward-weight":
+            return later_s
+        return self.backward_s[stage][micro_batch] - later_s
 
 
 class EmulatedLink(Document):

@@ -88,6 +88,7 @@ def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) ->
             for stage in stages
         },
         optimizer_s=float(sum(column[list(stage.layers)].sum() for stage in stages)),
+        memory_bytes=problem.device_named[name].memory_bytes,
     )
 
 

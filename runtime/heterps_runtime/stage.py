@@ -69,7 +69,7 @@ def build_stage(
         HeterpsError: The model cannot be built or run.
     """
     module = build_module(source, dtype=dtype)
-    recording = record(source, module, micro_batch_size, dtype)
+    recording = _recorded(source, module, micro_batch_size, dtype)
     layers = layers_of(recording)
     if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
         raise PlanMismatchError(
@@ -91,6 +91,7 @@ class StageModule(nn.Module):
         is_first, is_last: Whether it begins or ends the model.
         layer_range: First and last layer (inclusive).
         parameter_layers: For every parameter of the whole model, the layers that use it.
+        device: Where it computes.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class StageModule(nn.Module):
         self.parameter_layers = parameter_layers(layers)
         self.micro_batch_size = next(iter(recordings))
         self._source, self._dtype, self._recordings = source, dtype, recordings
+        self.device = torch.device(device)
         self._calls = range(layers[first].first_call, layers[last].last_call + 1)
         self._receives = layers[first - 1].crossing if first else ()
         self._sends = layers[last].crossing
@@ -208,7 +210,7 @@ class StageModule(nn.Module):
     def _recording(self, batch_size: int) -> Recording:
         if batch_size not in self._recordings:
             module = build_module(self._source, dtype=self._dtype)
-            recording = record(self._source, module, batch_size, self._dtype)
+            recording = _recorded(self._source, module, batch_size, self._dtype)
             self._recordings[batch_size] = recording
         return self._recordings[batch_size]
 
@@ -362,6 +364,20 @@ class _ContiguousGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0].contiguous()
+
+
+# A device with several stages, and a process with several devices, need one recording again.
+_RECORDINGS: dict[tuple[str, int, Dtype], Recording] = {}
+_MOST_RECORDINGS = 32
+
+
+def _recorded(source: ModelSource, module: nn.Module, batch_size: int, dtype: Dtype) -> Recording:
+    key = source.model_dump_json(), batch_size, dtype
+    if key not in _RECORDINGS:
+        if len(_RECORDINGS) == _MOST_RECORDINGS:
+            _RECORDINGS.clear()
+        _RECORDINGS[key] = record(source, module, batch_size, dtype)
+    return _RECORDINGS[key]
 
 
 def _sendable(tensor: Tensor) -> Tensor:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from heterps_configs.document import write_text
-from heterps_runtime.batches import micro_batches
+from heterps_runtime.batches import Batch, micro_batches
 from heterps_runtime.communication import Communicator
 from heterps_runtime.emulation import Clock, EmulatedClock, HostClock
 from heterps_runtime.executor import ActionRecord, Executor
+from heterps_runtime.measured_step import MeasuredStep
 from heterps_runtime.measurements import ActionTimes, Measurements, measurements_path
+from heterps_runtime.memory_report import MemoryReport, check_limits
+from heterps_runtime.messenger import ProcessMessenger
 from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
+
+# The first step of a plan whose memory is measured: before it, the optimizer has no state. It is a
+# warm-up step, because measuring takes time.
+MEASURED_STEP = 1
+assert MEASURED_STEP < WARM_UP_STEPS
 
 
 class Trainer:
@@ -47,6 +55,7 @@ class Trainer:
         self._clock: Clock = EmulatedClock() if is_emulated else HostClock()
         self._last_records: list[ActionRecord] = []
         self._next: RunSpecification | None = None
+        self._memory: MemoryReport | None = None
         modules = build_stages(specification, self._device)
         self.owned = OwnedStages(specification, modules, communicator)
         self._begin_generation(step=0)
@@ -65,7 +74,11 @@ class Trainer:
         specification, device = self._specification, self._device
         self._first_step = step
         self._executor = Executor(
-            specification, device, self.owned, self._communicator, self._clock
+            specification,
+            device,
+            self.owned,
+            ProcessMessenger(self._communicator),
+            self._clock,
         )
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
@@ -79,11 +92,31 @@ class Trainer:
             # One start for all: processes of one host share this clock.
             start_s = self._communicator.broadcast_numbers(start_s)[0]
         slowdown = specification.slowdown(self._device, step)
-        loss, records = self._executor.step(batches, start_s, slowdown)
+        if step == self._first_step + MEASURED_STEP:
+            loss, records = self._measure_memory(batches, start_s, slowdown)
+        else:
+            loss, records = self._executor.step(batches, start_s, slowdown)
         seconds = time.perf_counter() - start_s
         rows = self._communicator.gather_numbers(loss, seconds)
         self._last_records = records
         self._observe(step, records, max(row[1] for row in rows), sum(row[0] for row in rows))
+
+    def _measure_memory(
+        self, batches: Mapping[int, Batch], start_s: float, slowdown: float
+    ) -> tuple[float, list[ActionRecord]]:
+        """One step under a memory ledger. All ranks learn of a limit that one of them breaks."""
+        measured = MeasuredStep(self._device, self._executor, self.owned)
+        result = measured.run(batches, start_s, slowdown)
+        self._memory = measured.report()
+        emulation = self._specification.emulation
+        if emulation is not None:
+            limits = {
+                entry.device: entry.memory_bytes
+                for entry in emulation.devices
+                if entry.memory_bytes is not None
+            }
+            check_limits(self._communicator.gather(self._memory), limits)
+        return result
 
     def _observe(
         self, step: int, records: list[ActionRecord], step_time_s: float, loss: float
@@ -175,5 +208,6 @@ class Trainer:
             "num_actions": clock.num_actions,
             "num_overruns": clock.num_overruns,
             "worst_overrun_s": clock.worst_overrun_s,
+            "memory": self._memory and self._memory.model_dump(),
             "trace": self._last_records,
         }

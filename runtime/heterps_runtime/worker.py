@@ -22,8 +22,10 @@ import torch
 
 from heterps_configs.document import write_text
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.allocator import keep_freed_memory
 from heterps_runtime.communication import Communicator
 from heterps_runtime.launcher import LAUNCHER_VARIABLE
+from heterps_runtime.memory_report import OutOfMemoryError
 from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.trainer import Trainer
 from heterps_runtime.verify import REFERENCE_FILE, reference_losses
@@ -42,6 +44,7 @@ def main(arguments: list[str]) -> int:
     try:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
         torch.set_num_threads(specification.num_threads)
+        keep_freed_memory()
         if is_reference:
             losses = reference_losses(specification)
             write_text(directory / REFERENCE_FILE, json.dumps(losses))
@@ -73,9 +76,12 @@ def print_line(line: dict[str, Any]) -> None:
 
 def report_error(directory: Path, name: str, device: str, error: BaseException) -> None:
     """Writes `error-NAME.json`: one line for people, and the traceback."""
-    text = str(error).strip().splitlines()
+    own_name, text = name, str(error).strip().splitlines()
     first = text[0] if text else "no message"
     message = first if isinstance(error, HeterpsError) else f"{type(error).__name__}: {first}"
+    if isinstance(error, OutOfMemoryError):
+        # Every rank raises it; it is about one.
+        name, device = str(error.rank), error.device
     content = {
         "rank": name,
         "device": device,
@@ -84,7 +90,7 @@ def report_error(directory: Path, name: str, device: str, error: BaseException) 
         "is_lost_connection": is_lost_connection(error),
         "traceback": "".join(traceback.format_exception(error)),
     }
-    write_text(directory / f"error-{name}.json", json.dumps(content))
+    write_text(directory / f"error-{own_name}.json", json.dumps(content))
     traceback.print_exception(error)
 
 

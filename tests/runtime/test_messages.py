@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterps_runtime.messages import pack, unpacked
+from heterps_runtime.messages import Layout, pack
 from heterps_runtime.recording import TensorSpec
 
 
@@ -24,7 +24,7 @@ def test_tensors_of_several_shapes_and_dtypes_are_found_again() -> None:
     ]
     sent = pack(tensors)
     assert [buffer.dtype for buffer in sent] == [torch.float32, torch.int64]
-    buffers, found = unpacked([None if t is None else _spec(t) for t in tensors])
+    buffers, found = Layout([None if t is None else _spec(t) for t in tensors]).allocate()
     for buffer, content in zip(buffers, sent, strict=True):
         buffer.copy_(content.reshape(-1))
     for before, after in zip(tensors, found, strict=True):
@@ -42,4 +42,4 @@ def test_single_tensor_is_not_copied() -> None:
 
 def test_nothing_to_send_needs_no_buffer() -> None:
     assert pack([None]) == []
-    assert unpacked([None]) == ([], [None])
+    assert Layout([None]).allocate() == ([], [None])
