@@ -1,0 +1,93 @@
+"""Errors of predictions: of a step time, of the peaks of a run's devices, and of many rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from heterps_configs.estimate import MemoryCurve
+from heterps_runtime.memory_report import MemoryByKind
+
+Row = Mapping[str, Any]
+KINDS = ("parameters", "optimizer", "gradients", "activations", "buffers")
+# A run in which more actions than this share took longer than emulated is flagged.
+TOLERATED_OVERRUNS = 0.01
+
+
+def relative_error(predicted: float, measured: float) -> float:
+    """Predicted over measured, minus 1; 0 where both are 0."""
+    if measured == 0:
+        return 0.0 if predicted == 0 else float("inf")
+    return predicted / measured - 1
+
+
+def spread(values: Sequence[float]) -> float:
+    """Interquartile range over the median."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return (high - low) / middle
+
+
+def summary(name: str, errors: Iterable[float]) -> dict[str, float]:
+    """Median and worst absolute error, as `<name>_median_error` and `<name>_worst_error`."""
+    absolute = [abs(error) for error in errors]
+    if not absolute:
+        return {}
+    return {
+        f"{name}_median_error": statistics.median(absolute),
+        f"{name}_worst_error": max(absolute),
+    }
+
+
+def predicted_by_kind(curve: MemoryCurve) -> dict[str, int]:
+    """Bytes of each kind at the moment in which a predicted curve is highest."""
+    sums = [
+        sum(parts)
+        for parts in zip(
+            curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes, strict=True
+        )
+    ]
+    at = sums.index(max(sums))
+    return {
+        "parameters": curve.parameter_bytes,
+        "optimizer": curve.optimizer_bytes,
+        "gradients": curve.gradient_bytes[at],
+        "activations": curve.activation_bytes[at],
+        "buffers": curve.buffer_bytes[at],
+    }
+
+
+def measured_by_kind(found: MemoryByKind) -> dict[str, int]:
+    """The same kinds of a measured peak: samples and messages are buffers."""
+    return {
+        "parameters": found.parameters,
+        "optimizer": found.optimizer,
+        "gradients": found.gradients,
+        "activations": found.activations,
+        "buffers": found.inputs + found.messages,
+    }
+
+
+def memory_errors(ranks: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Error of the peak of each rank: all kinds together, at the moment of the peak."""
+    return [
+        relative_error(sum(rank["predicted"].values()), sum(rank["measured"].values()))
+        for rank in ranks
+    ]
+
+
+def activation_errors(ranks: Iterable[Mapping[str, Any]]) -> list[float]:
+    """The same for parameters, optimizer state and activations alone."""
+    kinds = ("parameters", "optimizer", "activations")
+    return [
+        relative_error(
+            sum(rank["predicted"][kind] for kind in kinds),
+            sum(rank["measured"][kind] for kind in kinds),
+        )
+        for rank in ranks
+    ]
+
+
+def worst(errors: Sequence[float]) -> float:
+    """The error that is farthest from 0, with its sign."""
+    return max(errors, key=abs, default=0.0)
