@@ -44,8 +44,11 @@ from heterps_envs.roofline import (
 
 # Relative scatter of a single measured layer around the formula.
 LAYER_SCATTER = 0.1
-# How far (standard deviation of the logarithm) a level may lie from the level above it.
-LEVEL_SPREAD = 1.0
+# How far (standard deviation of the logarithm) a level may lie from the level above it. A single
+# device type cannot tell the two efficiencies apart: the one that matters less to it stays put.
+# All three numbers were chosen by `benchmarks/calibration.py`.
+LEVEL_SPREAD = 2.0
+ONE_TYPE_LEVEL_SPREAD = 0.2
 _STATED = np.log([1 / COMPUTE_EFFICIENCY, 1 / BANDWIDTH_EFFICIENCY, 1.0])
 _MOST_STEPS = 50
 _SMALL_STEP = 1e-4
@@ -110,47 +113,57 @@ def calibrate(samples: Sequence[DeviceSamples]) -> Calibration:
     """Fits the factors to what was measured on one or more device types."""
     assert samples
     families = np.concatenate([entry.families for entry in samples])
+    one_type = len({entry.device_type for entry in samples}) == 1
+    spread = ONE_TYPE_LEVEL_SPREAD if one_type else LEVEL_SPREAD
     ratios = [entry.optimizer_ratio for entry in samples if entry.optimizer_ratio is not None]
     return Calibration(
-        _calibrate_pass(joined([entry.forward for entry in samples]), families),
-        _calibrate_pass(joined([entry.backward for entry in samples]), families),
+        _calibrate_pass(joined([entry.forward for entry in samples]), families, spread),
+        _calibrate_pass(joined([entry.backward for entry in samples]), families, spread),
         float(np.exp(np.median(np.log(ratios)))) if ratios else None,
     )
 
 
-def _calibrate_pass(samples: PassSamples, families: NDArray[np.str_]) -> PassCalibration:
+def _calibrate_pass(
+    samples: PassSamples, families: NDArray[np.str_], spread: float
+) -> PassCalibration:
     usable = (samples.work.launch_s > 0) & (samples.seconds > 0)
-    overall = _fit(samples.where(usable), _STATED)
+    overall = _fit(samples.where(usable), _STATED, spread)
     return PassCalibration(
         Factors(*np.exp(overall).tolist()),
         {
             str(family): Factors(
-                *np.exp(_fit(samples.where(usable & (families == family)), overall)).tolist()
+                *np.exp(
+                    _fit(samples.where(usable & (families == family)), overall, spread)
+                ).tolist()
             )
             for family in np.unique(families[usable])
         },
     )
 
 
-def _fit(samples: PassSamples, prior: Floats) -> Floats:
+def _fit(samples: PassSamples, prior: Floats, spread: float) -> Floats:
     """(3,) logarithms of the factors: the least robust squared error plus distance to the prior.
 
     A factor that has become tiny hardly moves any more, so there are two starts; the better wins.
     """
     starts = (prior,) if prior is _STATED else (prior, _STATED)
-    return min((_descend(start, samples, prior) for start in starts), key=lambda found: found[1])[0]
+    return min(
+        (_descend(start, samples, prior, spread) for start in starts), key=lambda found: found[1]
+    )[0]
 
 
-def _descend(start: Floats, samples: PassSamples, prior: Floats) -> tuple[Floats, float]:
+def _descend(
+    start: Floats, samples: PassSamples, prior: Floats, spread: float
+) -> tuple[Floats, float]:
     """A local optimum and its loss, by Levenberg-Marquardt with reweighting.
 
     The loss of a residual r (in units of the scatter) is `2 (sqrt(1 + r^2) - 1)`.
     """
     theta, damping = start, 1e-3
-    cost, gradient, curvature = _objective(theta, samples, prior)
+    cost, gradient, curvature = _objective(theta, samples, prior, spread)
     for _ in range(_MOST_STEPS):
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient)
-        trial = _objective(theta + step, samples, prior)
+        trial = _objective(theta + step, samples, prior, spread)
         if trial[0] <= cost:
             theta, damping = theta + step, damping / 10
             cost, gradient, curvature = trial
@@ -161,7 +174,9 @@ def _descend(start: Floats, samples: PassSamples, prior: Floats) -> tuple[Floats
     return theta, cost
 
 
-def _objective(theta: Floats, samples: PassSamples, prior: Floats) -> tuple[float, Floats, Floats]:
+def _objective(
+    theta: Floats, samples: PassSamples, prior: Floats, spread: float
+) -> tuple[float, Floats, Floats]:
     """Loss, half its gradient, and the Gauss-Newton half of its second derivative."""
     compute, memory, launch = np.exp(theta)[:, None] * np.stack(samples.work)
     body = np.hypot(compute, memory)
@@ -170,7 +185,7 @@ def _objective(theta: Floats, samples: PassSamples, prior: Floats) -> tuple[floa
     slopes = np.stack([compute**2, memory**2]) / np.maximum(body, 1e-300)
     jacobian = np.concatenate([slopes, launch[None]]) / predicted / LAYER_SCATTER
     weight = 1 / np.sqrt(1 + residual**2)
-    away = (theta - prior) / LEVEL_SPREAD**2
+    away = (theta - prior) / spread**2
     cost = float(2 * (1 / weight - 1).sum() + (theta - prior) @ away)
-    curvature = (jacobian * weight) @ jacobian.T + np.eye(3) / LEVEL_SPREAD**2
+    curvature = (jacobian * weight) @ jacobian.T + np.eye(3) / spread**2
     return cost, jacobian @ (weight * residual) + away, curvature

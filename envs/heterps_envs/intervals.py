@@ -29,7 +29,7 @@ COVERAGE = 0.8
 # and inside of the measured range of machine balances; and for each unit of its logarithm outside.
 STATED_ERROR = 0.55
 INSIDE_ERROR = 0.12
-OUTSIDE_ERROR = 0.5
+OUTSIDE_ERROR = 0.4
 # These numbers weigh as much as this many leave-one-out errors.
 PRIOR_WEIGHT = 4.0
 
