@@ -4,8 +4,8 @@
 
 OPT-350M in Megatron-DeepSpeed on GH200 (`clariden`) and on a mix of RTX 2080, RTX 3090 and Titan
 RTX (`mit`): Sailor's measured runs, predicted from its per-layer profiles and link fits. Nothing is
-fitted on the value that is scored; `published_split` says what is taken from other runs, and the
-summary names, for each row, which.
+fitted on the value that is scored. `published_split` says what is taken from other runs of the same
+cluster, leaving out the one that is predicted; `without split` are the errors with nothing taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity_sections.published_peers import PEERS, peer_predictions
-from benchmarks.fidelity_sections.published_split import NamedRun, bandwidth_share, memory_reading
+from benchmarks.fidelity_sections.published_split import (
+    READINGS,
+    NamedRun,
+    bandwidth_share,
+    memory_reading,
+)
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers import sailor
 from heterps_configs.importers.sailor_runs import SailorTraining, load_run, load_training
@@ -64,16 +69,14 @@ def rows(workloads: Path | None, quick: bool, seed: int) -> tuple[list[Row], dic
     for cluster, group in GROUPS.items():
         runs, skipped = _runs(simulations / "validation" / cluster)
         summary |= {f"published_{group}_{name}_skipped": reason for name, reason in skipped.items()}
-        found = list(_cluster_rows(setting, training, cluster, runs))
-        table += found
-        for quantity in ("step time", "peak memory"):
-            chosen = [row for row in found if row["quantity"] == quantity]
+        for quantity, predict in (("step time", _step_rows), ("peak memory", _memory_rows)):
+            chosen = list(predict(setting, training, cluster, runs))
             if chosen:
                 mean = _mean_row(cluster, quantity, chosen)
-                table.append(mean)
+                table += [*chosen, mean]
                 key = f"published_{group}_{quantity.replace(' ', '_')}"
                 summary |= _summary(key, mean, chosen)
-    summary |= {f"published_provenance_of_{key}": text for key, text in PROVENANCE.items()}
+    summary |= {f"provenance of {key}": text for key, text in PROVENANCE.items()}
     return table, summary
 
 
@@ -89,59 +92,64 @@ def _runs(folder: Path) -> tuple[list[NamedRun], dict[str, str]]:
     return runs, skipped
 
 
-def _cluster_rows(
+def _step_rows(
+    setting: MegatronSetting, training: SailorTraining, cluster: str, runs: Sequence[NamedRun]
+) -> Iterator[Row]:
+    del training
+    for name, run in runs:
+        share, others = bandwidth_share(setting, runs, name)
+        seconds, plain_s = (
+            predicted_step_s(replace(setting, bandwidth_share=chosen), run.plan)
+            for chosen in (share, 1.0)
+        )
+        split = f"bandwidth x {share:.3g}, {len(others)} runs"
+        peers = peer_predictions(cluster, name).step_s
+        yield _row(cluster, name, "step time, s", run.measured_s, seconds, plain_s, split, peers)
+
+
+def _memory_rows(
     setting: MegatronSetting, training: SailorTraining, cluster: str, runs: Sequence[NamedRun]
 ) -> Iterator[Row]:
     for name, run in runs:
-        share, share_from = bandwidth_share(setting, runs, name)
-        reading, reading_from = memory_reading(setting, training, runs, name)
-        peers = peer_predictions(cluster, name)
-        step_s = predicted_step_s(replace(setting, bandwidth_share=share), run.plan)
-        yield _row(cluster, name, "step time", "s", run.measured_s, step_s, peers.step_s) | _split(
-            f"bandwidth x {share:.3g}", share_from
-        )
-        gigabytes, without_split_gb = (
+        reading, others = memory_reading(setting, training, runs, name)
+        gigabytes, plain_gb = (
             predicted_memory_bytes(setting.model, run.plan, training, chosen) / 1e9
-            for chosen in (reading, "peak")
+            for chosen in (reading, READINGS[0])
         )
         measured_gb = run.measured_memory_bytes / 1e9
-        yield (
-            _row(cluster, name, "peak memory", "GB", measured_gb, gigabytes, peers.memory_gb)
-            | _split(reading, reading_from)
-            | {"ours_without_split_error": without_split_gb / measured_gb - 1}
-        )
+        split = f"{reading}, {len(others)} runs"
+        peers = peer_predictions(cluster, name).memory_gb
+        yield _row(cluster, name, "peak memory, GB", measured_gb, gigabytes, plain_gb, split, peers)
 
 
 def _row(
     cluster: str,
     name: str,
     quantity: str,
-    unit: str,
     measured: float,
     ours: float,
+    without_split: float,
+    split: str,
     peers: Mapping[str, float],
 ) -> Row:
-    errors = {f"{peer}_error": value / measured - 1 for peer, value in peers.items()}
+    """One prediction; errors are signed, relative to what was measured."""
     return {
         "cluster": cluster,
         "run": name,
         "quantity": quantity,
-        "unit": unit,
         "measured": measured,
         "ours": ours,
         "ours_error": ours / measured - 1,
-        **errors,
+        **{f"{peer}_error": value / measured - 1 for peer, value in peers.items()},
+        "without_split_error": without_split / measured - 1,
+        "split": split,
     }
-
-
-def _split(used: str, taken_from: Sequence[str]) -> Row:
-    return {"split": f"{used} from {', '.join(taken_from)}" if taken_from else f"{used} (default)"}
 
 
 def _mean_row(cluster: str, quantity: str, chosen: Sequence[Row]) -> Row:
     """Mean absolute errors of a group; of a peer over the rows that it was asked about."""
     mean: Row = {"cluster": cluster, "run": f"mean of {len(chosen)}", "quantity": quantity}
-    for column in ("ours_error", *(f"{peer}_error" for peer in PEERS), "ours_without_split_error"):
+    for column in ("ours_error", *(f"{peer}_error" for peer in PEERS), "without_split_error"):
         errors = [abs(row[column]) for row in chosen if column in row]
         if errors:
             mean[column] = statistics.mean(errors)
@@ -154,10 +162,9 @@ def _summary(key: str, mean: Row, chosen: Sequence[Row]) -> dict[str, Any]:
     worst = max(chosen, key=lambda row: abs(row["ours_error"]))
     summary: dict[str, Any] = {
         f"{key}_mean_error": mean["ours_error"],
+        f"{key}_mean_error_without_split": mean["without_split_error"],
         f"{key}_worst_error": f"{worst['ours_error']:+.3f} ({worst['run']})",
     }
-    if "ours_without_split_error" in mean:
-        summary[f"{key}_mean_error_without_split"] = mean["ours_without_split_error"]
     if peers:
         best = min(peers, key=lambda peer: peers[peer])
         summary[f"{key}_best_peer"] = f"{peers[best]:.4f} ({best})"

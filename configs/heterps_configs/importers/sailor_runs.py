@@ -38,11 +38,34 @@ class SailorRun(NamedTuple):
     Attributes:
         measured_s: Seconds of one iteration.
         measured_memory_bytes: Of the fullest GPU.
+        measured_reduce_s: Seconds that the first rank spends in the gradient all-reduce, waiting
+            for others included; None where the file does not say.
     """
 
     plan: SailorPlan
     measured_s: float
     measured_memory_bytes: float
+    measured_reduce_s: float | None = None
+
+
+class SailorTraining(NamedTuple):
+    """What a training configuration says of the model's attention."""
+
+    num_heads: int
+    sequence_length: int
+
+
+def load_training(path: str | os.PathLike[str]) -> SailorTraining:
+    """Reads `training_config_*.json`.
+
+    Raises:
+        DocumentError: The file is malformed.
+        HeterpsError: The file cannot be read.
+    """
+    top = Entry.from_json(path)
+    return SailorTraining(
+        top["heads"].integer(minimum=1), top["sequence_length"].integer(minimum=1)
+    )
 
 
 def load_run(path: str | os.PathLike[str]) -> SailorRun:
@@ -59,7 +82,8 @@ def load_run(path: str | os.PathLike[str]) -> SailorRun:
         top["mbs"].integer(minimum=1),
         top["gbs"].integer(minimum=1),
     )
-    return SailorRun(plan, top["real"].number(above=True), top["max_mem"].number())
+    reduce_s = top["red_grads"].number() if top.has("red_grads") else None
+    return SailorRun(plan, top["real"].number(above=True), top["max_mem"].number(), reduce_s)
 
 
 def _read_stages(pipeline: Entry) -> tuple[SailorStage, ...]:
