@@ -69,6 +69,8 @@ class LayerProfile(Document):
         saved_input_bytes: Of what crosses the cut in front of this layer, how much is kept behind
             the cut for the backward pass anyway; None when it is not known.
         saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
+        buffer_bytes: Buffers that its device holds beside the parameters (running statistics); not
+            for each sample.
     """
 
     name: str
@@ -84,6 +86,7 @@ class LayerProfile(Document):
     tied_parameters: int = Field(ge=0, default=0)
     saved_input_bytes: float | None = Field(ge=0, default=None)
     saved_output_bytes: float | None = Field(ge=0, default=None)
+    buffer_bytes: int = Field(ge=0, default=0)
 
 
 class Measurement(Document):
@@ -98,10 +101,16 @@ class Measurement(Document):
         backward_spread_s: The same for the backward pass.
         weight_gradient_s: Of `backward_s`, the part that computes gradients of parameters, which a
             zero-bubble schedule may put off; empty when it was not measured.
-        activation_bytes: What the forward pass really kept for the backward pass of the whole
-            micro-batch; empty when it was not measured.
+        activation_bytes: What the layer's forward pass really kept for its backward pass, for the
+            whole micro-batch: what it reads and returns included where it keeps that, model inputs
+            and `shared_bytes` not; empty when it was not measured.
         peak_bytes: Most memory that the layer's passes needed beyond parameters, gradients and what
             was kept; empty when it was not measured.
+        shared_bytes: Kept besides by the layer, but computed once for all layers of a stage (masks,
+            rotary tables): a stage keeps the largest of its layers'; empty when not measured.
+        stage_forward_s: What a stage's forward pass takes beside its layers, where it begins with
+            this layer (masks, rotary tables, host time); empty when it was not measured.
+        stage_backward_s: The same for the backward pass.
         num_repeats: Passes that the medians are taken over; 0 when it is not known.
         date: When (YYYY-MM-DD).
     """
@@ -121,6 +130,9 @@ class Measurement(Document):
     weight_gradient_s: tuple[NonNegativeFloat, ...] = ()
     activation_bytes: tuple[NonNegativeFloat, ...] = ()
     peak_bytes: tuple[NonNegativeFloat, ...] = ()
+    shared_bytes: tuple[NonNegativeFloat, ...] = ()
+    stage_forward_s: tuple[NonNegativeFloat, ...] = ()
+    stage_backward_s: tuple[NonNegativeFloat, ...] = ()
     num_repeats: int = Field(ge=0, default=0)
 
 
@@ -133,6 +145,9 @@ _MAY_BE_MEASURED = (
     "weight_gradient_s",
     "activation_bytes",
     "peak_bytes",
+    "shared_bytes",
+    "stage_forward_s",
+    "stage_backward_s",
 )
 
 
@@ -186,9 +201,9 @@ class ModelProfile(Document):
     def layers_fingerprint(self) -> str:
         """Identifies the layers alone: equal for two profiles that differ only in measurements.
 
-        What is known of tensors that layers share does not tell layers apart.
+        What is known of tensors that layers share, and of buffers, does not tell layers apart.
         """
-        unknown = {"saved_input_bytes": None, "saved_output_bytes": None}
+        unknown = {"saved_input_bytes": None, "saved_output_bytes": None, "buffer_bytes": 0}
         return self.model_copy(
             update={
                 "layers": tuple(layer.model_copy(update=unknown) for layer in self.layers),

@@ -36,6 +36,9 @@ class LayerTimes:
 
     Attributes:
         weight_gradient_s: The part of `backward_s` that computes gradients of parameters.
+        stage_forward_s: What a stage that begins with the layer takes beside its layers; 0 where
+            nobody has measured it.
+        stage_backward_s: The same for the backward pass.
         sources: (T,) origin of each type's seconds.
         types: (T,) the device types.
         estimator: Estimated the types that were not measured.
@@ -45,6 +48,8 @@ class LayerTimes:
     backward_s: Floats
     optimizer_s: Floats
     weight_gradient_s: Floats
+    stage_forward_s: Floats
+    stage_backward_s: Floats
     sources: tuple[LayerTimesSource, ...]
     types: tuple[DeviceType, ...]
     estimator: Estimator
@@ -90,6 +95,8 @@ def layer_times(
         backward_s=np.stack([column.backward_s for column in columns], axis=1),
         optimizer_s=np.stack([column.optimizer_s for column in columns], axis=1),
         weight_gradient_s=np.stack([column.weight_gradient_s for column in columns], axis=1),
+        stage_forward_s=np.stack([column.stage_forward_s for column in columns], axis=1),
+        stage_backward_s=np.stack([column.stage_backward_s for column in columns], axis=1),
         sources=tuple(column.source for column in columns),
         types=tuple(types),
         estimator=estimator,
@@ -103,6 +110,8 @@ class _Column(NamedTuple):
     backward_s: Floats
     optimizer_s: Floats
     weight_gradient_s: Floats
+    stage_forward_s: Floats
+    stage_backward_s: Floats
     source: LayerTimesSource
 
 
@@ -115,7 +124,8 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
     if not measurements:
         forward, backward, optimizer, source = estimator.seconds(entry)
         weight_gradient = _weight_gradient_share(profile) * backward
-        return _Column(forward, backward, optimizer, weight_gradient, source)
+        nothing = np.zeros(profile.num_layers)
+        return _Column(forward, backward, optimizer, weight_gradient, nothing, nothing, source)
     forward, backward = (
         _at_micro_batch(
             list(measurements),
@@ -136,6 +146,8 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
         backward * factor,
         optimizer,
         _weight_gradient_s(profile, list(measurements.values()), job) * factor,
+        _stage_s(profile, measurements, job, "stage_forward_s") * factor,
+        _stage_s(profile, measurements, job, "stage_backward_s") * factor,
         "corrected" if corrected else "measured",
     )
 
@@ -150,6 +162,28 @@ def _weight_gradient_s(profile: ModelProfile, found: list[Measurement], job: Job
     ]
     sizes = [entry.micro_batch_size for entry in found]
     return _at_micro_batch(sizes, np.array(seconds), job.micro_batch_size)
+
+
+def _stage_s(
+    profile: ModelProfile,
+    measurements: dict[int, Measurement],
+    job: Job,
+    field: Literal["stage_forward_s", "stage_backward_s"],
+) -> Floats:
+    """(L,) seconds that a stage takes beside its layers; 0 where it was not measured.
+
+    Mostly host time: beyond the measured sizes it stays as it is.
+    """
+    found = {
+        size: np.array(getattr(entry, field))
+        for size, entry in measurements.items()
+        if getattr(entry, field)
+    }
+    if not found:
+        return np.zeros(profile.num_layers)
+    sizes = list(found)
+    inside = min(max(job.micro_batch_size, sizes[0]), sizes[-1])
+    return _at_micro_batch(sizes, np.array(list(found.values())), inside)
 
 
 def _weight_gradient_share(profile: ModelProfile) -> Floats:

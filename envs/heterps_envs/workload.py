@@ -104,8 +104,12 @@ def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
     return StageCost(
         device,
         stage.first_layer,
-        float(tables.forward_s[part, kind].sum()),
-        float(tables.backward_s[part, kind].sum() + again_s),
+        float(tables.forward_s[part, kind].sum() + times.stage_forward_s[stage.first_layer, kind]),
+        float(
+            tables.backward_s[part, kind].sum()
+            + again_s
+            + times.stage_backward_s[stage.first_layer, kind]
+        ),
         float(times.weight_gradient_s[part, kind].sum()),
         float(tables.output_bytes[stage.last_layer]),
     )

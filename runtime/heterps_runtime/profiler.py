@@ -1,59 +1,55 @@
-"""Measures the seconds of every layer on one device.
+"""Measures every layer of a model on one device: seconds with their spread, and bytes.
 
-Each distinct layer runs alone, as a stage of one layer on random tensors; layers of equal kind and
-equal sizes share one measurement. Times are medians. What a stage does besides its layers (masks,
-rotary tables) is left out of them.
+Each distinct layer is timed inside windows of neighbouring layers that run as stages do
+(`heterps_runtime.layer_timing`). Rounds visit all windows and sizes in random order, so that a
+drift of the machine does not fall on one layer; medians are taken over all rounds.
 """
 
 from __future__ import annotations
 
 import datetime
 import platform
+import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any
+from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from heterps_configs.document import Dtype
 from heterps_configs.errors import HeterpsError
 from heterps_configs.job import Optimizer
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile, ModelSource
-from heterps_runtime.data import make_batch
-from heterps_runtime.losses import loss_sum
-from heterps_runtime.optimizer import build_optimizer
-from heterps_runtime.stage import StageModule, build_stage
+from heterps_configs.model_profile import Measurement, ModelProfile
+from heterps_runtime.allocator import keep_freed_memory
+from heterps_runtime.layer_timing import Window, measure_overhead
+from heterps_runtime.layers import layers_of
+from heterps_runtime.model_source import build_module
+from heterps_runtime.observed_stage import ObservedModel
+from heterps_runtime.profile_samples import (
+    LayerSamples,
+    ProfileSamples,
+    Settings,
+    SizeSamples,
+    middle,
+    spread,
+)
+from heterps_runtime.profile_windows import (
+    MEMORY_SHARE,
+    Range,
+    choose_windows,
+    distinct_layers,
+    free_bytes,
+    grouped,
+    layer_bytes,
+)
+from heterps_runtime.trace import record
 
-NUM_WARM_UPS = 2
+# The first visits fetch memory from the system and fill caches.
+NUM_WARM_UPS = 3
 MIN_REPEATS = 3
 
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class LayerSeconds:
-    """Medians for one layer and one micro-batch."""
-
-    forward_s: float
-    backward_s: float
-    optimizer_s: float
-
-
-@dataclass
-class _Samples:
-    """Seconds of repeated passes."""
-
-    forward_s: list[float] = field(default_factory=list)
-    backward_s: list[float] = field(default_factory=list)
-    optimizer_s: list[float] = field(default_factory=list)
-
-    def medians(self) -> LayerSeconds:
-        return LayerSeconds(
-            median(self.forward_s), median(self.backward_s), median(self.optimizer_s)
-        )
 
 
 def measure(
@@ -67,6 +63,7 @@ def measure(
     num_threads: int = 1,
     repeats: int = 7,
     layer_limit_s: float = 3.0,
+    partial: Path | None = None,
     progress: Progress | None = None,
 ) -> ModelProfile:
     """Adds measurements to a profile; older ones of the same type, size and dtype are replaced.
@@ -79,42 +76,43 @@ def measure(
         optimizer: Whose step is measured.
         device: `cpu` or `cuda:N`.
         num_threads: Of one process on a CPU; restored afterwards.
-        repeats: Passes that the median is taken over, at least 3.
-        layer_limit_s: A layer stops earlier, after 3 passes, when it has taken this long.
-        progress: Called with (done, total, layer name) before each distinct layer and at the end.
+        repeats: Rounds, at least 3; each gives several passes of every layer.
+        layer_limit_s: A window stops earlier, after 3 rounds, when its rounds have taken this long
+            for each distinct layer in it.
+        partial: File that gets the samples as they come; where it exists, the measuring goes on
+            from it. Deleted when all is measured.
+        progress: Called with (done, total, layers) before each visit of a window and at the end.
 
     Returns:
         The profile with one more `Measurement` for each micro-batch size.
 
     Raises:
-        HeterpsError: The profile has no source, or the device does not exist.
+        HeterpsError: The profile has no source, the device does not exist, or `partial` is of other
+            settings.
     """
     if profile.source is None:
         raise HeterpsError(f"{profile.name}: has no source to build the model from")
-    _check_device(device)
-    distinct = _distinct_layers(profile)
+    check_device(device)
+    settings = Settings(
+        model=profile.name, layers=profile.layers_fingerprint(), device=device,
+        device_type=device_type, dtype=dtype, optimizer=optimizer, num_threads=num_threads,
+        host=host_text(device, num_threads),
+    )  # fmt: skip
+    samples = ProfileSamples.resumed(partial, settings)
+    run = _Measuring(
+        profile, tuple(micro_batch_sizes), settings, samples, partial,
+        max(repeats, MIN_REPEATS), layer_limit_s, progress or (lambda done, total, text: None),
+    )  # fmt: skip
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
+    keep_freed_memory()
     try:
-        seconds: dict[tuple[Any, ...], list[LayerSeconds]] = {}
-        for done, (key, index) in enumerate(distinct.items()):
-            if progress is not None:
-                progress(done, len(distinct), profile.layers[index].name)
-            seconds[key] = _measure_layer(
-                profile, profile.source, index, micro_batch_sizes, dtype, optimizer, device,
-                max(repeats, MIN_REPEATS), layer_limit_s,
-            )  # fmt: skip
+        run.run(dtype, optimizer)
     finally:
         torch.set_num_threads(threads)
-    if progress is not None:
-        progress(len(distinct), len(distinct), "")
-    added = [
-        _measurement(
-            [seconds[_signature(layer)][number] for layer in profile.layers],
-            device_type, size, dtype, _host(device, num_threads),
-        )
-        for number, size in enumerate(micro_batch_sizes)
-    ]  # fmt: skip
+    added = [_measurement(samples.sizes[size], size, dtype, settings) for size in micro_batch_sizes]
+    if partial is not None:
+        partial.unlink(missing_ok=True)
     replaced = {(entry.device_type, entry.micro_batch_size, entry.dtype) for entry in added}
     kept = [
         entry
@@ -124,162 +122,172 @@ def measure(
     return profile.model_copy(update={"measurements": (*kept, *added)})
 
 
-def _signature(layer: LayerProfile) -> tuple[Any, ...]:
-    """Layers with equal signatures cost the same.
+class _Measuring:
+    """All visits of a profile, in their order."""
 
-    What crosses the cut behind a layer is no part of it: some of that may only pass by.
-    """
-    differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
-    return tuple(layer.model_dump(exclude=differing).values())
+    def __init__(
+        self,
+        profile: ModelProfile,
+        sizes: tuple[int, ...],
+        settings: Settings,
+        samples: ProfileSamples,
+        partial: Path | None,
+        repeats: int,
+        layer_limit_s: float,
+        progress: Progress,
+    ) -> None:
+        self._profile, self._sizes, self._settings = profile, sizes, settings
+        self._samples, self._partial, self._repeats = samples, partial, repeats
+        self._limit_s, self._progress = layer_limit_s, progress
+        self._distinct = distinct_layers(profile)
+        for size in sizes:
+            samples.sizes.setdefault(size, SizeSamples(distinct=self._distinct))
+        self._spent_s: dict[str, float] = {}
+        self._num_done = 0
 
+    def run(self, dtype: Dtype, optimizer: Optimizer) -> None:
+        """Measures what is missing."""
+        profile, largest = self._profile, max(self._sizes)
+        windows = choose_windows(profile, largest, dtype)
+        bytes_of = [
+            sum(layer_bytes(profile, i, largest, dtype) for i in range(first, last + 1))
+            for first, last in windows
+        ]
+        budget = MEMORY_SHARE * free_bytes(self._settings.device)
+        starts = _starts(profile.num_layers)
+        self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(starts))
+        model = self._model(dtype)
+        for group in grouped(windows, bytes_of, budget):
+            self._visit_group(model, group, optimizer)
+        for size in self._sizes:
+            for index in starts:
+                if self._begin(f"{size} start {index}", f"stage overhead at layer {index}"):
+                    measure_overhead(model, index, size, self._samples.sizes[size])
+                    self._finish(f"{size} start {index}")
+        self._progress(self._total, self._total, "")
 
-def _distinct_layers(profile: ModelProfile) -> dict[tuple[Any, ...], int]:
-    """The first layer of each signature."""
-    found: dict[tuple[Any, ...], int] = {}
-    for index, layer in enumerate(profile.layers):
-        found.setdefault(_signature(layer), index)
-    return found
-
-
-def _measure_layer(
-    profile: ModelProfile,
-    source: ModelSource,
-    index: int,
-    micro_batch_sizes: Sequence[int],
-    dtype: Dtype,
-    optimizer: Optimizer,
-    device: str,
-    repeats: int,
-    limit_s: float,
-) -> list[LayerSeconds]:
-    """Medians for each micro-batch size."""
-    stage = build_stage(
-        source, profile, index, index, micro_batch_sizes[0], 0, dtype=dtype, device=device
-    )
-    timer = _Timer(stage, device)
-    parameters = [p for p in stage.parameters_by_name().values() if p.requires_grad]
-    stepper = build_optimizer(optimizer, parameters)
-    results = []
-    for size in micro_batch_sizes:
-        inputs, target = make_batch(source, 0, size, seed=0)
-        inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-        samples, started = _Samples(), time.perf_counter()
-        for number in range(NUM_WARM_UPS + repeats):
-            forward_s, backward_s = _one_pass(
-                stage, timer, source, size, inputs, target.to(device), device
+    def _model(self, dtype: Dtype) -> ObservedModel:
+        source, device = self._profile.source, self._settings.device
+        assert source is not None
+        module = build_module(source, dtype=dtype)
+        recordings = {size: record(source, module, size, dtype) for size in self._sizes}
+        layers = layers_of(recordings[self._sizes[0]])
+        if [layer.name for layer in layers] != [layer.name for layer in self._profile.layers]:
+            raise HeterpsError(
+                f"{self._profile.name}: the model has other layers than its profile; trace it again"
             )
-            optimizer_s = timer.seconds(stepper.step) if stepper is not None else 0.0
-            stage.zero_grad()
-            if number >= NUM_WARM_UPS:
-                samples.forward_s.append(forward_s)
-                samples.backward_s.append(backward_s)
-                samples.optimizer_s.append(optimizer_s)
-            enough = len(samples.forward_s) >= MIN_REPEATS
-            if enough and time.perf_counter() - started > limit_s:
-                break
-        results.append(samples.medians())
-    return results
+        return ObservedModel(source, layers, recordings, dtype, device)
+
+    def _visit_group(
+        self, model: ObservedModel, group: Sequence[Range], optimizer: Optimizer
+    ) -> None:
+        """Rounds over all windows and sizes, in random order."""
+        turns = [(window, size) for window in group for size in self._sizes]
+        rounds = range(self._repeats)
+        names = [_name(size, window, part) for window, size in turns for part in ("bytes", *rounds)]
+        if self._samples.done.issuperset(names):
+            self._num_done += len(names)
+            return
+        built = {window: Window(model, *window, optimizer) for window in group}
+        order = random.Random(0)
+        for _ in range(NUM_WARM_UPS):
+            for window, size in order.sample(turns, len(turns)):
+                self._progress(self._num_done, self._total, f"{self._text(window)}, warm-up")
+                built[window].visit(size, None)
+        for window, size in turns:
+            name = _name(size, window, "bytes")
+            if self._begin(name, self._text(window)):
+                built[window].weigh(size, self._samples.sizes[size])
+                built[window].visit(size, None)
+                self._finish(name)
+        for number in rounds:
+            for window, size in order.sample(turns, len(turns)):
+                self._visit(built[window], window, size, number)
+
+    def _visit(self, built: Window, window: Range, size: int, number: int) -> None:
+        name, turn = _name(size, window, number), _name(size, window, "")
+        if not self._begin(name, self._text(window)):
+            return
+        limit_s = self._limit_s * len(set(self._distinct[window[0] : window[1] + 1]))
+        spent_s = self._spent_s.get(turn, 0.0)
+        if number < MIN_REPEATS or spent_s < limit_s:
+            started = time.perf_counter()
+            built.visit(size, self._samples.sizes[size])
+            self._spent_s[turn] = spent_s + time.perf_counter() - started
+        self._finish(name)
+
+    def _begin(self, name: str, text: str) -> bool:
+        """Shows the progress; whether this is still to be measured."""
+        self._progress(self._num_done, self._total, text)
+        if name in self._samples.done:
+            self._num_done += 1
+            return False
+        return True
+
+    def _finish(self, name: str) -> None:
+        self._samples.done.add(name)
+        self._num_done += 1
+        self._samples.write(self._partial)
+
+    def _text(self, window: Range) -> str:
+        first, last = (self._profile.layers[index].name for index in window)
+        return first if first == last else f"{first} .. {last}"
 
 
-def _one_pass(
-    stage: StageModule,
-    timer: _Timer,
-    source: ModelSource,
-    size: int,
-    inputs: dict[str, Tensor],
-    target: Tensor,
-    device: str,
-) -> tuple[float, float]:
-    """Seconds of one forward and one backward pass; the loss belongs to the last layer."""
-    received = tuple(
-        (
-            torch.randn(spec.shape, dtype=spec.dtype, device=device)
-            if spec.dtype.is_floating_point
-            else torch.zeros(spec.shape, dtype=spec.dtype, device=device)
-        ).requires_grad_(spec.requires_grad)
-        for spec in stage.specs(size)[0]
-    )
-
-    def run() -> list[Tensor]:
-        outputs = stage(inputs, received)
-        if stage.is_last:
-            return [loss_sum(source, outputs[0], target)]
-        return [tensor for tensor in outputs if tensor.requires_grad]
-
-    forward_s, roots = timer.forward(run)
-    gradients = [torch.ones_like(root) for root in roots]
-    if not roots:
-        return forward_s, 0.0
-    return forward_s, timer.seconds(lambda: torch.autograd.backward(roots, gradients))
+def _name(size: int, window: Range, part: int | str) -> str:
+    return f"{size} layers {window[0]}-{window[1]} {part}"
 
 
-class _Timer:
-    """A stopwatch for a device; a forward pass counts from the stage's first unit on."""
-
-    def __init__(self, stage: StageModule, device: str) -> None:
-        self._device = torch.device(device)
-        self._started: Any = None
-        stage.first_unit.register_forward_pre_hook(self._start_once)
-
-    def forward(self, run: Callable[[], list[Tensor]]) -> tuple[float, list[Tensor]]:
-        """Seconds of the stage's own layers in a forward pass, and its result."""
-        self._started = None
-        self._synchronize()
-        result = run()
-        assert self._started is not None
-        return self._since(self._started), result
-
-    def seconds(self, run: Callable[[], object]) -> float:
-        """Seconds of a call."""
-        self._synchronize()
-        started = self._now()
-        run()
-        return self._since(started)
-
-    def _start_once(self, *_: object) -> None:
-        if self._started is None:
-            self._started = self._now()
-
-    def _now(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def _since(self, started: Any) -> float:
-        ended = self._now()
-        if self._device.type != "cuda":
-            return float(ended - started)
-        ended.synchronize()
-        return float(started.elapsed_time(ended)) / 1000
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+def _starts(num_layers: int) -> tuple[int, ...]:
+    """Layers at which stages begin to measure their overhead; between them it is interpolated."""
+    return tuple(sorted({0, min(1, num_layers - 1), num_layers // 2, num_layers - 1}))
 
 
-def _measurement(
-    seconds: list[LayerSeconds], device_type: str, size: int, dtype: Dtype, host: str
-) -> Measurement:
+def _measurement(samples: SizeSamples, size: int, dtype: Dtype, settings: Settings) -> Measurement:
+    layers = [samples.of(index) for index in range(len(samples.distinct))]
+
+    def each(value: Callable[[LayerSamples], float]) -> tuple[float, ...]:
+        return tuple(_rounded(value(entry)) for entry in layers)
+
     return Measurement(
-        device_type=device_type,
+        device_type=settings.device_type,
         micro_batch_size=size,
         dtype=dtype,
         date=datetime.date.today().isoformat(),
-        host=host,
-        forward_s=tuple(_rounded(entry.forward_s) for entry in seconds),
-        backward_s=tuple(_rounded(entry.backward_s) for entry in seconds),
-        optimizer_s=tuple(_rounded(entry.optimizer_s) for entry in seconds),
+        host=settings.host,
+        forward_s=each(lambda entry: middle(entry.forward_s)),
+        backward_s=each(lambda entry: middle(entry.backward_s)),
+        optimizer_s=each(lambda entry: middle(entry.optimizer_s)),
+        forward_spread_s=each(lambda entry: spread(entry.forward_s)),
+        backward_spread_s=each(lambda entry: spread(entry.backward_s)),
+        weight_gradient_s=each(lambda entry: entry.weight_gradient_s),
+        activation_bytes=each(lambda entry: entry.activation_bytes),
+        shared_bytes=each(lambda entry: entry.shared_bytes),
+        peak_bytes=each(lambda entry: entry.peak_bytes),
+        stage_forward_s=_interpolated(samples, "forward_s"),
+        stage_backward_s=_interpolated(samples, "backward_s"),
+        num_repeats=min(len(entry.forward_s) for entry in layers),
     )
 
 
-def _rounded(seconds: float) -> float:
-    """Five significant digits; a clock does not give more."""
-    return float(f"{seconds:.5g}")
+def _interpolated(samples: SizeSamples, field: str) -> tuple[float, ...]:
+    """Overhead of a stage for every layer that it may begin with."""
+    known = sorted(samples.starts)
+    values = [max(middle(getattr(samples.starts[index], field)), 0.0) for index in known]
+    return tuple(_rounded(v) for v in np.interp(range(len(samples.distinct)), known, values))
 
 
-def _check_device(device: str) -> None:
+def _rounded(value: float) -> float:
+    """Five significant digits for seconds; a clock does not give more. Bytes are whole."""
+    return float(value) if value >= 1e5 else float(f"{value:.5g}")
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that is not here.
+
+    Raises:
+        HeterpsError: With PyTorch's reason.
+    """
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -287,7 +295,7 @@ def _check_device(device: str) -> None:
         raise HeterpsError(f"device {device!r} cannot be used here: {reason}") from None
 
 
-def _host(device: str, num_threads: int) -> str:
+def host_text(device: str, num_threads: int) -> str:
     """What was measured on, without the name of the machine."""
     if torch.device(device).type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"

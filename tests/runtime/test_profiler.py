@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.profile_samples import ProfileSamples
 from heterps_runtime.profiler import measure
 from tests.runtime.small_models import profile_of
 
@@ -44,9 +47,63 @@ def test_progress_and_threads() -> None:
     measure(
         profile_of("llama"), "host-cpu", [1], repeats=3, progress=lambda *call: calls.append(call)
     )
-    assert calls[0] == (0, 3, "model.embed_tokens")
-    assert calls[-1] == (3, 3, "")
+    assert calls[0] == (0, calls[0][1], "model.embed_tokens .. model.norm+lm_head, warm-up")
+    assert calls[-1] == (calls[0][1], calls[0][1], "")
+    assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
     assert torch.get_num_threads() == before
+
+
+def test_every_number_is_there_with_its_spread() -> None:
+    profile = profile_of("llama")
+    entry = measure(profile, "host-cpu", [2], repeats=3).measurements[0]
+    for field in ("forward_spread_s", "backward_spread_s", "activation_bytes", "peak_bytes"):
+        assert len(getattr(entry, field)) == profile.num_layers
+    assert entry.num_repeats >= 3 * 4
+    assert min(entry.stage_forward_s) > 0
+    for whole, part in zip(entry.backward_s, entry.weight_gradient_s, strict=True):
+        assert 0 <= part <= whole
+    assert entry.date
+    assert "thread(s)" in entry.host
+
+
+def test_an_interrupted_profile_goes_on_without_measuring_again(tmp_path: Path) -> None:
+    partial = tmp_path / "profile.yaml.partial"
+    profile = profile_of("sequential")
+
+    def interrupt(done: int, total: int, text: str) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(profile, "host-cpu", [2], repeats=3, partial=partial, progress=interrupt)
+    before = ProfileSamples.model_validate_json(partial.read_text())
+    assert len(before.done) == 3
+    visits: list[int] = []
+    measured = measure(
+        profile, "host-cpu", [2], repeats=3, partial=partial,
+        progress=lambda done, total, text: visits.append(done),
+    )  # fmt: skip
+    assert measured.measurements[0].num_repeats == 3 * 4
+    assert not partial.exists()
+
+
+def test_an_interrupted_profile_of_another_device_is_refused(tmp_path: Path) -> None:
+    partial = tmp_path / "profile.yaml.partial"
+    profile = profile_of("sequential")
+
+    def interrupt(done: int, total: int, text: str) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(profile, "host-cpu", [2], repeats=3, partial=partial, progress=interrupt)
+    with pytest.raises(HeterpsError, match="device_type 'host-cpu', but 'other' is asked for"):
+        measure(profile, "other", [2], repeats=3, partial=partial)
+    with pytest.raises(HeterpsError, match="an interrupted profile with model 'sequential'"):
+        measure(profile_of("in_place"), "host-cpu", [2], repeats=3, partial=partial)
+    partial.write_text("{}")
+    with pytest.raises(HeterpsError, match="delete it to start anew"):
+        measure(profile, "host-cpu", [2], repeats=3, partial=partial)
 
 
 def test_a_profile_without_source_and_an_absent_device_are_refused() -> None:

@@ -1,0 +1,178 @@
+"""Times the layers of a window while it runs steps as a stage of a pipeline does.
+
+A layer that runs alone finds its parameters and tensors in the caches and its memory just freed; in
+a pipeline other layers have run in between. So a window of neighbouring layers runs whole steps:
+several micro-batches, two of them in flight, gradients added up, an optimizer step. Each layer is
+timed inside (`heterps_runtime.observed_stage`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+from torch import Tensor
+
+from heterps_configs.job import Optimizer
+from heterps_runtime.data import make_batch
+from heterps_runtime.observed_stage import ObservedModel, ObservedStage, Pass
+from heterps_runtime.optimizer import build_optimizer
+from heterps_runtime.peak_bytes import peak_bytes
+from heterps_runtime.profile_samples import SizeSamples
+from heterps_runtime.saved_bytes import saved_bytes
+
+# Micro-batches of one visit: the first makes the gradients, the others add to them.
+NUM_MICRO_BATCHES = 4
+IN_FLIGHT = 2
+# Passes of which the gradients of parameters are left out, to learn their share.
+NUM_INPUT_PASSES = 2
+# Passes of a stage of one layer, to learn what a stage takes beside its layers.
+NUM_OVERHEAD_PASSES, NUM_OVERHEAD_WARM_UPS = 15, 5
+_IDLE = -1
+
+
+class Window:
+    """Consecutive layers that run on random data.
+
+    Args:
+        model: The model.
+        first: Index of the first layer.
+        last: Index of the last layer (inclusive).
+        optimizer: Whose step is timed.
+    """
+
+    def __init__(self, model: ObservedModel, first: int, last: int, optimizer: Optimizer) -> None:
+        self._source, self._device = model.source, model.device
+        self.stage = ObservedStage(model, first, last)
+        self._watch = self.stage.watch
+        parameters = self.stage.stage.parameters_by_name()
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        for index in self.stage.layer_range:
+            own = [parameters[name] for name in sorted(model.layers[index].parameters)]
+            stepper = build_optimizer(optimizer, [p for p in own if p.requires_grad])
+            if stepper is not None:
+                self._optimizers[index] = stepper
+        # Its parameter never has a gradient: what a step takes that updates nothing.
+        nothing = torch.nn.Parameter(torch.zeros(1, device=model.device))
+        self._idle_optimizer = build_optimizer(optimizer, [nothing])
+        self._step = 0
+
+    def visit(self, size: int, samples: SizeSamples | None) -> None:
+        """One step of several micro-batches.
+
+        Args:
+            size: Samples of a micro-batch.
+            samples: Receives the seconds; None in a warm-up.
+        """
+        done: list[Pass] = []
+        waiting: deque[Pass] = deque()
+        for _ in range(NUM_MICRO_BATCHES):
+            waiting.append(self._forward(size))
+            if len(waiting) == IN_FLIGHT:
+                done.append(self._backward(waiting.popleft()))
+        while waiting:
+            done.append(self._backward(waiting.popleft()))
+        optimizer_s = self._optimizer_step()
+        light = [self._backward(self._forward(size), False) for _ in range(NUM_INPUT_PASSES)]
+        self._watch.synchronize()
+        if samples is None:
+            return
+        for made in done:
+            for index, seconds in made.forward.layer_seconds(self._watch).items():
+                samples.of(index).forward_s.append(seconds)
+            for index, seconds in _backward_seconds(self.stage, made).items():
+                samples.of(index).backward_s.append(seconds)
+        for made in light:
+            for index, seconds in _backward_seconds(self.stage, made).items():
+                samples.of(index).input_gradient_s.append(seconds)
+        for index, seconds in optimizer_s.items():
+            samples.of(index).optimizer_s.append(seconds)
+
+    def weigh(self, size: int, samples: SizeSamples) -> None:
+        """Counts the bytes that the layers keep, and what they need for a while."""
+        inputs, target = self._batch(size)
+        received = self.stage.random_input(size)
+        for index, kept in saved_bytes(self.stage, inputs, target, received).items():
+            samples.of(index).activation_bytes = kept.own
+            samples.of(index).shared_bytes = kept.shared
+        self._backward(self._forward(size))
+        peaks = peak_bytes(self.stage, lambda: self._forward(size), self._backward)
+        for index, num_bytes in peaks.items():
+            samples.of(index).peak_bytes = num_bytes
+        self._drop_gradients()
+
+    def _batch(self, size: int) -> tuple[dict[str, Tensor], Tensor]:
+        self._step += 1
+        inputs, target = make_batch(self._source, self._step, size, seed=0)
+        moved = {name: tensor.to(self._device) for name, tensor in inputs.items()}
+        return moved, target.to(self._device)
+
+    def _forward(self, size: int) -> Pass:
+        inputs, target = self._batch(size)
+        return self.stage.run_forward(inputs, target, self.stage.random_input(size))
+
+    def _backward(self, made: Pass, all_of_it: bool = True) -> Pass:
+        gradients = [torch.randn_like(root) for root in made.roots]
+        if made.roots:
+            self.stage.run_backward(made, gradients, all_of_it=all_of_it)
+        return made
+
+    def _optimizer_step(self) -> dict[int, float]:
+        """Seconds for each layer; what a step takes that updates nothing is subtracted.
+
+        That part is host time of a stage's step, which has all its layers in one optimizer.
+        """
+        assert self._idle_optimizer is not None
+        watch, spans = self._watch, {}
+        steppers = {**self._optimizers, _IDLE: self._idle_optimizer}
+        for index, stepper in steppers.items():
+            began = watch.now()
+            stepper.step()
+            spans[index] = began, watch.now()
+        frees = {}
+        for index, stepper in self._optimizers.items():
+            began = watch.now()
+            stepper.zero_grad(set_to_none=True)
+            frees[index] = began, watch.now()
+        watch.synchronize()
+        idle_s = watch.seconds(*spans.pop(_IDLE))
+        return {
+            index: max(watch.seconds(*span) - idle_s, 0.0) + watch.seconds(*frees[index])
+            for index, span in spans.items()
+        }
+
+    def _drop_gradients(self) -> None:
+        for stepper in self._optimizers.values():
+            stepper.zero_grad(set_to_none=True)
+
+
+def measure_overhead(model: ObservedModel, index: int, size: int, samples: SizeSamples) -> None:
+    """What a stage that begins with layer `index` takes beside its layers."""
+    stage = ObservedStage(model, index, index)
+    batches = [make_batch(model.source, step, size, seed=0) for step in range(2)]
+    entry = samples.start(index)
+    for number in range(NUM_OVERHEAD_WARM_UPS + NUM_OVERHEAD_PASSES):
+        inputs, target = batches[number % len(batches)]
+        moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+        received = stage.random_input(size)
+        stage.watch.synchronize()
+        made = stage.run_forward(moved, target.to(model.device), received)
+        gradients = [torch.randn_like(root) for root in made.roots]
+        if made.roots:
+            stage.run_backward(made, gradients, all_of_it=True)
+        stage.watch.synchronize()
+        if number < NUM_OVERHEAD_WARM_UPS:
+            continue
+        inside = made.forward.layer_seconds(stage.watch)
+        entry.forward_s.append(made.forward.total_s(stage.watch) - sum(inside.values()))
+        if made.backward.began is not None:
+            inside = made.backward.layer_seconds(stage.watch)
+            entry.backward_s.append(made.backward.total_s(stage.watch) - sum(inside.values()))
+
+
+def _backward_seconds(stage: ObservedStage, made: Pass) -> dict[int, float]:
+    """Of every layer; 0 where nothing needs a gradient."""
+    seconds = dict.fromkeys(stage.layer_range, 0.0)
+    if made.backward.began is not None:
+        seconds.update(made.backward.layer_seconds(stage.watch))
+    return seconds

@@ -1,0 +1,214 @@
+"""A stage whose passes are observed layer by layer.
+
+A forward pass enters a layer where the layer's first unit is called; what the model computes
+between two layers belongs to the one in front. A backward pass enters a layer where the gradient of
+what it sent on is complete: autograd takes its nodes in the reverse order of their making, so the
+next node is the layer's own. The loss belongs to the last layer of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from heterps_configs.document import Dtype
+from heterps_configs.model_profile import ModelSource
+from heterps_runtime.layers import Layer
+from heterps_runtime.losses import loss_sum
+from heterps_runtime.model_source import build_module
+from heterps_runtime.recording import Recording, UnitOutput
+from heterps_runtime.stage import StageModule
+from heterps_runtime.stopwatch import Moment, Stopwatch
+
+
+@dataclass
+class Stamps:
+    """When a pass began, entered each layer (in order), and ended."""
+
+    began: Moment = None
+    entered: dict[int, Moment] = field(default_factory=dict)
+    ended: Moment = None
+
+    def layer_seconds(self, watch: Stopwatch) -> dict[int, float]:
+        """Seconds in each layer that was entered."""
+        moments = [*self.entered.values(), self.ended]
+        return {
+            index: watch.seconds(moments[number], moments[number + 1])
+            for number, index in enumerate(self.entered)
+        }
+
+    def total_s(self, watch: Stopwatch) -> float:
+        """Seconds of the whole pass."""
+        return watch.seconds(self.began, self.ended)
+
+
+@dataclass
+class Pass:
+    """One micro-batch on its way through the stage.
+
+    Attributes:
+        received: What came over the front cut.
+        roots: Where the backward pass begins.
+        made: What the stage's layers sent to one another and needs a gradient.
+    """
+
+    received: tuple[Tensor, ...]
+    roots: list[Tensor] = field(default_factory=list)
+    made: list[Tensor] = field(default_factory=list)
+    forward: Stamps = field(default_factory=Stamps)
+    backward: Stamps = field(default_factory=Stamps)
+
+
+@dataclass(frozen=True)
+class ObservedModel:
+    """What all stages of a model have in common.
+
+    Attributes:
+        recordings: By micro-batch size.
+    """
+
+    source: ModelSource
+    layers: tuple[Layer, ...]
+    recordings: dict[int, Recording]
+    dtype: Dtype
+    device: str
+
+
+class ObservedStage:
+    """Layers `first .. last` (inclusive) of a model as one stage.
+
+    Attributes:
+        stage: The stage itself.
+        device: `cpu` or `cuda:N`.
+        watch: Its clock.
+        layer_range: Indices of its layers.
+        on_layer: Called, if set, with the index of every layer that a pass enters, and the tensors
+            that the layer is called with (none in a backward pass).
+    """
+
+    def __init__(self, model: ObservedModel, first: int, last: int) -> None:
+        self._source, self.device = model.source, model.device
+        self.watch = Stopwatch(model.device)
+        self.stage = StageModule(
+            model.source, build_module(model.source, dtype=model.dtype), model.layers,
+            dict(model.recordings), (first, last), 0, model.dtype, model.device,
+        )  # fmt: skip
+        self.stage.train()
+        self.layer_range = range(first, last + 1)
+        self.on_layer: Callable[[int, list[Tensor]], None] | None = None
+        layers = model.layers[first : last + 1]
+        self._layer_of = {
+            call: index
+            for index, layer in zip(self.layer_range, layers, strict=True)
+            for call in layer.calls
+        }
+        self._first_calls = {layer.first_call for layer in layers}
+        self._crossing = frozenset(source for layer in layers for source in layer.crossing)
+        calls = next(iter(model.recordings.values())).calls
+        self._numbers = {
+            (calls[number].path, calls[number].occurrence): number for number in self._layer_of
+        }
+        self._count: dict[str, int] = {}
+        self._current = Pass(())
+        for path in {path for path, _ in self._numbers}:
+            self._observe(path, self.stage.module.get_submodule(path))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it runs on a GPU."""
+        return torch.device(self.device).type == "cuda"
+
+    def _observe(self, path: str, unit: nn.Module) -> None:
+        unit.register_forward_pre_hook(
+            lambda module, args, kwargs: self._enter(path, (args, kwargs)), with_kwargs=True
+        )
+        unit.register_forward_hook(lambda module, args, output: self._leave(path, output))
+
+    def random_input(self, size: int) -> tuple[Tensor, ...]:
+        """Random tensors in the place of what comes over the front cut."""
+        return tuple(
+            (
+                torch.randn(spec.shape, dtype=spec.dtype, device=self.device)
+                if spec.dtype.is_floating_point
+                else torch.zeros(spec.shape, dtype=spec.dtype, device=self.device)
+            ).requires_grad_(spec.requires_grad)
+            for spec in self.stage.specs(size)[0]
+        )
+
+    def run_forward(
+        self, inputs: dict[str, Tensor], target: Tensor, received: tuple[Tensor, ...]
+    ) -> Pass:
+        """One forward pass, with the loss behind the model's last layer."""
+        made = self._current = Pass(received)
+        self._count = {}
+        made.forward.began = self.watch.now()
+        outputs = self.stage(inputs, received)
+        if self.stage.is_last:
+            outputs = (loss_sum(self._source, outputs[0], target),)
+        made.forward.ended = self.watch.now()
+        made.roots = [tensor for tensor in outputs if tensor.requires_grad]
+        for root in made.roots:
+            self._await_gradient(made, self.layer_range[-1], root)
+        self._current = Pass(())
+        return made
+
+    def run_backward(self, made: Pass, gradients: Sequence[Tensor], *, all_of_it: bool) -> None:
+        """The backward pass; frees what the forward pass kept.
+
+        Args:
+            made: The forward pass.
+            gradients: One for each root.
+            all_of_it: Whether gradients of parameters are computed, too.
+        """
+        stamps = made.backward
+        stamps.began = self.watch.now()
+        if all_of_it:
+            torch.autograd.backward(made.roots, gradients)
+        else:
+            needed = [tensor for tensor in made.received if tensor.requires_grad] + made.made
+            if needed:
+                torch.autograd.grad(made.roots, needed, gradients, allow_unused=True)
+        stamps.ended = self.watch.now()
+        # The hooks hold the pass and the pass holds their tensors: ends the cycle.
+        made.roots, made.made, made.received = [], [], ()
+
+    def _enter(self, path: str, arguments: object) -> None:
+        self.watch.pause()
+        self._count[path] = self._count.get(path, 0) + 1
+        number = self._numbers.get((path, self._count[path]))
+        if number in self._first_calls:
+            index = self._layer_of[number]
+            if self.on_layer is not None:
+                leaves = tree_leaves(arguments)
+                self.on_layer(index, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
+            self.watch.resume()
+            self._current.forward.entered[index] = self.watch.now()
+        else:
+            self.watch.resume()
+
+    def _leave(self, path: str, output: object) -> None:
+        self.watch.pause()
+        number = self._numbers.get((path, self._count[path]))
+        if number is not None:
+            for leaf, tensor in enumerate(tree_leaves(output)):
+                is_sent = UnitOutput(number, leaf) in self._crossing
+                if is_sent and isinstance(tensor, Tensor) and tensor.requires_grad:
+                    self._current.made.append(tensor)
+                    self._await_gradient(self._current, self._layer_of[number], tensor)
+        self.watch.resume()
+
+    def _await_gradient(self, made: Pass, index: int, tensor: Tensor) -> None:
+        def arrived(gradient: Tensor) -> None:
+            self.watch.pause()
+            is_first = index not in made.backward.entered
+            if is_first and self.on_layer is not None:
+                self.on_layer(index, [])
+            self.watch.resume()
+            if is_first:
+                made.backward.entered[index] = self.watch.now()
+
+        tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
