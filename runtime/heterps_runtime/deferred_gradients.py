@@ -3,21 +3,32 @@
 A zero-bubble schedule (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2) sends the
 gradients of a stage's inputs on before it computes those of its weights. Here the backward pass of
 a linear layer or convolution computes the first, and leaves the second as a job: the way of
-Megatron's weight gradient store. No graph is walked twice, and all other parameters (biases of
-normalisations, embeddings) get their gradients at once, because they cost next to nothing.
+Megatron's weight gradient store. No graph is walked twice, and all other parameters (embeddings,
+normalisations) get their gradients at once: there is little to put off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 Key = tuple[str, int]  # stage, micro-batch
 Job = Callable[[], None]
 
 
 class DeferredGradients:
-    """The jobs that backward passes have left, by stage and micro-batch."""
+    """The jobs that backward passes have left, by stage and micro-batch.
+
+    Attributes:
+        collected: Where backward passes leave jobs now; None where they do all at once.
+    """
+
+    collected: ClassVar[list[Job] | None] = None
 
     def __init__(self) -> None:
         self._jobs: dict[Key, list[Job]] = {}
@@ -28,9 +39,156 @@ class DeferredGradients:
     @contextmanager
     def collecting(self, key: Key) -> Iterator[None]:
         """Backward passes inside leave their weight gradients to `compute(key)`."""
-        yield
+        jobs = self._jobs[key] = []
+        DeferredGradients.collected = jobs
+        try:
+            yield
+        finally:
+            DeferredGradients.collected = None
 
     def compute(self, key: Key) -> None:
-        """Does the jobs of one stage and micro-batch."""
-        for job in self._jobs.pop(key, ()):
-            job()
+        """Does the jobs of one stage and micro-batch; each frees what it kept."""
+        jobs = self._jobs.pop(key)
+        jobs.reverse()
+        while jobs:
+            jobs.pop()()
+
+
+def defer_weight_gradients(module: nn.Module) -> None:
+    """Makes the linear layers and convolutions of a module able to put off weight gradients.
+
+    Layers of other classes stay as they are; so do those whose weights are not their own parameters
+    (layers of other stages).
+    """
+    for part in module.modules():
+        if not isinstance(part._parameters.get("weight"), nn.Parameter):
+            continue
+        if type(part) is nn.Linear:
+            part.forward = _linear(part, is_transposed=False)
+        elif type(part).__name__ == "Conv1D" and type(part).__module__.startswith("transformers."):
+            # GPT-2's linear layer; its weight is (inputs, outputs).
+            part.forward = _linear(part, is_transposed=True)
+        elif (
+            type(part) is nn.Conv2d
+            and part.padding_mode == "zeros"
+            and not isinstance(part.padding, str)
+        ):
+            part.forward = _convolution(part)
+
+
+def _linear(part: nn.Module, is_transposed: bool) -> Callable[[Tensor], Tensor]:
+    def forward(tensor: Tensor) -> Tensor:
+        # Looked up in every call: parameters are replaced where stages share them.
+        weight, bias = part._parameters["weight"], part._parameters["bias"]
+        return cast(Tensor, _Linear.apply(tensor, weight, bias, is_transposed))  # type: ignore[no-untyped-call]
+
+    return forward
+
+
+def _convolution(part: nn.Conv2d) -> Callable[[Tensor], Tensor]:
+    def forward(tensor: Tensor) -> Tensor:
+        weight, bias = part._parameters["weight"], part._parameters["bias"]
+        sizes = part.stride, part.padding, part.dilation, part.groups
+        return cast(Tensor, _Convolution.apply(tensor, weight, bias, *sizes))  # type: ignore[no-untyped-call]
+
+    return forward
+
+
+class _Linear(torch.autograd.Function):
+    """`y = x W^T + b`, or `y = x W + b` where the weight is transposed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: Tensor, weight: Tensor, bias: Tensor | None, is_transposed: bool
+    ) -> Tensor:
+        ctx.save_for_backward(tensor, weight)
+        ctx.parameters, ctx.is_transposed = (weight, bias), is_transposed
+        return F.linear(tensor, weight.t() if is_transposed else weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        tensor, weight = ctx.saved_tensors
+        own = None
+        if ctx.needs_input_grad[0]:
+            own = gradient.matmul(weight.t() if ctx.is_transposed else weight)
+
+        def weight_gradient() -> Tensor:
+            rows = gradient.reshape(-1, gradient.shape[-1])
+            entered = tensor.reshape(-1, tensor.shape[-1])
+            return entered.t().mm(rows) if ctx.is_transposed else rows.t().mm(entered)
+
+        def bias_gradient() -> Tensor:
+            return cast(Tensor, gradient.reshape(-1, gradient.shape[-1]).sum(dim=0))
+
+        return own, *_now_or_later(ctx, weight_gradient, bias_gradient), None
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution over two dimensions, padded with zeros."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> Tensor:
+        ctx.save_for_backward(tensor, weight)
+        ctx.parameters = weight, bias
+        ctx.sizes = list(stride), list(padding), list(dilation), False, [0, 0], groups
+        return F.conv2d(tensor, weight, bias, stride, padding, dilation, groups)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        tensor, weight = ctx.saved_tensors
+
+        def compute(position: int) -> Tensor:
+            """The gradient of the input (0) or of the weight (1)."""
+            mask = [position == 0, position == 1, False]
+            results = torch.ops.aten.convolution_backward(
+                gradient, tensor, weight, None, *ctx.sizes, mask
+            )
+            return cast(Tensor, results[position])
+
+        def bias_gradient() -> Tensor:
+            return cast(Tensor, gradient.sum(dim=(0, 2, 3)))
+
+        own = compute(0) if ctx.needs_input_grad[0] else None
+        return own, *_now_or_later(ctx, lambda: compute(1), bias_gradient), None, None, None, None
+
+
+def _now_or_later(
+    ctx: Any, weight_gradient: Callable[[], Tensor], bias_gradient: Callable[[], Tensor]
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of weight and bias; None for what is left as a job."""
+    needed = ctx.needs_input_grad[1:3]
+    jobs = DeferredGradients.collected
+    if jobs is None:
+        return (
+            weight_gradient() if needed[0] else None,
+            bias_gradient() if needed[1] else None,
+        )
+    parameters = ctx.parameters
+
+    def job() -> None:
+        for parameter, is_needed, compute in zip(
+            parameters, needed, (weight_gradient, bias_gradient), strict=True
+        ):
+            if is_needed:
+                _accumulate(parameter, compute())
+
+    jobs.append(job)
+    return None, None
+
+
+def _accumulate(parameter: Tensor, gradient: Tensor) -> None:
+    if parameter.grad is None:
+        parameter.grad = gradient
+    else:
+        parameter.grad += gradient

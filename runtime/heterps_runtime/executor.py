@@ -155,6 +155,11 @@ class Executor:
             return True
         return all(work.is_completed() for work in self._posted[step.key].works)
 
+    @property
+    def records(self) -> list[ActionRecord]:
+        """What the actions of the step have taken so far."""
+        return self._records
+
     def held(self, key: Key) -> tuple[Tensor, ...]:
         """What a stage received and made of one micro-batch, until its backward pass."""
         received, made = self._saved[key]

@@ -34,6 +34,8 @@ def build_stages(specification: RunSpecification, device: str) -> dict[str, Stag
                 micro_batch_size=job.micro_batch_size,
                 seed=specification.seed,
                 dtype=job.dtype,
+                recompute_layers=stage.recompute_layers,
+                defers_weight_gradients=job.schedule == "zero-bubble",
             )
             module.train()
             for size in set(job.micro_batch_sizes):

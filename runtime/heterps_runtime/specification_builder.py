@@ -87,6 +87,10 @@ def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) ->
             stage.name: tuple(work.seconds("backward", stage.name, m) for m in micro_batches)
             for stage in stages
         },
+        weight_gradient_s={
+            stage.name: tuple(work.seconds("backward-weight", stage.name, m) for m in micro_batches)
+            for stage in stages
+        },
         optimizer_s=float(sum(column[list(stage.layers)].sum() for stage in stages)),
         memory_bytes=problem.device_named[name].memory_bytes,
     )

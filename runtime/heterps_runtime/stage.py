@@ -12,33 +12,27 @@ in all shipped models. Batch normalisation uses the statistics of each micro-bat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from heterps_configs.document import Dtype
 from heterps_configs.errors import PlanMismatchError
 from heterps_configs.model_profile import ModelProfile, ModelSource
+from heterps_runtime.deferred_gradients import defer_weight_gradients
 from heterps_runtime.initialise import initial_values, place
 from heterps_runtime.layers import Layer, layers_of, parameter_layers
 from heterps_runtime.model_source import arguments, build_module
 from heterps_runtime.recording import (
-    Call,
     Recording,
     TensorSpec,
-    UnitOutput,
     canonical_names,
     select_output,
     units_of,
 )
+from heterps_runtime.stage_pass import StagePass, zeros_of
 from heterps_runtime.trace import record
-
-
-class _StageDoneError(Exception):
-    """Ends the forward pass behind the stage's last unit; never leaves this module."""
 
 
 def build_stage(
@@ -51,6 +45,8 @@ def build_stage(
     *,
     dtype: Dtype = "float32",
     device: str = "cpu",
+    recompute_layers: Collection[int] = (),
+    defers_weight_gradients: bool = False,
 ) -> StageModule:
     """Builds the layers `first_layer .. last_layer` of a model, and nothing else.
 
@@ -63,6 +59,10 @@ def build_stage(
         seed: Initial parameters are a function of it and their names.
         dtype: Format of parameters and activations.
         device: Where to build.
+        recompute_layers: Layers of the stage that keep only what enters them, and run again in the
+            backward pass.
+        defers_weight_gradients: Backward passes may put off weight gradients
+            (`heterps_runtime.deferred_gradients`).
 
     Raises:
         PlanMismatchError: The model has other layers than the profile.
@@ -79,7 +79,7 @@ def build_stage(
     assert 0 <= first_layer <= last_layer < len(layers)
     return StageModule(
         source, module, layers, {micro_batch_size: recording}, (first_layer, last_layer), seed,
-        dtype, device,
+        dtype, device, recompute_layers, defers_weight_gradients,
     )  # fmt: skip
 
 
@@ -104,6 +104,8 @@ class StageModule(nn.Module):
         seed: int,
         dtype: Dtype,
         device: str,
+        recompute_layers: Collection[int] = (),
+        defers_weight_gradients: bool = False,
     ) -> None:
         super().__init__()
         first, last = layer_range
@@ -119,7 +121,10 @@ class StageModule(nn.Module):
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
         recording = recordings[self.micro_batch_size]
         self._hold_only(module, own, recording, seed, device)
-        self._pass = _Pass(module, recording, self._calls, frozenset(self._sends))
+        if defers_weight_gradients:
+            defer_weight_gradients(module)
+        recomputed = frozenset(call for layer in recompute_layers for call in layers[layer].calls)
+        self._pass = StagePass(module, recording, self._calls, frozenset(self._sends), recomputed)
         self.module = module
 
     @property
@@ -234,7 +239,7 @@ class StageModule(nn.Module):
                 is_read = name in recording.glue_parameters
                 del part._parameters[attribute]
                 part.__dict__[attribute] = (
-                    _zeros(_spec_of(parameter), device) if is_read else parameter.detach()
+                    zeros_of(_spec_of(parameter), device) if is_read else parameter.detach()
                 )
         del before
         units = units_of(module)
@@ -255,117 +260,6 @@ class StageModule(nn.Module):
             )
 
 
-class _Pass:
-    """Steers one forward pass: which calls compute, which replay, and where it ends.
-
-    Attributes:
-        collected: Outputs of the stage's own calls that cross its back cut.
-    """
-
-    def __init__(
-        self, module: nn.Module, recording: Recording, own: range, wanted: frozenset[UnitOutput]
-    ) -> None:
-        self.collected: dict[UnitOutput, Tensor] = {}
-        self._wanted = wanted
-        self._own, self._is_last = own, own.stop == len(recording.calls)
-        self._numbers = {
-            (call.path, call.occurrence): number for number, call in enumerate(recording.calls)
-        }
-        self._count: dict[str, int] = {}
-        self._inside = False
-        self._recording = recording
-        self._arrived: dict[UnitOutput, Tensor] = {}
-        for path, unit in units_of(module).items():
-            if any(path == known for known, _ in self._numbers):
-                unit.forward = self._gate(path, unit.forward)
-
-    def run(
-        self,
-        call_arguments: tuple[tuple[Tensor, ...], dict[str, Tensor]],
-        module: nn.Module,
-        recording: Recording,
-        arrived: dict[UnitOutput, Tensor],
-    ) -> Any:
-        """The model's output where the stage is the last one, else None."""
-        self.collected = {}
-        self._count, self._inside, self._recording = {}, False, recording
-        self._arrived = {
-            source: self._as_input(source, tensor) for source, tensor in arrived.items()
-        }
-        args, kwargs = call_arguments
-        try:
-            return module(*args, **kwargs)
-        except _StageDoneError:
-            return None
-        finally:
-            self._arrived = {}
-
-    def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
-        if tensor.requires_grad:
-            tensor = cast(Tensor, _ContiguousGradient.apply(tensor))  # type: ignore[no-untyped-call]
-        overwritten = source.leaf in self._recording.calls[source.call].overwritten
-        return tensor.clone() if overwritten else tensor
-
-    def _gate(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def gated(*args: Any, **kwargs: Any) -> Any:
-            if self._inside:
-                return forward(*args, **kwargs)
-            occurrence = self._count[path] = self._count.get(path, 0) + 1
-            number = self._numbers.get((path, occurrence))
-            if number is None:
-                return forward(*args, **kwargs)
-            if number not in self._own:
-                return self._replay(number)
-            self._inside = True
-            try:
-                output = forward(*args, **kwargs)
-            finally:
-                self._inside = False
-            if not self._is_last:
-                self._collect(number, output)
-            return output
-
-        return gated
-
-    def _replay(self, number: int) -> Any:
-        """What a call in front of the stage returned, with the received tensors in their places."""
-        call = self._recording.calls[number]
-        assert number < self._own.start, f"{call.name} is called behind the stage"
-        device = next(iter(self._arrived.values())).device
-        leaves = [
-            self._leaf(call, UnitOutput(number, index), leaf, device)
-            for index, leaf in enumerate(call.leaves)
-        ]
-        return tree_unflatten(leaves, call.structure)
-
-    def _leaf(self, call: Call, source: UnitOutput, leaf: Any, device: torch.device) -> Any:
-        if not isinstance(leaf, TensorSpec):
-            return leaf
-        if source in self._arrived:
-            return self._arrived[source]
-        zeros = _zeros(leaf, device)
-        return zeros.contiguous() if source.leaf in call.overwritten else zeros
-
-    def _collect(self, number: int, output: Any) -> None:
-        for index, leaf in enumerate(tree_leaves(output)):
-            if UnitOutput(number, index) in self._wanted:
-                self.collected[UnitOutput(number, index)] = leaf
-        if number == self._own.stop - 1:
-            raise _StageDoneError
-
-
-class _ContiguousGradient(torch.autograd.Function):
-    """Identity whose gradient is contiguous: gloo refuses, and NCCL garbles, any other."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0].contiguous()
-
-
 # A device with several stages, and a process with several devices, need one recording again.
 _RECORDINGS: dict[tuple[str, int, Dtype], Recording] = {}
 _MOST_RECORDINGS = 32
@@ -384,11 +278,6 @@ def _sendable(tensor: Tensor) -> Tensor:
     if tensor._is_view():
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.contiguous()
-
-
-def _zeros(spec: TensorSpec, device: torch.device | str) -> Tensor:
-    """Zeros that take the memory of one number."""
-    return torch.zeros((), dtype=spec.dtype, device=device).expand(spec.shape)
 
 
 def _spec_of(tensor: Tensor) -> TensorSpec:

@@ -10,18 +10,23 @@ from heterps_runtime import losses
 from heterps_runtime.batches import micro_batches
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.run_specification import RunSpecification
-from heterps_runtime.stage import build_stage
+from heterps_runtime.stage import StageModule, build_stage
 
 REFERENCE_FILE = "reference.json"
 
 
 def reference_losses(specification: RunSpecification) -> list[float]:
-    """Losses of single-process training.
+    """Losses of single-process training: one mean loss of the global batch for each step."""
+    return reference_training(specification)[0]
+
+
+def reference_training(specification: RunSpecification) -> tuple[list[float], StageModule]:
+    """Trains the whole model in this process, without a pipeline.
 
     The micro-batches are those of the plan, so that batch normalisation sees the same samples.
 
     Returns:
-        One mean loss of the global batch for each step.
+        One mean loss of the global batch for each step, and the trained model.
     """
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
@@ -49,7 +54,7 @@ def reference_losses(specification: RunSpecification) -> list[float]:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         found.append(total)
-    return found
+    return found, module
 
 
 def max_difference(found: Sequence[float], expected: Sequence[float]) -> float:
