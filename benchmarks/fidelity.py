@@ -41,7 +41,8 @@ def main() -> None:
         sys.exit(f"error: {error}")
     if options.json:
         write_text(options.json, json.dumps({**results, "machine": machine()}, indent=1) + "\n")
-        _partial_file(options.json).unlink(missing_ok=True)
+        if "rows" in results.get("own", {}):
+            _partial_file(options.json).unlink(missing_ok=True)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

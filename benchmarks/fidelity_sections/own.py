@@ -11,6 +11,7 @@ fitted on the rows. Interrupted, the same command goes on where it was (with --j
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -65,7 +66,11 @@ def rows(
     store = RowStore(partial_file, {"quick": quick, "seed": seed, **machine()})
     tasks = list(_tasks(quick, seed))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    with (
+        warnings.catch_warnings(),
+        Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress,
+    ):
+        warnings.filterwarnings("ignore", message="batch normalisation")
         bar = progress.add_task("own runs", total=len(tasks))
         for key, run in tasks:
             if key not in store:
