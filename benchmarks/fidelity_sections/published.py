@@ -56,13 +56,7 @@ def rows(workloads: Path | None, quick: bool, seed: int) -> tuple[list[Row], dic
         raise HeterpsError("name the folder of published files with --workloads")
     folder = workloads / "sailor"
     simulations = folder / "Planner" / "simulations"
-    setting = MegatronSetting(
-        sailor.load_model(
-            simulations / "profiles_tmp.json", folder / "Planner" / "llm_info.json", MODEL
-        ),
-        sailor.load_links(folder / "providers" / "multizone_bandwidths_het.json"),
-        sailor.load_intra_node_links(folder / "providers" / "intra_node_bandwidths.json"),
-    )
+    setting = load_setting(folder)
     training = load_training(simulations / "configs" / "training_config_opt_350.json")
     table: list[Row] = []
     summary: dict[str, Any] = {}
@@ -78,6 +72,23 @@ def rows(workloads: Path | None, quick: bool, seed: int) -> tuple[list[Row], dic
                 summary |= _summary(key, mean, chosen)
     summary |= {f"provenance of {key}": text for key, text in PROVENANCE.items()}
     return table, summary
+
+
+def load_setting(folder: Path) -> MegatronSetting:
+    """Profiles and links as Sailor's repository has them, without any split.
+
+    Raises:
+        HeterpsError: A file is missing or malformed.
+    """
+    return MegatronSetting(
+        sailor.load_model(
+            folder / "Planner" / "simulations" / "profiles_tmp.json",
+            folder / "Planner" / "llm_info.json",
+            MODEL,
+        ),
+        sailor.load_links(folder / "providers" / "multizone_bandwidths_het.json"),
+        sailor.load_intra_node_links(folder / "providers" / "intra_node_bandwidths.json"),
+    )
 
 
 def _runs(folder: Path) -> tuple[list[NamedRun], dict[str, str]]:
