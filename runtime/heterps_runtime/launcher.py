@@ -140,8 +140,13 @@ class Workers:
         self._reader.join()
 
 
-def torchrun_command(directory: Path, num_processes: int, port: int | None = None) -> list[str]:
-    """The command that starts the workers of a run directory.
+def torchrun_command(
+    directory: Path,
+    num_processes: int,
+    port: int | None = None,
+    module: str = "heterps_runtime.worker",
+) -> list[str]:
+    """The command that starts the workers of a run directory; `module` is what each executes.
 
     Raises:
         HeterpsError: The port is in use.
@@ -158,7 +163,7 @@ def torchrun_command(directory: Path, num_processes: int, port: int | None = Non
         "--local-addr=127.0.0.1",
         "--max-restarts=0",
         "-m",
-        "heterps_runtime.worker",
+        module,
         str(directory),
     ]
 
