@@ -16,22 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fidelity_sections.published_peers import PEERS, peer_predictions
+from benchmarks.fidelity_sections.published_files import MODEL, RunGroup, run_groups
+from benchmarks.fidelity_sections.published_peers import PEERS, PeerPredictions, peer_predictions
 from benchmarks.fidelity_sections.published_split import (
     READINGS,
-    NamedRun,
     bandwidth_share,
     memory_reading,
 )
 from heterps_configs.errors import HeterpsError
-from heterps_configs.importers import sailor
-from heterps_configs.importers.sailor_runs import SailorTraining, load_run, load_training
 from heterps_envs.megatron_memory import predicted_memory_bytes
-from heterps_envs.megatron_runs import MegatronSetting, predicted_step_s
+from heterps_envs.megatron_runs import predicted_step_s
 
 Row = dict[str, Any]
-MODEL = "OPT-350"
-GROUPS = {"clariden": "gh200", "mit": "rtx_mix"}
+# What a cluster is called in the summary.
+LABELS = {"clariden": "gh200", "mit": "rtx_mix"}
 PROVENANCE = {
     "layer seconds": "Sailor's profiles (sailor_times: least over larger micro-batches, gradient "
     "accumulation at the data sheet's memory bandwidth, optimizer by parameters)",
@@ -54,83 +52,60 @@ def rows(workloads: Path | None, quick: bool, seed: int) -> tuple[list[Row], dic
     del quick, seed
     if workloads is None:
         raise HeterpsError("name the folder of published files with --workloads")
-    folder = workloads / "sailor"
-    simulations = folder / "Planner" / "simulations"
-    setting = load_setting(folder)
-    training = load_training(simulations / "configs" / "training_config_opt_350.json")
     table: list[Row] = []
     summary: dict[str, Any] = {}
-    for cluster, group in GROUPS.items():
-        runs, skipped = _runs(simulations / "validation" / cluster)
-        summary |= {f"published_{group}_{name}_skipped": reason for name, reason in skipped.items()}
+    for group in run_groups(workloads / "sailor"):
+        label = LABELS.get(group.cluster, group.cluster)
+        label += "" if group.model == MODEL else f"_{group.model}"
+        summary |= {
+            f"published_{label}_{name}_skipped": reason for name, reason in group.skipped.items()
+        }
         for quantity, predict in (("step time", _step_rows), ("peak memory", _memory_rows)):
-            chosen = list(predict(setting, training, cluster, runs))
+            chosen = list(predict(group))
             if chosen:
-                mean = _mean_row(cluster, quantity, chosen)
+                mean = _mean_row(group.cluster, quantity, chosen)
                 table += [*chosen, mean]
-                key = f"published_{group}_{quantity.replace(' ', '_')}"
+                key = f"published_{label}_{quantity.replace(' ', '_')}"
                 summary |= _summary(key, mean, chosen)
+    if not table:
+        raise HeterpsError(f"{workloads}: holds no runs of Sailor's that can be predicted")
     summary |= {f"provenance of {key}": text for key, text in PROVENANCE.items()}
     return table, summary
 
 
-def load_setting(folder: Path) -> MegatronSetting:
-    """Profiles and links as Sailor's repository has them, without any split.
-
-    Raises:
-        HeterpsError: A file is missing or malformed.
-    """
-    return MegatronSetting(
-        sailor.load_model(
-            folder / "Planner" / "simulations" / "profiles_tmp.json",
-            folder / "Planner" / "llm_info.json",
-            MODEL,
-        ),
-        sailor.load_links(folder / "providers" / "multizone_bandwidths_het.json"),
-        sailor.load_intra_node_links(folder / "providers" / "intra_node_bandwidths.json"),
-    )
-
-
-def _runs(folder: Path) -> tuple[list[NamedRun], dict[str, str]]:
-    """The runs of a cluster, and why some of its files are no runs of ours."""
-    runs, skipped = [], {}
-    for file in sorted(folder.rglob("*.json")):
-        name = file.stem.removeprefix("plan_config_")
-        try:
-            runs.append(NamedRun(name, load_run(file)))
-        except HeterpsError as error:
-            skipped[name] = str(error)
-    return runs, skipped
-
-
-def _step_rows(
-    setting: MegatronSetting, training: SailorTraining, cluster: str, runs: Sequence[NamedRun]
-) -> Iterator[Row]:
-    del training
-    for name, run in runs:
-        share, others = bandwidth_share(setting, runs, name)
+def _step_rows(group: RunGroup) -> Iterator[Row]:
+    for name, run in group.runs:
+        share, others = bandwidth_share(group.setting, group.runs, name)
         seconds, plain_s = (
-            predicted_step_s(replace(setting, bandwidth_share=chosen), run.plan)
+            predicted_step_s(replace(group.setting, bandwidth_share=chosen), run.plan)
             for chosen in (share, 1.0)
         )
         split = f"bandwidth x {share:.3g}, {len(others)} runs"
-        peers = peer_predictions(cluster, name).step_s
-        yield _row(cluster, name, "step time, s", run.measured_s, seconds, plain_s, split, peers)
+        peers = _peers_of(group, name).step_s
+        yield _row(
+            group.cluster, name, "step time, s", run.measured_s, seconds, plain_s, split, peers
+        )
 
 
-def _memory_rows(
-    setting: MegatronSetting, training: SailorTraining, cluster: str, runs: Sequence[NamedRun]
-) -> Iterator[Row]:
-    for name, run in runs:
-        reading, others = memory_reading(setting, training, runs, name)
+def _memory_rows(group: RunGroup) -> Iterator[Row]:
+    setting, training = group.setting, group.training
+    for name, run in group.runs:
+        reading, others = memory_reading(setting, training, group.runs, name)
         gigabytes, plain_gb = (
             predicted_memory_bytes(setting.model, run.plan, training, chosen) / 1e9
             for chosen in (reading, READINGS[0])
         )
         measured_gb = run.measured_memory_bytes / 1e9
         split = f"{reading}, {len(others)} runs"
-        peers = peer_predictions(cluster, name).memory_gb
-        yield _row(cluster, name, "peak memory, GB", measured_gb, gigabytes, plain_gb, split, peers)
+        peers = _peers_of(group, name).memory_gb
+        yield _row(
+            group.cluster, name, "peak memory, GB", measured_gb, gigabytes, plain_gb, split, peers
+        )
+
+
+def _peers_of(group: RunGroup, name: str) -> PeerPredictions:
+    """What peers say of a run; they were asked about one model."""
+    return peer_predictions(group.cluster if group.model == MODEL else "", name)
 
 
 def _row(
@@ -178,6 +153,7 @@ def _summary(key: str, mean: Row, chosen: Sequence[Row]) -> dict[str, Any]:
     }
     if peers:
         best = min(peers, key=lambda peer: peers[peer])
+        same_rows = [abs(row["ours_error"]) for row in chosen if f"{best}_error" in row]
         summary[f"{key}_best_peer"] = f"{peers[best]:.4f} ({best})"
-        summary[f"{key}_beats_every_peer"] = mean["ours_error"] < peers[best]
+        summary[f"{key}_beats_every_peer"] = statistics.mean(same_rows) < peers[best]
     return summary

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.fidelity_sections import published
+from benchmarks.fidelity_sections.published_files import MODEL, load_setting
 from benchmarks.fidelity_sections.published_peers import PEERS, peer_predictions
 from benchmarks.fidelity_sections.published_split import NamedRun, bandwidth_share, memory_reading
 from heterps_configs.errors import HeterpsError
@@ -51,15 +52,15 @@ def workloads(tmp_path: Path) -> Path:
     simulations, providers = sailor / "Planner" / "simulations", sailor / "providers"
     layers = {str(index): [1.0, 2.0, 0.0] for index in range(NUM_LAYERS)}
     profiles = {gpu: {"1": {"1": layers}} for gpu in GPUS.values()}
-    write(simulations / "profiles_tmp.json", {published.MODEL: profiles})
+    write(simulations / "profiles_tmp.json", {MODEL: profiles})
     size = {"params_floats": 10**6, "act_output_floats": 10**6, "act_mem_floats": 10**9}
     sizes = {"1": {str(index): size for index in range(NUM_LAYERS)}}
-    write(sailor / "Planner" / "llm_info.json", {published.MODEL: sizes})
+    write(sailor / "Planner" / "llm_info.json", {MODEL: sizes})
     here = {gpu: {"1": PAIR} for gpu in GPUS.values()}
     ends = {gpu: {"1": {"here": here}} for gpu in GPUS.values()}
     write(providers / "multizone_bandwidths_het.json", {"here": ends})
     write(providers / "intra_node_bandwidths.json", {})
-    training = {"heads": 2, "sequence_length": 64}
+    training = {"heads": 2, "sequence_length": 64, "model": MODEL}
     write(simulations / "configs" / "training_config_opt_350.json", training)
     for cluster, gpu in GPUS.items():
         folder = simulations / "validation" / cluster
@@ -95,7 +96,7 @@ def test_nothing_is_taken_from_the_run_that_is_predicted(workloads: Path) -> Non
 
 def test_the_reading_of_memory_is_that_of_the_other_runs(workloads: Path) -> None:
     folder = workloads / "sailor" / "Planner" / "simulations"
-    setting = published.load_setting(workloads / "sailor")
+    setting = load_setting(workloads / "sailor")
     training = load_training(folder / "configs" / "training_config_opt_350.json")
     files = sorted((folder / "validation" / "clariden").glob("*.json"))
     runs = [NamedRun(file.stem, load_run(file)) for file in files]
@@ -126,6 +127,6 @@ def test_on_the_published_runs_every_mean_error_is_below_the_peers() -> None:
     if not (folder / "sailor").is_dir():
         pytest.skip("$HETERPS_WORKLOADS names no folder with Sailor's files")
     _, summary = published.rows(folder, quick=False, seed=0)
-    for group in published.GROUPS.values():
+    for group in published.LABELS.values():
         for quantity in ("step_time", "peak_memory"):
             assert summary[f"published_{group}_{quantity}_beats_every_peer"], (group, quantity)
