@@ -20,12 +20,29 @@ from heterps_envs.actions import (
     STEP,
     Schedule,
 )
-from heterps_envs.event_heap import event_heap
+from heterps_envs.event_heap import event_heap, push_event
 from heterps_envs.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_buckets import reduce_s
 from heterps_envs.schedule import schedule_of
-from heterps_envs.simulator_kernels import UNKNOWN, SimulatorRun, run_actions
+from heterps_envs.simulator_kernels import (
+    AT,
+    BUCKET,
+    KIND,
+    NODE,
+    ORDER,
+    PACE_END,
+    PARTNER,
+    PEER,
+    RECEIVES_FROM,
+    RECEIVES_TO,
+    START,
+    STOP,
+    UNKNOWN,
+    WORK,
+    run_actions,
+)
+from heterps_envs.simulator_kernels import END as END_COLUMN
 from heterps_envs.workload import workload
 
 Floats = NDArray[np.float64]
@@ -96,56 +113,59 @@ def action_times(
     arrays = plan_arrays(problem, plan, workload(problem, plan))
     schedule = schedule or schedule_of(problem, plan, arrays)
     factors = np.array([(slowdown or {}).get(name, 1.0) for name in schedule.devices])
-    run = _run(problem, arrays, schedule, factors)
-    run_actions(run, arrays.step_s)
-    assert (run.position == schedule.offsets[1:]).all(), "the action lists deadlock"
-    return ActionTimes(schedule, run.start_s, run.end_s)
-
-
-def _run(problem: Problem, arrays: PlanArrays, schedule: Schedule, factors: Floats) -> SimulatorRun:
-    num_actions, num_devices = len(schedule.kind), len(schedule.devices)
-    num_nodes, num_buckets = len(arrays.slowdown), len(schedule.buckets)
-    is_receive = schedule.kind <= RECEIVE_BACKWARD
-    receives = np.flatnonzero(is_receive)
-    receives_from = np.searchsorted(receives, schedule.offsets[:-1])
-    number = np.cumsum(is_receive) - 1 - receives_from[schedule.device_of]
-    shares_cores = bool((arrays.node >= 0).any())
-    return SimulatorRun(
-        heap=event_heap(2 * num_devices + 2 + (2 * num_actions if shares_cores else 0)),
-        offsets=schedule.offsets,
-        kind=schedule.kind,
-        peer=schedule.peer,
-        bucket=schedule.micro_batch,
-        partner=_partners(schedule),
-        receive_number=number,
-        receives=receives,
-        receives_from=receives_from,
-        work_s=_work_s(arrays, schedule, factors),
-        transfer_s=_transfer_s(arrays, schedule),
-        latency_s=arrays.latency_s,
-        reduce_s=np.array([reduce_s(problem, bucket) for bucket in schedule.buckets], float),
-        reduces=_reduces(schedule),
-        overlaps_reduce=schedule.overlaps_reduce,
-        is_rendezvous=arrays.is_rendezvous,
-        node=arrays.node,
-        slowdown=arrays.slowdown,
-        start_s=np.zeros(num_actions),
-        end_s=np.zeros(num_actions),
-        position=schedule.offsets[:-1].copy(),
-        num_received=np.zeros(num_devices, np.int64),
-        is_waiting=np.zeros(num_devices, np.bool_),
-        sent_s=np.full(num_actions, UNKNOWN),
-        arrival_s=np.full(num_actions, UNKNOWN),
-        link_free_s=np.zeros((num_devices, num_devices)),
-        num_there=np.zeros(num_buckets, np.int64),
-        reduces_left=np.zeros(num_devices, np.int64),
-        reduces_end_s=np.zeros(num_devices),
-        num_running=np.zeros(num_nodes, np.int64),
-        pace=np.zeros(num_nodes),
-        changed_s=np.zeros(num_nodes),
-        change=np.zeros(num_nodes, np.int64),
-        pace_end=np.full(num_devices, np.inf),
+    action_s = np.full((len(schedule.kind), 4), UNKNOWN)
+    action_s[:, WORK] = _work_s(arrays, schedule, factors)
+    sizes, receives = _devices(arrays, schedule), np.flatnonzero(schedule.kind <= RECEIVE_BACKWARD)
+    device_s = np.zeros((len(sizes), 2))
+    device_s[:, PACE_END] = np.inf
+    node_s = np.concatenate([np.zeros((len(arrays.slowdown), 2)), arrays.slowdown], axis=1)
+    heap = event_heap(_most_events(arrays, schedule))
+    for device, start_s in enumerate(arrays.step_s.tolist()):
+        push_event(heap, start_s, len(sizes) + device)
+    run_actions(
+        _actions(schedule, receives),
+        action_s,
+        sizes,
+        device_s,
+        np.zeros((len(node_s), 2), np.int64),
+        node_s,
+        np.stack([arrays.latency_s, np.zeros_like(arrays.latency_s)], axis=2),
+        receives,
+        _reduces(schedule),
+        np.array([reduce_s(problem, bucket) for bucket in schedule.buckets], float),
+        heap,
+        arrays.is_rendezvous,
+        schedule.overlaps_reduce,
     )
+    assert (sizes[:, AT] == schedule.offsets[1:]).all(), "the action lists deadlock"
+    return ActionTimes(schedule, action_s[:, START].copy(), action_s[:, END_COLUMN].copy())
+
+
+def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
+    """Events at a time: each device has one; where cores are shared, void ones add up."""
+    shares_cores = bool((arrays.node >= 0).any())
+    return 2 * len(schedule.devices) + (2 * len(schedule.kind) if shares_cores else 0)
+
+
+def _devices(arrays: PlanArrays, schedule: Schedule) -> Integers:
+    """(D, 8) the columns of `devices` in `heterps_envs.simulator_kernels`."""
+    columns = np.zeros((len(schedule.devices), 8), np.int64)
+    columns[:, AT], columns[:, STOP] = schedule.offsets[:-1], schedule.offsets[1:]
+    before = np.concatenate([[0], np.cumsum(schedule.kind <= RECEIVE_BACKWARD)])
+    columns[:, RECEIVES_FROM] = before[schedule.offsets[:-1]]
+    columns[:, RECEIVES_TO] = before[schedule.offsets[1:]]
+    columns[:, NODE] = arrays.node
+    return columns
+
+
+def _actions(schedule: Schedule, receives: Integers) -> Integers:
+    """(A, 5) the columns of `actions` in `heterps_envs.simulator_kernels`."""
+    columns = np.empty((len(schedule.kind), 5), np.int64)
+    columns[:, KIND], columns[:, PEER] = schedule.kind, schedule.peer
+    columns[:, BUCKET], columns[:, PARTNER] = schedule.micro_batch, _partners(schedule)
+    first = np.searchsorted(receives, schedule.offsets[:-1])
+    columns[receives, ORDER] = np.arange(len(receives)) - first[schedule.device_of[receives]]
+    return columns
 
 
 def _partners(schedule: Schedule) -> Integers:
@@ -167,36 +187,32 @@ def _partners(schedule: Schedule) -> Integers:
 
 
 def _work_s(arrays: PlanArrays, schedule: Schedule, factors: Floats) -> Floats:
+    """(A,) seconds of passes and steps, and those for which a message occupies its link."""
     kind, device = schedule.kind, schedule.device_of
     seconds = np.zeros(len(kind))
     passes = np.flatnonzero((kind >= FORWARD) & (kind <= BACKWARD_WEIGHT))
     share = arrays.share[schedule.micro_batch[passes]]
     seconds[passes] = share * arrays.pass_s[schedule.stage[passes], kind[passes] - FORWARD]
-    steps = kind == STEP
-    seconds[steps] = arrays.optimizer_s[device[steps]]
+    steps = schedule.offsets[1:] - 1
+    seconds[steps] = arrays.optimizer_s
     seconds *= factors[device]
     seconds[passes] += arrays.action_s[device[passes]]
-    return seconds
-
-
-def _transfer_s(arrays: PlanArrays, schedule: Schedule) -> Floats:
-    kind = schedule.kind
-    seconds = np.zeros(len(kind))
     sends = np.flatnonzero((kind == SEND_FORWARD) | (kind == SEND_BACKWARD))
     stage, micro_batch = schedule.stage[sends], schedule.micro_batch[sends]
     front = arrays.front[arrays.pipeline_of[micro_batch], stage]
     cut = np.where(kind[sends] == SEND_FORWARD, stage, front)
-    link = arrays.s_per_byte[schedule.device_of[sends], schedule.peer[sends]]
+    link = arrays.s_per_byte[device[sends], schedule.peer[sends]]
     seconds[sends] = arrays.share[micro_batch] * arrays.output_bytes[cut] * link
     return seconds
 
 
 def _reduces(schedule: Schedule) -> Integers:
-    """(K, most members) the actions of each bucket; -1 behind the last."""
+    """(K, 1 + most members) no device there yet, and the actions of each bucket; -1 behind them."""
     most = max((len(bucket.devices) for bucket in schedule.buckets), default=1)
-    actions = np.full((len(schedule.buckets), most), -1, np.int64)
+    actions = np.full((len(schedule.buckets), 1 + most), -1, np.int64)
+    actions[:, 0] = 0
     found = np.flatnonzero(schedule.kind == REDUCE)
     for bucket in range(len(schedule.buckets)):
         members = found[schedule.micro_batch[found] == bucket]
-        actions[bucket, : len(members)] = members
+        actions[bucket, 1 : 1 + len(members)] = members
     return actions

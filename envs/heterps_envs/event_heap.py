@@ -2,114 +2,99 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+# Options of compiled functions. Every wrapper that is not made saves a part of the compilation, for
+# which the first command on a machine waits. Only kernels call helpers.
+KERNEL: dict[str, Any] = {"cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+HELPER: dict[str, Any] = {**KERNEL, "no_cpython_wrapper": True}
 
-class EventHeap(NamedTuple):
-    """Events by time; of equal times the one that was pushed first.
+# Row 0 of a heap of events holds how many there are, and how many there have been; every other
+# row one event.
+SIZE, PUSHED = 0, 1
+TIME, NUMBER, CODE = 0, 1, 2
 
-    Attributes:
-        size: (2,) how many events there are, and how many there have been.
-        time_s: (capacity,)
-        number: (capacity,) how many were pushed before.
-        code: (capacity,) what happens.
+
+def event_heap(capacity: int) -> NDArray[np.float64]:
+    """(capacity + 1, 3) an empty heap of events (time, number, code); the first is in row 1.
+
+    Of events of one time the one that was pushed first comes first.
     """
-
-    size: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    number: NDArray[np.int64]
-    code: NDArray[np.int64]
+    return np.zeros((capacity + 1, 3))
 
 
-def event_heap(capacity: int) -> EventHeap:
-    """An empty heap."""
-    return EventHeap(
-        np.zeros(2, np.int64),
-        np.empty(capacity),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int64),
-    )
-
-
-@njit(cache=True)
+@njit(**KERNEL)
 def push_event(heap: Any, time_s: float, code: int) -> None:
     """Adds an event."""
-    at, number = heap.size[0], heap.size[1]
-    heap.size[0] += 1
-    heap.size[1] += 1
-    while at > 0:
-        parent = (at - 1) >> 1
-        if heap.time_s[parent] <= time_s:  # an older event never has to give way to an equal one
+    heap[0, SIZE] += 1
+    heap[0, PUSHED] += 1
+    at = int(heap[0, SIZE])
+    while at > 1:
+        parent = at >> 1
+        if heap[parent, TIME] <= time_s:  # an older event never has to give way to an equal one
             break
-        heap.time_s[at] = heap.time_s[parent]
-        heap.number[at] = heap.number[parent]
-        heap.code[at] = heap.code[parent]
+        heap[at, TIME], heap[at, NUMBER] = heap[parent, TIME], heap[parent, NUMBER]
+        heap[at, CODE] = heap[parent, CODE]
         at = parent
-    heap.time_s[at], heap.number[at], heap.code[at] = time_s, number, code
+    heap[at, TIME], heap[at, NUMBER], heap[at, CODE] = time_s, heap[0, PUSHED], code
 
 
-@njit(cache=True)
+@njit(**KERNEL)
 def pop_event(heap: Any) -> int:
-    """Removes the first event and returns its code; its time is `heap.time_s[0]` before."""
-    first = heap.code[0]
-    heap.size[0] -= 1
-    size = heap.size[0]
-    time_s, number, code = heap.time_s[size], heap.number[size], heap.code[size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            heap.time_s[other] < heap.time_s[child]
+    """Removes the first event and returns its code; its time is `heap[1, TIME]` before."""
+    first, size = int(heap[1, CODE]), int(heap[0, SIZE])
+    time_s, number = heap[size, TIME], heap[size, NUMBER]
+    heap[0, SIZE] = size - 1
+    at = 1
+    while 2 * at < size:
+        child = 2 * at
+        if child + 1 < size and (
+            heap[child + 1, TIME] < heap[child, TIME]
             or (
-                heap.time_s[other] == heap.time_s[child] and heap.number[other] < heap.number[child]
+                heap[child + 1, TIME] == heap[child, TIME]
+                and heap[child + 1, NUMBER] < heap[child, NUMBER]
             )
         ):
-            child = other
-        if time_s < heap.time_s[child] or (
-            time_s == heap.time_s[child] and number < heap.number[child]
+            child += 1
+        if time_s < heap[child, TIME] or (
+            time_s == heap[child, TIME] and number < heap[child, NUMBER]
         ):
             break
-        heap.time_s[at] = heap.time_s[child]
-        heap.number[at] = heap.number[child]
-        heap.code[at] = heap.code[child]
+        heap[at, TIME], heap[at, NUMBER] = heap[child, TIME], heap[child, NUMBER]
+        heap[at, CODE] = heap[child, CODE]
         at = child
-    heap.time_s[at], heap.number[at], heap.code[at] = time_s, number, code
-    return int(first)
+    heap[at, TIME], heap[at, NUMBER], heap[at, CODE] = time_s, number, heap[size, CODE]
+    return first
 
 
-@njit(cache=True)
-def push_number(values: Any, size: int, value: int) -> None:
-    """Adds a number to the heap `values[:size]`, whose smallest is `values[0]`."""
+@njit(**KERNEL)
+def push_number(heaps: Any, row: int, size: int, value: int) -> None:
+    """Adds a number to the heap `heaps[row, :size]`, whose smallest is `heaps[row, 0]`."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if values[parent] <= value:
+        if heaps[row, parent] <= value:
             break
-        values[at] = values[parent]
+        heaps[row, at] = heaps[row, parent]
         at = parent
-    values[at] = value
+    heaps[row, at] = value
 
 
-@njit(cache=True)
-def pop_number(values: Any, size: int) -> int:
-    """Removes the smallest of `values[:size]` and returns it."""
-    first, value, at = values[0], values[size - 1], 0
-    while True:
+@njit(**KERNEL)
+def pop_number(heaps: Any, row: int, size: int) -> int:
+    """Removes the smallest of `heaps[row, :size]` and returns it."""
+    first, value, at = heaps[row, 0], heaps[row, size - 1], 0
+    while 2 * at + 1 < size - 1:
         child = 2 * at + 1
-        if child >= size - 1:
-            break
-        if child + 1 < size - 1 and values[child + 1] < values[child]:
+        if child + 1 < size - 1 and heaps[row, child + 1] < heaps[row, child]:
             child += 1
-        if value <= values[child]:
+        if value <= heaps[row, child]:
             break
-        values[at] = values[child]
+        heaps[row, at] = heaps[row, child]
         at = child
-    values[at] = value
+    heaps[row, at] = value
     return int(first)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.plan import Plan
+from heterps_envs.action_lists import action_lists
 from heterps_envs.actions import Schedule as Schedule
 from heterps_envs.interleaved import interleaved_ranks, is_interleaved, textbook_order
 from heterps_envs.memory import in_flight_micro_batches
@@ -24,10 +25,12 @@ from heterps_envs.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_buckets import reduce_buckets as reduce_buckets
 from heterps_envs.reduce_places import with_reduces
-from heterps_envs.schedule_kernels import ListArrays, ListRules, list_schedule
+from heterps_envs.schedule_kernels import EAGER, FIXED, GPIPE, SPLIT, ListRules, list_schedule
 from heterps_envs.workload import Workload as Workload
 from heterps_envs.workload import workload as workload
 from heterps_envs.zero_bubble import held_micro_batches
+
+Integers = NDArray[np.int64]
 
 # Stages are equal when their seconds differ by less than this share.
 EQUAL = 1e-9
@@ -60,51 +63,51 @@ def schedule_of(
     problem: Problem, plan: Plan, arrays: PlanArrays, overlaps_reduce: bool = False
 ) -> Schedule:
     """The same, where the plan's arrays are at hand."""
-    lists = _lists(problem, plan, arrays)
-    buckets = reduce_buckets(problem, plan)
+    rules = _rules(problem, plan, arrays)
+    lists = action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
     schedule = Schedule(
         devices=plan.devices,
         stages=tuple(stage.name for stage in plan.stages),
-        offsets=_list_offsets(plan, arrays),
+        offsets=lists.offsets,
         kind=lists.kind,
         stage=lists.stage,
         micro_batch=lists.micro_batch,
         peer=lists.peer,
-        buckets=buckets,
+        buckets=reduce_buckets(problem, plan),
     )
     return with_reduces(plan, schedule, overlaps_reduce)
 
 
-def _lists(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListArrays:
-    """The passes and messages of every device, of those lists that run fastest."""
-    rules = _rules(problem, plan)
-    order = textbook_order(plan) if is_interleaved(plan) else None
-    if order is None:
-        return _run(plan, arrays, rules)[0]
-    fixed, fixed_s = _run(plan, arrays, _with_order(plan, arrays, rules, order))
+def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers:
+    """The order of the passes of all devices; of several, that which ends first."""
+    textbook = textbook_order(plan) if is_interleaved(plan) else None
+    if textbook is None:
+        return list_schedule(arrays, rules)[1]
+    fixed_rules = rules._replace(mode=FIXED, order=_coded(plan, arrays, textbook))
+    fixed_s, fixed = list_schedule(arrays, fixed_rules)
     slowest, fastest = arrays.pass_s[:, :2].max(axis=0), arrays.pass_s[:, :2].min(axis=0)
     if np.isfinite(fixed_s) and (slowest - fastest <= EQUAL * slowest).all():
         return fixed
-    free, free_s = _run(plan, arrays, rules)
+    free_s, free = list_schedule(arrays, rules)
     return free if free_s < fixed_s else fixed
 
 
-def _rules(problem: Problem, plan: Plan) -> ListRules:
+def _rules(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListRules:
     room, num_layers = in_flight_micro_batches(plan), plan.num_layers
     held = held_micro_batches(problem, plan)
-    names = [stage.name for stage in plan.stages]
+    depth = np.array([num_layers - 1 - stage.first_layer for stage in plan.stages])
+    mode = {"gpipe": GPIPE, "zero-bubble": SPLIT}.get(plan.job.schedule, EAGER)
     rules = ListRules(
         # The oldest micro-batch goes first, then the stage that is furthest behind.
         group=np.arange(plan.job.num_micro_batches),
-        forward_rank=np.array([num_layers - 1 - stage.first_layer for stage in plan.stages]),
-        backward_rank=np.array([num_layers - 1 - stage.first_layer for stage in plan.stages]),
+        forward_rank=depth,
+        backward_rank=depth,
         num_ranks=num_layers,
-        room=np.array([room[name] for name in names]),
-        held=np.array([held[name] for name in names]),
-        is_gpipe=plan.job.schedule == "gpipe",
-        is_split=plan.job.schedule == "zero-bubble",
+        room=np.array([room[stage.name] for stage in plan.stages]),
+        held=np.array([held[stage.name] for stage in plan.stages]),
+        mode=mode,
         order=np.empty(0, np.int64),
-        order_offsets=np.zeros(1, np.int64),
+        offsets=_pass_offsets(plan, arrays, 3 if mode == SPLIT else 2),
     )
     if not is_interleaved(plan):
         return rules
@@ -117,51 +120,26 @@ def _rules(problem: Problem, plan: Plan) -> ListRules:
     )
 
 
-def _with_order(
-    plan: Plan, arrays: PlanArrays, rules: ListRules, order: list[list[tuple[bool, str, int]]]
-) -> ListRules:
+def _pass_offsets(plan: Plan, arrays: PlanArrays, passes: int) -> Integers:
+    """(D + 1,) where the passes of each device begin, with so many for each micro-batch."""
+    size, index = np.zeros(len(arrays.action_s), np.int64), dict[str, int]()
+    for number, stage in enumerate(plan.stages):
+        index[stage.name] = number
+    for pipeline in plan.pipelines:
+        for name in pipeline.stages:
+            size[arrays.stage_device[index[name]]] += passes * len(pipeline.micro_batches)
+    return np.concatenate([[0], np.cumsum(size)])
+
+
+def _coded(plan: Plan, arrays: PlanArrays, order: list[list[tuple[bool, str, int]]]) -> Integers:
+    """(K,) passes of all devices as `heterps_envs.schedule_kernels` codes them."""
     index = {stage.name: number for number, stage in enumerate(plan.stages)}
     num_stages, num_micro_batches = len(index), len(arrays.share)
-    codes = [
-        (int(is_backward) * num_stages + index[stage]) * num_micro_batches + m
-        for passes in order
-        for is_backward, stage, m in passes
-    ]
-    offsets = np.cumsum([0, *map(len, order)])
-    return rules._replace(order=np.array(codes, np.int64), order_offsets=offsets)
-
-
-def _run(plan: Plan, arrays: PlanArrays, rules: ListRules) -> tuple[ListArrays, float]:
-    """Lists, and when their last pass ends; inf where they come to no end."""
-    offsets = _list_offsets(plan, arrays)
-    size = int(offsets[-1])
-    lists = ListArrays(
-        end=offsets[:-1].copy(),
-        kind=np.empty(size, np.int8),
-        stage=np.empty(size, np.int32),
-        micro_batch=np.empty(size, np.int32),
-        peer=np.empty(size, np.int32),
+    return np.array(
+        [
+            (int(is_backward) * num_stages + index[stage]) * num_micro_batches + m
+            for passes in order
+            for is_backward, stage, m in passes
+        ],
+        np.int64,
     )
-    end_s = list_schedule(arrays, rules, lists)
-    is_complete = (lists.end == offsets[1:]).all()
-    assert is_complete or len(rules.order), "a schedule without a fixed order deadlocks"
-    return lists, end_s if is_complete else float("inf")
-
-
-def _list_offsets(plan: Plan, arrays: PlanArrays) -> NDArray[np.int64]:
-    """(D + 1,) where the passes and messages of each device begin."""
-    size = np.zeros(len(arrays.action_s), np.int64)
-    passes = 3 if plan.job.schedule == "zero-bubble" else 2
-    shares = np.bincount(arrays.pipeline_of)
-    for front, behind, first, share in zip(
-        arrays.front, arrays.behind, arrays.first_stage, shares, strict=True
-    ):
-        stage = int(first)
-        while stage >= 0:
-            device = arrays.stage_device[stage]
-            size[device] += passes * share
-            for neighbour in (front[stage], behind[stage]):
-                if neighbour >= 0 and arrays.stage_device[neighbour] != device:
-                    size[device] += 2 * share
-            stage = int(behind[stage])
-    return np.concatenate([[0], np.cumsum(size)])

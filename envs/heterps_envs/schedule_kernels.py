@@ -1,7 +1,10 @@
-"""The compiled list scheduler: one run of a plan on a common clock, which writes every list down.
+"""The compiled list scheduler: the order of every device's passes, from one run on a common clock.
 
 `heterps_envs.schedule` explains the rules; `tests/envs/reference_schedule.py` has them in plain
-Python.
+Python. Numbers of one kind of thing stand in one array with a column for each: a compiler of many
+small arrays takes seconds.
+
+A pass is coded as `(kind * S + stage) * M + micro-batch`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_envs.actions import FORWARD, RECEIVE_FORWARD, SEND_FORWARD
 from heterps_envs.event_heap import (
-    EventHeap,
+    HELPER,
+    KERNEL,
+    SIZE,
+    TIME,
     event_heap,
     pop_event,
     pop_number,
@@ -27,8 +32,20 @@ Integers = NDArray[np.int64]
 
 # Events closer than this share of the clock are simultaneous: sums of times differ by rounding.
 SIMULTANEOUS = 1e-10
-# Passes, in the order of the columns of `PlanArrays.pass_s` and of the action codes.
+# Kinds of passes, in the order of the columns of `PlanArrays.pass_s` and of the action codes.
 F, B, B_INPUT, B_WEIGHT = 0, 1, 2, 3
+# Columns of a stage: where it is, its ranks among forward and backward passes, how many forward
+# passes it may still run before a backward pass, and before activations are freed, and how many
+# passes are ready (forward, backward, for parameters).
+DEVICE, RANK, ROOM, HELD, READY = 0, 1, 3, 4, 5
+# Columns of a device: its stages, forward passes left, whether it runs a pass, where the next pass
+# of its list stands, whether something happened to it now; and a list of such devices.
+STAGES_FROM, STAGES_TO, FORWARDS_LEFT, RUNNING, POSITION, STOP = 0, 1, 2, 3, 4, 5
+IS_TOUCHED, TOUCHED = 6, 7
+# Columns of a micro-batch: its route and its group.
+PIPELINE, GROUP = 0, 1
+# How devices choose.
+EAGER, GPIPE, SPLIT, FIXED = 0, 1, 2, 3
 
 
 class ListRules(NamedTuple):
@@ -42,11 +59,11 @@ class ListRules(NamedTuple):
         forward_rank, backward_rank: (S,) below `num_ranks`.
         room: (S,) forward passes that may wait for their backward pass.
         held: (S,) forward passes whose activations may be kept.
-        is_gpipe: All forward passes of a device come before its backward passes.
-        is_split: Backward passes come in two parts.
-        order: Passes of all devices, device by device, as `(kind * S + stage) * M + micro-batch`:
-            each device then waits for the next of its passes. Empty: it takes what is ready.
-        order_offsets: (D + 1,) where the passes of each device begin.
+        mode: `EAGER`: a forward pass where there is room, else a backward pass. `GPIPE`: all
+            forward passes of a device come first. `SPLIT`: backward passes come in two parts.
+            `FIXED`: each device waits for the next pass of `order`.
+        order: (K,) passes of all devices, device by device.
+        offsets: (D + 1,) where the passes of each device begin.
     """
 
     group: Integers
@@ -55,273 +72,184 @@ class ListRules(NamedTuple):
     num_ranks: int
     room: Integers
     held: Integers
-    is_gpipe: bool
-    is_split: bool
+    mode: int
     order: Integers
-    order_offsets: Integers
+    offsets: Integers
 
 
-class ListArrays(NamedTuple):
-    """Where the lists are written: as in `heterps_envs.actions.Schedule`; `end` is (D,)."""
+def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
+    """Runs a plan; returns when the last pass ends, and (K,) the order of passes.
 
-    end: Integers
-    kind: NDArray[np.int8]
-    stage: NDArray[np.int32]
-    micro_batch: NDArray[np.int32]
-    peer: NDArray[np.int32]
-
-
-class _State(NamedTuple):
-    """The run so far."""
-
-    heap: EventHeap
-    is_running: NDArray[np.bool_]  # (D,)
-    forwards_left: Integers  # (D,)
-    stages_of: Integers  # (S,) stages by device
-    stages_from: Integers  # (D + 1,) where a device's stages begin
-    room: Integers
-    held: Integers
-    no_limit: Integers  # (S,)
-    queue: Integers  # (3, S, M) heaps of passes that are ready: forward, backward, weights
-    size: Integers  # (3, S)
-    is_ready: NDArray[np.bool_]  # (4 S M,) the same, where the order is given
-    position: Integers  # (D,) in the given order
-    link_free_s: NDArray[np.float64]  # (D, D)
-    # Messages sent and not received, a list for each (source, destination, direction). A message
-    # is (direction, stage that receives it, micro-batch).
-    first_message: Integers
-    last_message: Integers
-    next_message: Integers
-    is_received: NDArray[np.bool_]
-
-
-def list_schedule(plan: PlanArrays, rules: ListRules, lists: ListArrays) -> float:
-    """Writes the passes and messages of every device; returns when the last pass ends.
-
-    Args:
-        plan: What is run.
-        rules: How devices choose.
-        lists: Written; `end` has to hold where each device's list begins.
+    The time is inf where a fixed order comes to no end.
     """
-    num_devices, num_stages = len(plan.action_s), len(plan.stage_device)
-    num_micro_batches = len(plan.share)
-    messages, channels = 2 * num_stages * num_micro_batches, 2 * num_devices**2
-    by_device = np.argsort(plan.stage_device, kind="stable")
-    stages_from = np.searchsorted(plan.stage_device[by_device], np.arange(num_devices + 1))
-    on_route = (plan.front >= 0) | (plan.behind >= 0)
-    on_route[np.arange(len(plan.front)), plan.first_stage] = True
-    passes = np.bincount(plan.pipeline_of, minlength=len(plan.front)) @ on_route
-    state = _State(
-        heap=event_heap(2 * (num_micro_batches + num_devices) + 2),
-        is_running=np.zeros(num_devices, np.bool_),
-        forwards_left=np.bincount(plan.stage_device, passes, num_devices).astype(np.int64),
-        stages_of=by_device,
-        stages_from=stages_from,
-        room=rules.room.copy(),
-        held=rules.held.copy(),
-        no_limit=np.ones(num_stages, np.int64),
-        queue=np.empty((3, num_stages, num_micro_batches), np.int64),
-        size=np.zeros((3, num_stages), np.int64),
-        is_ready=np.zeros(2 * messages if len(rules.order) else 0, np.bool_),
-        position=rules.order_offsets[:-1].copy(),
-        link_free_s=np.zeros((num_devices, num_devices)),
-        first_message=np.full(channels, -1),
-        last_message=np.full(channels, -1),
-        next_message=np.full(messages, -1),
-        is_received=np.zeros(messages, np.bool_),
+    num_devices, num_stages, num_micro_batches = (
+        len(plan.action_s),
+        len(plan.stage_device),
+        len(plan.share),
     )
-    return float(_run(plan, rules, lists, state))
+    is_fixed = rules.mode == FIXED
+    nothing = np.zeros(num_stages, np.int64)
+    stages = np.stack(
+        [
+            plan.stage_device, rules.forward_rank, rules.backward_rank, rules.room, rules.held,
+            nothing, nothing, nothing,
+        ],
+        axis=1,
+    )  # fmt: skip
+    by_device = np.argsort(plan.stage_device, kind="stable")
+    devices = np.zeros((num_devices, 8), np.int64)
+    sorted_devices = plan.stage_device[by_device]
+    devices[:, STAGES_FROM] = np.searchsorted(sorted_devices, np.arange(num_devices))
+    devices[:, STAGES_TO] = np.searchsorted(sorted_devices, np.arange(num_devices), "right")
+    devices[:, FORWARDS_LEFT] = np.diff(rules.offsets) // (3 if rules.mode == SPLIT else 2)
+    devices[:, POSITION], devices[:, STOP] = rules.offsets[:-1], rules.offsets[1:]
+    order = rules.order if is_fixed else np.empty(rules.offsets[-1], np.int64)
+    end_s = _run(
+        stages,
+        np.concatenate([plan.pass_s, plan.output_bytes[:, None]], axis=1),
+        by_device,
+        devices,
+        plan.action_s,
+        np.stack([plan.pipeline_of, rules.group], axis=1),
+        plan.share,
+        np.stack([plan.behind, plan.front]),
+        plan.first_stage,
+        np.stack([plan.latency_s, plan.s_per_byte, np.zeros_like(plan.latency_s)], axis=2),
+        rules.num_ranks,
+        rules.mode,
+        # Heaps of what is ready for each stage, or by pass whether it is ready.
+        np.zeros((4 * num_stages, num_micro_batches), np.int64),
+        event_heap(2 * (num_micro_batches + num_devices) + 2),
+        order,
+    )
+    is_complete = bool((devices[:, POSITION] == devices[:, STOP]).all())
+    assert is_complete or is_fixed, "a schedule without a fixed order came to no end"
+    return float(end_s) if is_complete else np.inf, order
 
 
-@njit(cache=True)
-def _run(plan: Any, rules: Any, lists: Any, state: Any) -> float:
-    num_stages, num_micro_batches = len(plan.stage_device), len(plan.share)
-    heap, now = state.heap, 0.0
-    touched = np.empty(len(plan.action_s), np.int64)
-    is_touched = np.zeros(len(plan.action_s), np.bool_)
-    # As if the routes were walked one after the other, each with its micro-batches.
-    for pipeline in range(len(plan.first_stage)):
+@njit(**KERNEL)
+def _run(
+    stages: Any, stage_s: Any, by_device: Any, devices: Any, action_s: Any, micro_batches: Any,
+    share: Any, target_of: Any, first_stage: Any, links: Any, num_ranks: int, mode: int,
+    queue: Any, heap: Any, order: Any,
+) -> float:  # fmt: skip
+    """The run; `order` is written, or in the mode `FIXED` read."""
+    num_stages, num_micro_batches = len(stages), len(share)
+    ends = 4 * num_stages * num_micro_batches  # a pass that ends, instead of being ready
+    backward = B_INPUT if mode == SPLIT else B
+    now = 0.0
+    for pipeline in range(len(first_stage)):
         for m in range(num_micro_batches):
-            if plan.pipeline_of[m] == pipeline:
-                push_event(heap, 0.0, plan.first_stage[pipeline] * num_micro_batches + m)
-    while heap.size[0] > 0:
-        until, num_touched = heap.time_s[0] * (1 + SIMULTANEOUS), 0
-        while heap.size[0] > 0 and heap.time_s[0] <= until:
-            now = heap.time_s[0]
+            if micro_batches[m, PIPELINE] == pipeline:
+                push_event(heap, 0.0, first_stage[pipeline] * num_micro_batches + m)
+    while heap[0, SIZE] > 0:
+        until, num_touched = heap[1, TIME] * (1 + SIMULTANEOUS), 0
+        while heap[0, SIZE] > 0 and heap[1, TIME] <= until:
+            now = heap[1, TIME]
             code = pop_event(heap)
+            is_end = code >= ends
+            m, rest = code % num_micro_batches, code % ends // num_micro_batches
+            stage, kind = rest % num_stages, rest // num_stages
+            device = stages[stage, DEVICE]
+            if not devices[device, IS_TOUCHED]:
+                devices[device, IS_TOUCHED] = 1
+                devices[num_touched, TOUCHED] = device
+                num_touched += 1
+            group = micro_batches[m, GROUP]
+            if not is_end:
+                _make_ready(stages, queue, mode, kind, stage, m, group)
+                continue
+            devices[device, RUNNING] = 0
+            if kind == B or kind == B_INPUT:  # noqa: SIM109
+                stages[stage, ROOM] += 1
+            if kind == B or kind == B_WEIGHT:  # noqa: SIM109
+                stages[stage, HELD] += 1
+            if kind == B_INPUT:
+                _make_ready(stages, queue, mode, kind + 1, stage, m, group)  # `B_WEIGHT`
+            if kind == B_WEIGHT:
+                continue
+            is_back = 0 if kind == F else 1
+            target = target_of[is_back, micro_batches[m, PIPELINE], stage]
+            following = F if kind == F else backward
+            if target < 0 and kind == F:  # the last stage turns round
+                target, following = stage, backward
+            if target >= 0 and stages[target, DEVICE] == device:
+                _make_ready(stages, queue, mode, following, target, m, group)
+            elif target >= 0:
+                to = stages[target, DEVICE]
+                num_bytes = share[m] * stage_s[stage if kind == F else target, 4]
+                free_s = max(now, links[device, to, 2]) + num_bytes * links[device, to, 1]
+                links[device, to, 2] = free_s
+                code = (following * num_stages + target) * num_micro_batches + m
+                push_event(heap, free_s + links[device, to, 0], code)
+        for index in range(num_touched):
+            device = devices[index, TOUCHED]
+            devices[device, IS_TOUCHED] = 0
+            if devices[device, RUNNING]:
+                continue
+            code = _choose(stages, by_device, devices, queue, order, num_ranks, mode, device)
+            if code < 0:
+                continue
             m, rest = code % num_micro_batches, code // num_micro_batches
             stage, kind = rest % num_stages, rest // num_stages
-            device = plan.stage_device[stage]
-            if not is_touched[device]:
-                is_touched[device] = True
-                touched[num_touched] = device
-                num_touched += 1
-            if kind < 4:
-                _make_ready(rules, state, kind, stage, m)
-            else:
-                _end(plan, rules, lists, state, now, kind - 4, stage, m)
-        for index in range(num_touched):
-            device = touched[index]
-            is_touched[device] = False
-            if not state.is_running[device]:
-                chosen = _choose(rules, state, device, num_stages, num_micro_batches)
-                if chosen >= 0:
-                    _start(plan, lists, state, now, device, chosen)
+            if kind == F:
+                stages[stage, ROOM] -= 1
+                stages[stage, HELD] -= 1
+                devices[device, FORWARDS_LEFT] -= 1
+            order[devices[device, POSITION]] = code
+            devices[device, POSITION] += 1
+            devices[device, RUNNING] = 1
+            push_event(heap, now + share[m] * stage_s[stage, kind] + action_s[device], ends + code)
     return now
 
 
-@njit(cache=True)
-def _make_ready(rules: Any, state: Any, kind: int, stage: int, m: int) -> None:
-    num_stages, num_micro_batches = state.queue.shape[1], state.queue.shape[2]
-    if len(rules.order):
-        state.is_ready[(kind * num_stages + stage) * num_micro_batches + m] = True
+@njit(**HELPER)
+def _make_ready(
+    stages: Any, queue: Any, mode: int, kind: int, stage: int, m: int, group: int
+) -> None:
+    if mode == FIXED:
+        queue[4 * stage + kind, m] = 1
         return
-    row = min(kind, 1) if kind != B_WEIGHT else 2
-    push_number(
-        state.queue[row, stage], state.size[row, stage], rules.group[m] * num_micro_batches + m
-    )
-    state.size[row, stage] += 1
+    row = kind if kind < B_INPUT else kind - 1
+    size = stages[stage, READY + row]
+    push_number(queue, 4 * stage + row, size, group * queue.shape[1] + m)
+    stages[stage, READY + row] = size + 1
 
 
-@njit(cache=True)
-def _first(state: Any, ranks: Any, num_ranks: int, device: int, row: int, rooms: Any) -> int:
-    """The stage of a device whose next pass goes first; -1: none is ready and has room."""
-    num_micro_batches, best, found = state.queue.shape[2], 0, -1
-    for index in range(state.stages_from[device], state.stages_from[device + 1]):
-        stage = state.stages_of[index]
-        if state.size[row, stage] > 0 and rooms[stage] > 0:
-            value = state.queue[row, stage, 0]
-            group, m = value // num_micro_batches, value % num_micro_batches
-            key = (group * num_ranks + ranks[stage]) * num_micro_batches + m
-            if found < 0 or key < best:
-                best, found = key, stage
-    return found
-
-
-@njit(cache=True)
-def _choose(rules: Any, state: Any, device: int, num_stages: int, num_micro_batches: int) -> int:
-    """Takes the next pass of a free device, as `(kind * S + stage) * M + micro-batch`; or -1."""
-    if len(rules.order):
-        at = state.position[device]
-        if at == rules.order_offsets[device + 1] or not state.is_ready[rules.order[at]]:
+@njit(**HELPER)
+def _choose(
+    stages: Any, by_device: Any, devices: Any, queue: Any, order: Any, num_ranks: int, mode: int,
+    device: int,
+) -> int:  # fmt: skip
+    """Takes the next pass of a free device; -1: none is ready."""
+    num_stages, num_micro_batches = len(stages), queue.shape[1]
+    if mode == FIXED:
+        at = devices[device, POSITION]
+        if at == devices[device, STOP]:
             return -1
-        state.position[device] += 1
-        return int(rules.order[at])
-    kind, row = F, 0
-    stage = _first(state, rules.forward_rank, rules.num_ranks, device, 0, state.room)
-    if stage >= 0 and state.held[stage] == 0:
-        kind, row = B_WEIGHT, 2  # makes room for that forward pass
-    if stage < 0 and not (rules.is_gpipe and state.forwards_left[device] > 0):
-        kind, row = (B_INPUT if rules.is_split else B), 1
-        stage = _first(state, rules.backward_rank, rules.num_ranks, device, 1, state.no_limit)
-        if stage < 0 and rules.is_split:
-            kind, row = B_WEIGHT, 2
-            stage = _first(state, rules.backward_rank, rules.num_ranks, device, 2, state.no_limit)
-    if stage < 0:
-        return -1
-    value = pop_number(state.queue[row, stage], state.size[row, stage])
-    state.size[row, stage] -= 1
-    return (kind * num_stages + stage) * num_micro_batches + value % num_micro_batches
-
-
-@njit(cache=True)
-def _start(plan: Any, lists: Any, state: Any, now: float, device: int, chosen: int) -> None:
-    num_stages, num_micro_batches = state.queue.shape[1], state.queue.shape[2]
-    m, rest = chosen % num_micro_batches, chosen // num_micro_batches
-    stage, kind = rest % num_stages, rest // num_stages
-    if kind == F:
-        state.room[stage] -= 1
-        state.held[stage] -= 1
-        state.forwards_left[device] -= 1
-    if kind != B_WEIGHT:
-        _receive(plan, lists, state, device, min(kind, 1), stage, m)
-    _append(lists, device, FORWARD + kind, stage, m, -1)
-    state.is_running[device] = True
-    seconds = plan.share[m] * plan.pass_s[stage, kind] + plan.action_s[device]
-    push_event(state.heap, now + seconds, 4 * num_stages * num_micro_batches + chosen)
-
-
-@njit(cache=True)
-def _append(lists: Any, device: int, kind: int, stage: int, m: int, peer: int) -> None:
-    at = lists.end[device]
-    lists.end[device] += 1
-    lists.kind[at], lists.stage[at] = kind, stage
-    lists.micro_batch[at], lists.peer[at] = m, peer
-
-
-@njit(cache=True)
-def _receive(
-    plan: Any, lists: Any, state: Any, device: int, direction: int, stage: int, m: int
-) -> None:
-    """Receives what the pass needs, and before it all that the same sender sent earlier."""
-    num_stages, num_micro_batches = state.queue.shape[1], state.queue.shape[2]
-    neighbours = plan.front if direction == 0 else plan.behind
-    source = neighbours[plan.pipeline_of[m], stage]
-    if source < 0 or plan.stage_device[source] == device:
-        return
-    wanted = (direction * num_stages + stage) * num_micro_batches + m
-    sender = plan.stage_device[source]
-    channel = (sender * len(state.is_running) + device) * 2 + direction
-    while not state.is_received[wanted]:
-        message = state.first_message[channel]
-        state.first_message[channel] = state.next_message[message]
-        state.is_received[message] = True
-        rest = message // num_micro_batches
-        _append(
-            lists, device, RECEIVE_FORWARD + direction, rest % num_stages,
-            message % num_micro_batches, sender,
-        )  # fmt: skip
-
-
-@njit(cache=True)
-def _end(
-    plan: Any, rules: Any, lists: Any, state: Any, now: float, kind: int, stage: int, m: int
-) -> None:
-    device = plan.stage_device[stage]
-    state.is_running[device] = False
-    if kind in (B, B_INPUT):
-        state.room[stage] += 1
-    if kind in (B, B_WEIGHT):
-        state.held[stage] += 1
-    if kind == B_WEIGHT:
-        return
-    if kind == B_INPUT:
-        _make_ready(rules, state, B_WEIGHT, stage, m)
-    direction = min(kind, 1)
-    neighbours = plan.behind if direction == 0 else plan.front
-    target = neighbours[plan.pipeline_of[m], stage]
-    backward = B_INPUT if rules.is_split else B
-    if target < 0:
-        if kind == F:
-            _make_ready(rules, state, backward, stage, m)
-        return
-    to = F if direction == 0 else backward
-    if plan.stage_device[target] == device:
-        _make_ready(rules, state, to, target, m)
-        return
-    arrival_s = _send(plan, lists, state, now, direction, stage, target, m)
-    num_stages, num_micro_batches = state.queue.shape[1], state.queue.shape[2]
-    push_event(state.heap, arrival_s, (to * num_stages + target) * num_micro_batches + m)
-
-
-@njit(cache=True)
-def _send(
-    plan: Any, lists: Any, state: Any, now: float, direction: int, stage: int, target: int, m: int
-) -> float:
-    """Puts the message on its link; returns when it arrives."""
-    num_stages, num_micro_batches = state.queue.shape[1], state.queue.shape[2]
-    source, to = plan.stage_device[stage], plan.stage_device[target]
-    cut = stage if direction == 0 else target
-    free_s = max(now, state.link_free_s[source, to]) + (
-        plan.share[m] * plan.output_bytes[cut] * plan.s_per_byte[source, to]
-    )
-    state.link_free_s[source, to] = free_s
-    _append(lists, source, SEND_FORWARD + direction, stage, m, to)
-    message = (direction * num_stages + target) * num_micro_batches + m
-    channel = (source * len(state.is_running) + to) * 2 + direction
-    if state.first_message[channel] < 0:
-        state.first_message[channel] = message
-    else:
-        state.next_message[state.last_message[channel]] = message
-    state.last_message[channel] = message
-    return float(free_s + plan.latency_s[source, to])
+        m, rest = order[at] % num_micro_batches, order[at] // num_micro_batches
+        is_ready = queue[4 * (rest % num_stages) + rest // num_stages, m]
+        code: int = order[at] if is_ready else -1
+        return code
+    for row in range(3):  # forward passes, then backward passes, then those for parameters
+        if row == 1 and mode == GPIPE and devices[device, FORWARDS_LEFT] > 0:
+            return -1
+        best, chosen = -1, -1
+        for index in range(devices[device, STAGES_FROM], devices[device, STAGES_TO]):
+            stage = by_device[index]
+            if stages[stage, READY + row] > 0 and (row > 0 or stages[stage, ROOM] > 0):
+                value = queue[4 * stage + row, 0]
+                group, m = value // num_micro_batches, value % num_micro_batches
+                rank = stages[stage, RANK + (row > 0)]
+                key = (group * num_ranks + rank) * num_micro_batches + m
+                if chosen < 0 or key < best:
+                    best, chosen = key, stage
+        if chosen >= 0:
+            # Where no more activations may be kept, some have to go before that forward pass.
+            taken = 2 if row == 0 and stages[chosen, HELD] == 0 else row
+            size = stages[chosen, READY + taken]
+            value = pop_number(queue, 4 * chosen + taken, size)
+            stages[chosen, READY + taken] = size - 1
+            kind = taken + 1 if mode == SPLIT and taken > 0 else taken
+            return (kind * num_stages + chosen) * num_micro_batches + value % num_micro_batches
+    return -1

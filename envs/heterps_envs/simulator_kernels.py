@@ -2,22 +2,19 @@
 
 `heterps_envs.simulator` explains what is modelled; `tests/envs/reference_simulator.py` has it in
 plain Python. Events are handled in the order of time, because the order decides which message
-takes a link first, and how many passes share the cores of a node.
+takes a link first, and how many passes share the cores of a node. Numbers of one kind of thing
+stand in one array with a column for each: a compiler of many small arrays takes seconds.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_envs.actions import RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
-from heterps_envs.event_heap import EventHeap, pop_event, push_event
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from heterps_envs.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
 
 # Receives that the executor posts ahead of the one that is waited for: the same number as
 # `heterps_runtime.executor.POSTED_AHEAD`.
@@ -25,270 +22,225 @@ POSTED_AHEAD = 4
 # A time that is not known yet.
 UNKNOWN = -1.0
 
+# Columns of `actions`, (A, 5) int64: the code, the other device of a message, the bucket of an
+# all-reduce, the receive that belongs to a send or the other way round, and for a receive how many
+# receives of its device come before it.
+KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
+# Columns of `action_s`, (A, 4): seconds of a pass that nobody disturbs, or for which a message
+# occupies its link; the result: start and end (of a send, when it leaves and arrives); when a send
+# was handed over, or a receive's message arrives.
+WORK, START, END, KNOWN = 0, 1, 2, 3
+# Columns of `devices`, (D, 8) int64: the action it is at, the end of its list, receives done, its
+# first row of `receives`, and the row behind its last, all-reduces whose end is not known, its node
+# (-1: nobody disturbs it), whether it waits for a message or for all-reduces.
+AT, STOP, RECEIVED, RECEIVES_FROM, RECEIVES_TO, REDUCES_LEFT, NODE, WAITING = 0, 1, 2, 3, 4, 5, 6, 7
+# Columns of `device_s`, (D, 2): end of its last all-reduce, and where its pass ends on the scale of
+# `PACE` (inf: it runs none).
+REDUCES_END, PACE_END = 0, 1
+# Columns of `nodes`, (N, 2) int64: passes that run, and how often that has changed.
+RUNNING, CHANGE = 0, 1
+# Columns of `node_s`, (N, 2 + k): undisturbed work that a pass would have had, had it run since the
+# beginning; when `RUNNING` changed last; how much slower each of 1 .. k passes is.
+PACE, CHANGED, SLOWDOWN = 0, 1, 2
+# Columns of `links`, (D, D, 2): latency, and when the link is free.
+LATENCY, FREE = 0, 1
+# `reduces`, (K, 1 + most members): how many devices have come, then the members' actions, -1 behind
+# the last.
+COME = 0
 
-class SimulatorRun(NamedTuple):
-    """A run: A actions, R receives, D devices, K buckets, N nodes whose cores are shared.
 
-    Attributes:
-        heap: What happens next: a device is done with its action (its index), begins one (D + its
-            index), or the first pass of a node ends (`2 D + change * N + node`).
-        offsets: (D + 1,) the actions of a device.
-        kind: (A,)
-        peer: (A,)
-        bucket: (A,)
-        partner: (A,) the receive that belongs to a send, and the other way round; else -1.
-        receive_number: (A,) how many receives of the device come before.
-        receives: (R,) the receives of all devices, in order.
-        receives_from: (D,) where those of a device begin.
-        work_s: (A,) seconds of a pass that nobody disturbs.
-        transfer_s: (A,) seconds for which a send occupies its link.
-        latency_s: (D, D)
-        reduce_s: (K,)
-        reduces: (K, most members) their actions; -1 behind the last.
-        overlaps_reduce: Whether a device goes on behind a `reduce`.
-        is_rendezvous: Whether a message leaves only when its receive has been posted.
-        node: (D,) node whose cores the device shares; -1: none.
-        slowdown: (N, k)
-        start_s: (A,) the result; of a send, when it leaves.
-        end_s: (A,) the result; of a send, when it arrives.
-        position: (D,) the action that a device is at.
-        num_received: (D,)
-        is_waiting: (D,) for a message that has not left, or for all-reduces at its `step`.
-        sent_s: (A,) when a send was handed over.
-        arrival_s: (A,) of a receive.
-        link_free_s: (D, D)
-        num_there: (K,) devices that have reached the bucket.
-        reduces_left: (D,) all-reduces whose end is not known.
-        reduces_end_s: (D,) when the last of the others ends.
-        num_running: (N,) passes.
-        pace: (N,) seconds of undisturbed work that each pass has had since the step began, had it
-            run all the time.
-        changed_s: (N,) when `num_running` changed last.
-        change: (N,) how often it has changed.
-        pace_end: (D,) where the device's pass ends on the scale of `pace`; inf: it runs none.
+@njit(**KERNEL)
+def run_actions(
+    actions: Any, action_s: Any, devices: Any, device_s: Any, nodes: Any, node_s: Any, links: Any,
+    receives: Any, reduces: Any, reduce_s: Any, heap: Any, is_rendezvous: bool,
+    overlaps_reduce: bool,
+) -> None:  # fmt: skip
+    """Runs all lists; the columns above are what it reads and writes.
+
+    Events: a device is done with its action (its index), follows its list (D + its index), or the
+    first pass of a node ends (`2 D + change * N + node`; void when the node has changed since).
     """
-
-    heap: EventHeap
-    offsets: Integers
-    kind: NDArray[np.int8]
-    peer: NDArray[np.int32]
-    bucket: NDArray[np.int32]
-    partner: Integers
-    receive_number: Integers
-    receives: Integers
-    receives_from: Integers
-    work_s: Floats
-    transfer_s: Floats
-    latency_s: Floats
-    reduce_s: Floats
-    reduces: Integers
-    overlaps_reduce: bool
-    is_rendezvous: bool
-    node: Integers
-    slowdown: Floats
-    start_s: Floats
-    end_s: Floats
-    position: Integers
-    num_received: Integers
-    is_waiting: NDArray[np.bool_]
-    sent_s: Floats
-    arrival_s: Floats
-    link_free_s: Floats
-    num_there: Integers
-    reduces_left: Integers
-    reduces_end_s: Floats
-    num_running: Integers
-    pace: Floats
-    changed_s: Floats
-    change: Integers
-    pace_end: Floats
-
-
-@njit(cache=True)
-def run_actions(run: Any, step_s: Any) -> None:
-    """Fills `start_s` and `end_s`.
-
-    Args:
-        run: `SimulatorRun`.
-        step_s: (D,) when each device begins.
-    """
-    num_devices, num_nodes = len(run.position), len(run.pace)
-    for device in range(num_devices):
-        push_event(run.heap, step_s[device], num_devices + device)
-    while run.heap.size[0] > 0:
-        now = run.heap.time_s[0]
-        code = pop_event(run.heap)
+    num_devices, num_nodes = len(devices), len(nodes)
+    while heap[0, SIZE] > 0:
+        now = heap[1, TIME]
+        code = pop_event(heap)
         if code >= 2 * num_devices:
-            change, node = divmod(code - 2 * num_devices, num_nodes)
-            if change == run.change[node]:
-                device = _end_shared(run, node, now)
-                _finish(run, device, now)
-                _follow(run, device, now)
-        else:
-            device = code % num_devices
-            if code < num_devices:
-                _finish(run, device, now)
-            _follow(run, device, now)
+            node, change = (
+                (code - 2 * num_devices) % num_nodes,
+                (code - 2 * num_devices) // num_nodes,
+            )
+            if change != nodes[node, CHANGE]:
+                continue
+            device = _end_shared(devices, device_s, nodes, node_s, heap, node, now)
+            code = device
+        device = code % num_devices
+        is_done = code < num_devices
+        while devices[device, AT] < devices[device, STOP]:
+            at = devices[device, AT]
+            kind = actions[at, KIND]
+            if is_done:
+                action_s[at, END] = now
+                devices[device, AT] = at + 1
+                is_done = False
+                if kind <= RECEIVE_BACKWARD:
+                    devices[device, RECEIVED] += 1
+                    # The next receive is posted, and its message may be waiting for that.
+                    row = devices[device, RECEIVES_FROM] + devices[device, RECEIVED] + POSTED_AHEAD
+                    if is_rendezvous and row <= devices[device, RECEIVES_TO]:
+                        send = actions[receives[row - 1], PARTNER]
+                        if action_s[send, KNOWN] != UNKNOWN:
+                            _leave(actions, action_s, devices, links, heap, send, now)
+                continue
+            action_s[at, START] = now
+            if kind <= RECEIVE_BACKWARD:
+                if action_s[at, KNOWN] == UNKNOWN:
+                    devices[device, WAITING] = 1
+                    break
+                if action_s[at, KNOWN] > now:
+                    push_event(heap, action_s[at, KNOWN], device)
+                    break
+                is_done = True
+            elif kind <= SEND_BACKWARD:
+                action_s[at, KNOWN] = now
+                devices[device, AT] = at + 1
+                ahead = devices[actions[at, PEER], RECEIVED] + POSTED_AHEAD
+                if not is_rendezvous or actions[actions[at, PARTNER], ORDER] < ahead:
+                    _leave(actions, action_s, devices, links, heap, at, now)
+            elif kind == REDUCE:
+                if overlaps_reduce:
+                    devices[device, REDUCES_LEFT] += 1
+                    devices[device, AT] = at + 1
+                bucket = actions[at, BUCKET]
+                reduces[bucket, COME] += 1
+                _reduce(
+                    actions, action_s, devices, device_s, reduces, reduce_s, heap, bucket, now,
+                    overlaps_reduce,
+                )  # fmt: skip
+                if not overlaps_reduce:
+                    break
+            elif kind == STEP and devices[device, REDUCES_LEFT] > 0:
+                devices[device, WAITING] = 1
+                break
+            elif kind == STEP and device_s[device, REDUCES_END] > now:
+                push_event(heap, device_s[device, REDUCES_END], num_devices + device)
+                break
+            elif devices[device, NODE] < 0:
+                push_event(heap, now + action_s[at, WORK], device)
+                break
+            else:
+                node = devices[device, NODE]
+                _catch_up(nodes, node_s, node, now)
+                nodes[node, RUNNING] += 1
+                device_s[device, PACE_END] = node_s[node, PACE] + action_s[at, WORK]
+                _foresee(devices, device_s, nodes, node_s, heap, node, now)
+                break
 
 
-@njit(cache=True)
-def _finish(run: Any, device: int, now: float) -> None:
-    """The action that the device is at ends."""
-    at = run.position[device]
-    run.end_s[at] = now
-    run.position[device] += 1
-    if run.kind[at] <= RECEIVE_BACKWARD:
-        run.num_received[device] += 1
-        number = run.num_received[device] + POSTED_AHEAD - 1
-        first = run.receives_from[device]
-        # The next receive is posted, and the message may be there already.
-        if run.is_rendezvous and first + number < len(run.receives):
-            posted = run.receives[first + number]
-            if posted < run.offsets[device + 1] and run.sent_s[run.partner[posted]] != UNKNOWN:
-                _transfer(run, device, run.partner[posted], now)
+@njit(**HELPER)
+def _leave(
+    actions: Any, action_s: Any, devices: Any, links: Any, heap: Any, send: int, now: float
+) -> None:
+    """A message leaves as soon as its link is free."""
+    receive, to = actions[send, PARTNER], actions[send, PEER]
+    source = actions[receive, PEER]
+    start_s = links[source, to, FREE]
+    if start_s < now:
+        start_s = now
+    links[source, to, FREE] = start_s + action_s[send, WORK]
+    arrival_s = links[source, to, FREE] + links[source, to, LATENCY]
+    action_s[send, START], action_s[send, END] = start_s, arrival_s
+    action_s[receive, KNOWN] = arrival_s
+    if devices[to, WAITING] and devices[to, AT] == receive:
+        devices[to, WAITING] = 0
+        push_event(heap, arrival_s, to)
 
 
-@njit(cache=True)
-def _follow(run: Any, device: int, now: float) -> None:
-    """Follows a device's list until an action takes time."""
-    while run.position[device] < run.offsets[device + 1]:
-        at = run.position[device]
-        kind = run.kind[at]
-        run.start_s[at] = now
-        if kind <= RECEIVE_BACKWARD:
-            if run.arrival_s[at] == UNKNOWN:
-                run.is_waiting[device] = True
-                return
-            if run.arrival_s[at] > now:
-                push_event(run.heap, run.arrival_s[at], device)
-                return
-            _finish(run, device, now)
-        elif kind <= SEND_BACKWARD:
-            _send(run, at, now)
-            run.position[device] += 1
-        elif kind == REDUCE:
-            _reach_bucket(run, device, at, now)
-            if not run.overlaps_reduce:
-                return
-        elif kind == STEP and run.reduces_left[device] > 0:
-            run.is_waiting[device] = True
-            return
-        elif kind == STEP and run.reduces_end_s[device] > now:
-            push_event(run.heap, run.reduces_end_s[device], len(run.position) + device)
-            return
-        else:
-            _compute(run, device, at, now)
-            return
-
-
-@njit(cache=True)
-def _send(run: Any, at: int, now: float) -> None:
-    run.sent_s[at] = now
-    receive, to = run.partner[at], run.peer[at]
-    is_posted = run.receive_number[receive] < run.num_received[to] + POSTED_AHEAD
-    if is_posted or not run.is_rendezvous:
-        _transfer(run, to, at, now)
-
-
-@njit(cache=True)
-def _transfer(run: Any, to: int, send: int, now: float) -> None:
-    """The message leaves as soon as its link is free."""
-    receive = run.partner[send]
-    source = run.peer[receive]
-    start_s = max(now, run.link_free_s[source, to])
-    run.link_free_s[source, to] = start_s + run.transfer_s[send]
-    arrival_s = run.link_free_s[source, to] + run.latency_s[source, to]
-    run.start_s[send], run.end_s[send] = start_s, arrival_s
-    run.arrival_s[receive] = arrival_s
-    if run.is_waiting[to] and run.position[to] == receive:
-        run.is_waiting[to] = False
-        push_event(run.heap, arrival_s, to)
-
-
-@njit(cache=True)
-def _reach_bucket(run: Any, device: int, at: int, now: float) -> None:
-    """A device comes to an all-reduce, which begins when the last of its devices is there."""
-    bucket, num_devices = run.bucket[at], len(run.position)
-    run.num_there[bucket] += 1
-    if run.overlaps_reduce:
-        run.position[device] += 1
-        run.reduces_left[device] += 1
-    members = run.reduces[bucket]
-    if run.num_there[bucket] < (members >= 0).sum():
+@njit(**HELPER)
+def _reduce(
+    actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
+    heap: Any, bucket: int, now: float, overlaps_reduce: bool,
+) -> None:  # fmt: skip
+    """An all-reduce begins when the last of its devices is there, and done with the one before."""
+    num_members, begin_s = 0, now
+    for column in range(1, reduces.shape[1]):
+        if reduces[bucket, column] >= 0:
+            num_members += 1
+            end_s = device_s[_device_of(devices, reduces[bucket, column]), REDUCES_END]
+            if end_s > begin_s:
+                begin_s = end_s
+    if reduces[bucket, COME] < num_members:
         return
-    begin_s = now
-    for action in members:
-        if action >= 0:
-            member = np.searchsorted(run.offsets, action, "right") - 1
-            begin_s = max(begin_s, run.reduces_end_s[member])
-    end_s = begin_s + run.reduce_s[bucket]
-    for action in members:
-        if action < 0:
+    end_s = begin_s + reduce_s[bucket]
+    for column in range(1, 1 + num_members):
+        action = reduces[bucket, column]
+        member = _device_of(devices, action)
+        if not overlaps_reduce:
+            push_event(heap, end_s, member)
             continue
-        member = np.searchsorted(run.offsets, action, "right") - 1
-        if not run.overlaps_reduce:
-            push_event(run.heap, end_s, member)
-            continue
-        run.end_s[action] = end_s
-        run.reduces_end_s[member] = end_s
-        run.reduces_left[member] -= 1
-        if run.is_waiting[member] and run.reduces_left[member] == 0:
-            at_step = run.kind[run.position[member]] == STEP
-            if at_step:
-                run.is_waiting[member] = False
-                push_event(run.heap, end_s, num_devices + member)
+        action_s[action, END] = end_s
+        device_s[member, REDUCES_END] = end_s
+        devices[member, REDUCES_LEFT] -= 1
+        if (
+            devices[member, WAITING]
+            and devices[member, REDUCES_LEFT] == 0
+            and actions[devices[member, AT], KIND] == STEP
+        ):
+            devices[member, WAITING] = 0
+            push_event(heap, end_s, len(devices) + member)
 
 
-@njit(cache=True)
-def _compute(run: Any, device: int, at: int, now: float) -> None:
-    node = run.node[device]
-    if node < 0:
-        push_event(run.heap, now + run.work_s[at], device)
-        return
-    _catch_up(run, node, now)
-    run.num_running[node] += 1
-    run.pace_end[device] = run.pace[node] + run.work_s[at]
-    _foresee(run, node, now)
-
-
-@njit(cache=True)
-def _end_shared(run: Any, node: int, now: float) -> int:
-    """The pass of a node that has least left ends; returns its device."""
-    _catch_up(run, node, now)
-    device = _next_to_end(run, node)
-    run.pace[node] = run.pace_end[device]
-    run.pace_end[device] = np.inf
-    run.num_running[node] -= 1
-    _foresee(run, node, now)
+@njit(**HELPER)
+def _device_of(devices: Any, action: int) -> int:
+    device = 0
+    while devices[device, STOP] <= action:
+        device += 1
     return device
 
 
-@njit(cache=True)
-def _catch_up(run: Any, node: int, now: float) -> None:
+@njit(**HELPER)
+def _end_shared(
+    devices: Any, device_s: Any, nodes: Any, node_s: Any, heap: Any, node: int, now: float
+) -> int:
+    """The pass of a node that has least left ends; returns its device."""
+    _catch_up(nodes, node_s, node, now)
+    device: int = _next_to_end(devices, device_s, node)
+    node_s[node, PACE] = device_s[device, PACE_END]
+    device_s[device, PACE_END] = np.inf
+    nodes[node, RUNNING] -= 1
+    _foresee(devices, device_s, nodes, node_s, heap, node, now)
+    return device
+
+
+@njit(**HELPER)
+def _catch_up(nodes: Any, node_s: Any, node: int, now: float) -> None:
     """Brings the pace of a node up to date."""
-    running = run.num_running[node]
-    if running > 0:
-        run.pace[node] += (now - run.changed_s[node]) / run.slowdown[node, running - 1]
-    run.changed_s[node] = now
+    if nodes[node, RUNNING] > 0:
+        slowdown = node_s[node, SLOWDOWN + nodes[node, RUNNING] - 1]
+        node_s[node, PACE] += (now - node_s[node, CHANGED]) / slowdown
+    node_s[node, CHANGED] = now
 
 
-@njit(cache=True)
-def _foresee(run: Any, node: int, now: float) -> None:
+@njit(**HELPER)
+def _foresee(
+    devices: Any, device_s: Any, nodes: Any, node_s: Any, heap: Any, node: int, now: float
+) -> None:
     """Says when the next pass of a node ends if nothing changes; what was said before is void."""
-    run.change[node] += 1
-    running = run.num_running[node]
-    if running == 0:
-        return
-    left = run.pace_end[_next_to_end(run, node)] - run.pace[node]
-    end_s = now + max(left, 0.0) * run.slowdown[node, running - 1]
-    code = 2 * len(run.position) + run.change[node] * len(run.pace) + node
-    push_event(run.heap, end_s, code)
+    nodes[node, CHANGE] += 1
+    if nodes[node, RUNNING] > 0:
+        device = _next_to_end(devices, device_s, node)
+        left = device_s[device, PACE_END] - node_s[node, PACE]
+        if left < 0:  # by rounding
+            left = 0.0
+        end_s = now + left * node_s[node, SLOWDOWN + nodes[node, RUNNING] - 1]
+        push_event(heap, end_s, 2 * len(devices) + nodes[node, CHANGE] * len(nodes) + node)
 
 
-@njit(cache=True)
-def _next_to_end(run: Any, node: int) -> int:
+@njit(**HELPER)
+def _next_to_end(devices: Any, device_s: Any, node: int) -> int:
     best = -1
-    for device in range(len(run.position)):
-        if run.node[device] == node and (best < 0 or run.pace_end[device] < run.pace_end[best]):
+    for device in range(len(devices)):
+        if devices[device, NODE] == node and (
+            best < 0 or device_s[device, PACE_END] < device_s[best, PACE_END]
+        ):
             best = device
     return best

@@ -16,39 +16,40 @@ that as far as their own memory has room.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 
 from heterps_configs.plan import Plan
-from heterps_envs.memory import in_flight_micro_batches, plan_memory_bytes
+from heterps_envs.memory import in_flight_micro_batches
 from heterps_envs.problem import Problem
 
 
 def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
     """For each stage, of how many micro-batches it keeps activations at most.
 
-    That of `in_flight_micro_batches`, and for zero-bubble what memory has room for beyond it, up to
-    the number of the first stage of its route. Stages of one device share its room evenly.
+    That of `in_flight_micro_batches`, and for zero-bubble what memory has room for beyond it, as
+    planners count memory, up to the number of the first stage of its route. Stages of one device
+    share its room evenly.
     """
     held = in_flight_micro_batches(plan)
     if plan.job.schedule != "zero-bubble":
         return held
-    share: dict[str, int] = defaultdict(int)
-    wanted = dict(held)
+    tables, share, wanted = problem.tables, Counter[str](), dict(held)
     for pipeline in plan.pipelines:
         for name in pipeline.stages:
             share[name] += len(pipeline.micro_batches)
             wanted[name] = max(wanted[name], held[pipeline.stages[0]])
-    need = plan_memory_bytes(problem, plan)
-    stages_on: dict[str, int] = defaultdict(int)
+    stages_on = Counter(stage.devices[0] for stage in plan.stages)
+    room = {name: float(tables.memory_bytes[problem.class_of[name]]) for name in plan.devices}
+    activations = {}
     for stage in plan.stages:
-        stages_on[stage.devices[0]] += 1
-    for stage in plan.stages:
-        device = stage.devices[0]
-        spare = (problem.device_named[device].memory_bytes - need[device]) / stages_on[device]
         part = slice(stage.first_layer, stage.last_layer + 1)
-        activations = float(problem.tables.activation_bytes[part].sum())
+        activations[stage.name] = float(tables.activation_bytes[part].sum())
+        room[stage.devices[0]] -= float(tables.state_bytes[part].sum())
+        room[stage.devices[0]] -= held[stage.name] * activations[stage.name]
+    for stage in plan.stages:
         more = min(wanted[stage.name], share[stage.name]) - held[stage.name]
-        if activations > 0:
-            more = min(more, max(int(spare / activations), 0))
+        if activations[stage.name] > 0:
+            spare = room[stage.devices[0]] / stages_on[stage.devices[0]]
+            more = min(more, max(int(spare / activations[stage.name]), 0))
         held[stage.name] += more
     return held
