@@ -5,8 +5,9 @@ ring of buffers, from which a thread of the host feeds the network. A message th
 once, from the GPU's view, and travels while the GPU computes. A longer one keeps the sender until
 its receiver is there and all but the last buffer is on its way. The receiver waits for all of it.
 
-`heterps_envs.simulator` has both ends of this: messages that never wait (unbounded buffers) and
-messages that always do (none).
+`heterps_envs.simulator` times other messages: with unbounded buffers, this is what it says of
+emulated devices; what it says of processes is gloo's way, where a sender never waits for a message
+and a receiver asks for the next ones beforehand.
 """
 
 from __future__ import annotations

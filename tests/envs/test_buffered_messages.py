@@ -7,10 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_configs.cluster import Link
+from heterps_configs.device import Emulation
 from heterps_configs.plan import Plan
 from heterps_envs.buffered_messages import passes_end_s
 from heterps_envs.deepspeed_order import deepspeed_order
 from heterps_envs.problem import Problem
+from heterps_envs.schedule import build_schedule
+from heterps_envs.simulator import simulate
 from tests.envs.small_problems import FAST, chain_problem, plan_of
 
 # A message of 10 bytes takes 10 s.
@@ -97,6 +100,38 @@ def test_free_links_leave_the_textbook_pipeline(
     problem, plan = pipeline([1.0] * size, [2.0] * size, num_micro_batches, link=FAST)
     ends = end_s(problem, plan, buffer_bytes)
     assert max(ends.values()) == pytest.approx(3 * (num_micro_batches + size - 1))
+
+
+def emulated(problem: Problem) -> Problem:
+    """The same problem on emulated devices, whose messages never wait for their receivers."""
+    kinds = tuple(
+        entry.model_copy(update={"emulation": Emulation(host_device_type=entry.name, slowdown=1)})
+        for entry in problem.cluster.device_types
+    )
+    cluster = problem.cluster.model_copy(update={"device_types": kinds})
+    return Problem(profile=problem.profile, cluster=cluster, job=problem.job)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=4),
+    st.integers(1, 8),
+    st.floats(0.0, 15.0),
+)
+def test_with_unbounded_buffers_it_is_the_simulator_of_messages_that_never_wait(
+    passes: list[tuple[int, int]], num_micro_batches: int, message_bytes: float
+) -> None:
+    forward_s, backward_s = ([float(entry[i]) for entry in passes] for i in (0, 1))
+    real, plan = pipeline(forward_s, backward_s, num_micro_batches, message_bytes=message_bytes)
+    problem = emulated(real)
+    schedule = build_schedule(problem, plan)
+    actions = {
+        device: [action for action in entries if action.kind not in ("reduce", "step")]
+        for device, entries in schedule.actions.items()
+    }
+    ends = passes_end_s(problem, plan, actions, dict.fromkeys(plan.devices, 1e9), {})
+    simulated_s = simulate(problem, plan, schedule).step_time_s
+    assert max(ends.values()) == pytest.approx(simulated_s)
 
 
 @settings(max_examples=40)
