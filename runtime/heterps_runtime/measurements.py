@@ -81,13 +81,20 @@ class ActionTimes:
         self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def add(self, records: Iterable[ActionRecord]) -> None:
-        """Takes one step; a smaller last micro-batch is left out."""
+        """Takes one step; a smaller last micro-batch is left out.
+
+        A backward pass in two parts, as in zero-bubble schedules, counts as their sum.
+        """
         sizes = self._plan.job.micro_batch_sizes
+        taken_s: dict[tuple[str, str, int], float] = defaultdict(float)
         for record in records:
-            if record.kind == "step" or (
-                record.kind in ("forward", "backward") and sizes[record.micro_batch] == sizes[0]
+            kind = "backward" if record.kind.startswith("backward") else record.kind
+            if kind == "step" or (
+                kind in ("forward", "backward") and sizes[record.micro_batch] == sizes[0]
             ):
-                self._seconds[record.kind, record.stage].append(record.end_s - record.start_s)
+                taken_s[kind, record.stage, record.micro_batch] += record.end_s - record.start_s
+        for (kind, stage, _), seconds in taken_s.items():
+            self._seconds[kind, stage].append(seconds)
 
     def stages(self) -> list[StageTimes]:
         """The medians of every stage that has run."""

@@ -39,6 +39,23 @@ def test_median_leaves_the_smaller_last_micro_batch_out() -> None:
     assert times.optimizer_s() == 0.0
 
 
+def test_a_backward_pass_in_two_parts_counts_as_their_sum() -> None:
+    problem = problem_of("sequential", schedule="zero-bubble")
+    plan = chain_of(problem, 3)
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    times = ActionTimes(specification, "d0")
+    times.add(
+        [
+            ActionRecord("forward", "s0", 0, 0.0, 1.0),
+            ActionRecord("backward-input", "s0", 0, 2.0, 3.0),
+            ActionRecord("backward-weight", "s0", 0, 5.0, 5.5),
+        ]
+    )
+    (entry,) = times.stages()
+    assert (entry.forward_s, entry.backward_s) == (1.0, 1.5)
+
+
 def test_newest_published_measurements_are_read(tmp_path: Path) -> None:
     for step in (4, 14, 9):
         measurements = Measurements(
