@@ -198,6 +198,18 @@ class ModelProfile(Document):
         """Bytes of one number in the profile's dtype."""
         return BYTES_PER_ELEMENT[self.dtype]
 
+    def first_equal_layers(self) -> tuple[int, ...]:
+        """For each layer, the index of the first one that costs the same: of equal kind and sizes.
+
+        What crosses the cut behind a layer does not count: some of that may only pass by.
+        """
+        differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
+        first: dict[str, int] = {}
+        return tuple(
+            first.setdefault(layer.model_dump_json(exclude=differing), index)
+            for index, layer in enumerate(self.layers)
+        )
+
     def layers_fingerprint(self) -> str:
         """Identifies the layers alone: equal for two profiles that differ only in measurements.
 

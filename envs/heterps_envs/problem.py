@@ -14,7 +14,9 @@ from heterps_configs.device import DeviceType
 from heterps_configs.errors import HeterpsError
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
+from heterps_envs.layer_memory import LayerMemory, layer_memory
 from heterps_envs.layer_times import LayerTimes, layer_times
+from heterps_envs.memory_rule import memory_rule
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -24,6 +26,9 @@ MAX_CLASSES = 16
 # Equal devices on different nodes are told apart while there are no more classes than this: exact
 # solving takes exponentially longer with each.
 MAX_NODE_CLASSES = 8
+# Share of a GPU's memory that lies idle in the blocks of PyTorch's caching allocator. Host memory
+# and the limits of emulated devices have no such blocks.
+FRAGMENTATION_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,11 @@ class CostTables:
         optimizer_s: (L, T) seconds of the optimizer step.
         state_bytes: (L,) weights, gradients and optimizer state.
         gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
-        activation_bytes: (L,) kept for the backward pass of one micro-batch.
+        activation_bytes: (L,) kept for the backward pass of one micro-batch, as planners count it
+            (`heterps_envs.memory_rule`).
         output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; last: 0.
         device_count: (T,) devices of each class.
-        memory_bytes: (T,) of one device.
+        memory_bytes: (T,) of one device, less the reserve of that rule.
         price_usd_per_hour: (T,) of one device.
         latency_s: (T, T) of the slowest link between two devices of the classes.
         inverse_bandwidth_s_per_byte: (T, T) of the same links.
@@ -178,6 +184,17 @@ class Problem:
         """(L, T) seconds for each layer and class, and where they come from."""
         return layer_times(self.profile, [entry.type for entry in self.classes], self.job)
 
+    def usable_bytes(self, device: str) -> int:
+        """Memory of a device, less what a caching allocator loses to fragmentation."""
+        entry = self.device_named[device]
+        is_gpu = entry.type.kind == "gpu" and entry.type.emulation is None
+        return int(entry.memory_bytes * (1 - FRAGMENTATION_SHARE)) if is_gpu else entry.memory_bytes
+
+    @cached_property
+    def layer_memory(self) -> LayerMemory:
+        """What layers keep of one micro-batch, for each layer and class."""
+        return layer_memory(self.profile, [entry.type for entry in self.classes], self.job)
+
     @cached_property
     def tables(self) -> CostTables:
         """The arrays of the cost model."""
@@ -186,10 +203,12 @@ class Problem:
         scale = (
             job.weight_bytes_per_parameter / self.profile.bytes_per_element * job.micro_batch_size
         )
-        activation = np.array([layer.activation_bytes for layer in layers]) * scale
         output = np.array([layer.output_bytes for layer in layers]) * scale
         output[-1] = 0.0
         latency, inverse_bandwidth = self._links()
+        counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
+        rule = memory_rule(self.layer_memory, job, counts)
+        memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
         return CostTables(
             num_micro_batches=job.num_micro_batches,
             is_gpipe=job.schedule == "gpipe",
@@ -198,10 +217,10 @@ class Problem:
             optimizer_s=self.layer_times.optimizer_s,
             state_bytes=parameters * job.state_bytes_per_parameter,
             gradient_bytes=parameters * job.weight_bytes_per_parameter,
-            activation_bytes=activation,
+            activation_bytes=rule.activation_bytes,
             output_bytes=output,
-            device_count=np.array([entry.count for entry in self.classes], dtype=np.int64),
-            memory_bytes=np.array([entry.devices[0].memory_bytes for entry in self.classes], float),
+            device_count=counts,
+            memory_bytes=np.maximum(memory - rule.reserve_bytes, 0.0),
             price_usd_per_hour=np.array(
                 [entry.devices[0].price_usd_per_hour for entry in self.classes]
             ),

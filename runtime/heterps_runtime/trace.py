@@ -285,6 +285,9 @@ def _layer_profiles(
             tied_parameters=sum(sizes[name] for name in layer.parameters if name in owner),
             saved_input_bytes=saved[index - 1][1] / batch_size if index else 0.0,
             saved_output_bytes=saved[index][0] / batch_size,
+            buffer_bytes=_buffer_bytes(
+                module, {recording.calls[call].path for call in layer.calls}
+            ),
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)
@@ -309,6 +312,12 @@ def _saved_at_cuts(
                 back += num_bytes
         found.append((front, back))
     return found
+
+
+def _buffer_bytes(module: nn.Module, paths: set[str]) -> int:
+    """Bytes of the buffers of some submodules, each once."""
+    buffers = {id(b): b for path in paths for b in module.get_submodule(path).buffers()}
+    return sum(buffer.numel() * buffer.element_size() for buffer in buffers.values())
 
 
 def _bytes(recording: Recording, source: Any) -> float:

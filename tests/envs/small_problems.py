@@ -23,6 +23,7 @@ FAST = Link(latency_s=0.0, bandwidth_bytes_per_s=1e30)
 def device_type(name: str, memory_bytes: int = 10**12, price: float = 1.0) -> DeviceType:
     return DeviceType(
         name=name,
+        kind="cpu",  # no fragmentation: every byte counts
         memory_bytes=memory_bytes,
         peak_flops_per_s={"float32": 1e12},
         memory_bandwidth_bytes_per_s=1e11,

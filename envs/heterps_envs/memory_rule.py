@@ -1,0 +1,75 @@
+"""The memory rule of planners: linear in the layers, and never below what a plan really takes.
+
+A stage of layers a .. b that holds h micro-batches fits a device if
+
+    sum over a..b of state[l] + h sum over a..b of activation[l] <= memory - reserve
+
+`state` are weights, gradients and optimizer state, all at once. What a stage keeps is not linear: a
+tensor that crosses a cut counts once inside a stage, but at the ends of a stage it counts whether
+a layer saves it or not. There are two ways to stay above that, and the rule takes the one that
+wastes less memory of the cluster:
+
+- Every layer counts the tensors of both its cuts: right for stages of one layer, too much for long
+  ones. It suits stages that hold many micro-batches.
+- `reserve` holds the largest tensors that enter and leave a stage, for as many micro-batches as any
+  stage can hold. It suits long stages.
+
+`reserve` holds besides: the samples of a step, `BUFFERED_MESSAGES` of the largest size (receives
+posted ahead, and messages on their way), and the largest workspace of a layer on that class.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.job import Job
+from heterps_envs.layer_memory import LayerMemory
+
+Floats = NDArray[np.float64]
+
+# Receives that a device asks for ahead of the one that it waits for. Few: they take memory.
+POSTED_AHEAD = 4
+# Messages that lie in buffers of a device besides: a gradient that is used, gradients on their way.
+BUFFERED_MESSAGES = POSTED_AHEAD + 4
+
+
+class MemoryRule(NamedTuple):
+    """What planners count.
+
+    Attributes:
+        activation_bytes: (L,) kept for one micro-batch, on the class where it is most.
+        reserve_bytes: (T,) that a stage on a device of each class leaves free.
+    """
+
+    activation_bytes: Floats
+    reserve_bytes: Floats
+
+
+def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) -> MemoryRule:
+    """The rule for one problem.
+
+    Args:
+        memory: What layers keep.
+        job: Its micro-batches.
+        device_count: (T,) devices of each class.
+    """
+    num_micro_batches, num_devices = job.num_micro_batches, int(device_count.sum())
+    inside = memory.chain_bytes().max(axis=1)
+    at_front, at_back = memory.end_bytes()
+    held = num_micro_batches
+    if job.schedule != "gpipe":
+        held = min(held, 2 * num_devices if job.schedule == "interleaved" else num_devices)
+    buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
+    if num_devices == 1:
+        return MemoryRule(inside, buffers)
+    buffers = buffers + BUFFERED_MESSAGES * memory.out_bytes.max()
+    at_ends = held * (at_front.max() + at_back.max())
+    # On average a stage holds half as many micro-batches as the first one; each stage has its ends
+    # once, but counts those of all its layers.
+    usual = held if job.schedule == "gpipe" else (held + 1) / 2
+    if usual * (at_front + at_back).sum() < num_devices * at_ends:
+        return MemoryRule(inside + at_front + at_back, buffers)
+    return MemoryRule(inside, buffers + at_ends)

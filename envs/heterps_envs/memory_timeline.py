@@ -1,0 +1,287 @@
+"""Memory timeline: what every device holds before, during and after each of its actions.
+
+The bytes follow from the action lists alone, not from their seconds, because the runtime takes and
+frees memory at its own actions:
+
+- Parameters and optimizer state: always. Parameters that layers of one device share count once.
+- Gradients: of a stage from its first backward pass on, layer by layer from the back, while that
+  pass frees activations; until the optimizer step drops them all.
+- Activations: what a stage keeps of a micro-batch (`heterps_envs.layer_memory`), from its forward
+  to its backward pass; in a zero-bubble schedule until `backward-weight`, except for what came over
+  its cuts. Stages of one device that follow each other share the tensor between them.
+- Buffers: the samples of all micro-batches that the device computes; `POSTED_AHEAD` receives; what
+  was received until its pass; gradients that were sent until a message comes back that the peer
+  sent after receiving them; the flat copy of a gradient all-reduce, until its end, or where it
+  overlaps with compute until the optimizer step; and the workspace of the running pass.
+
+Sent activations are the stage's outputs, which it keeps anyway. All is exact for chains of tensors;
+where a cut carries several tensors, the copy that is sent and tensors that pass a stage by are not
+told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.plan import Plan
+from heterps_envs.actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    RECEIVE_BACKWARD,
+    RECEIVE_FORWARD,
+    REDUCE,
+    SEND_BACKWARD,
+    STEP,
+    Schedule,
+)
+from heterps_envs.arrivals import confirmed_at
+from heterps_envs.memory_rule import POSTED_AHEAD
+from heterps_envs.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.problem import Problem
+from heterps_envs.reduce_buckets import reduce_bytes
+from heterps_envs.schedule import build_schedule
+from heterps_envs.stage_memory import StageBytes, stage_bytes
+from heterps_envs.workload import workload
+
+Floats = NDArray[np.float64]
+
+GRADIENT, ACTIVATION, BUFFER = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryTimeline:
+    """A actions of D devices, in the order of the schedule's arrays.
+
+    Attributes:
+        parameter_bytes, optimizer_bytes: (D,) always held.
+        before: (D, 3) gradients, activations and buffers when the step begins.
+        during: (A, 3) the same at the worst moment of each action.
+        after: (A, 3) the same when it is over.
+    """
+
+    schedule: Schedule
+    parameter_bytes: Floats
+    optimizer_bytes: Floats
+    before: Floats
+    during: Floats
+    after: Floats
+
+    @cached_property
+    def peak_bytes(self) -> Floats:
+        """(D,) the most that each device holds."""
+        worst = np.maximum(self.during.sum(axis=1), self.after.sum(axis=1))
+        most = self.before.sum(axis=1)
+        filled = np.flatnonzero(np.diff(self.schedule.offsets))
+        most[filled] = np.maximum(
+            most[filled], np.maximum.reduceat(worst, self.schedule.offsets[filled])
+        )
+        return np.asarray(self.parameter_bytes + self.optimizer_bytes + most)
+
+
+def peak_memory_bytes(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule | None = None,
+    arrays: PlanArrays | None = None,
+) -> dict[str, int]:
+    """Peak bytes of every device of a plan: the maximum of `memory_timeline`, which see."""
+    timeline = memory_timeline(problem, plan, schedule, arrays)
+    peaks = zip(timeline.schedule.devices, timeline.peak_bytes.tolist(), strict=True)
+    return {device: math.ceil(value) for device, value in peaks}
+
+
+def memory_timeline(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule | None = None,
+    arrays: PlanArrays | None = None,
+) -> MemoryTimeline:
+    """What every device of a plan holds, action by action.
+
+    Args:
+        problem: Where the bytes come from.
+        plan: What runs.
+        schedule: Its action lists; by default `build_schedule(problem, plan)`.
+        arrays: `plan_arrays` of the plan, where they are at hand.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model, cluster or job.
+    """
+    schedule = schedule or build_schedule(problem, plan)
+    arrays = arrays or plan_arrays(problem, plan, workload(problem, plan))
+    return _Builder(problem, plan, schedule, arrays).build()
+
+
+class _Builder:
+    """Sums up what each action takes and frees."""
+
+    def __init__(
+        self, problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanArrays
+    ) -> None:
+        self.problem, self.plan, self.schedule, self.arrays = problem, plan, schedule, arrays
+        self.first_gradient = _first_gradient(schedule)
+        self.bytes: StageBytes = stage_bytes(problem, plan, self.first_gradient)
+        self.change = np.zeros((len(schedule.kind), 3))
+        self.extra = np.zeros((len(schedule.kind), 3))
+        self.before = np.zeros((len(schedule.devices), 3))
+
+    def build(self) -> MemoryTimeline:
+        """Goes through the kinds of actions, all actions of a kind at once."""
+        self.before[:, BUFFER] += self._sample_bytes()
+        self._passes()
+        self._receives()
+        self._sends()
+        self._reduces()
+        after = self._levels()
+        previous = np.empty_like(after)
+        previous[1:] = after[:-1]
+        starts = self.schedule.offsets[:-1][np.diff(self.schedule.offsets) > 0]
+        previous[starts] = self.before[self.schedule.device_of[starts]]
+        return MemoryTimeline(
+            self.schedule,
+            self.bytes.parameter_bytes,
+            self.bytes.optimizer_bytes,
+            self.before,
+            previous + self.extra,
+            after,
+        )
+
+    def _levels(self) -> Floats:
+        """(A, 3) sums of the changes of each device; a step leaves no gradient."""
+        offsets, device_of = self.schedule.offsets, self.schedule.device_of
+        total = np.cumsum(self.change, axis=0)
+        padded = np.concatenate([np.zeros((1, 3)), total])
+        after = total - padded[offsets[:-1]][device_of] + self.before[device_of]
+        # Sums of large numbers leave rests where there is nothing.
+        return np.where(np.abs(after) < 1e-3, 0.0, after)
+
+    def _sample_bytes(self) -> Floats:
+        """(D,) samples and targets of the micro-batches that each device computes."""
+        schedule, share = self.schedule, self.arrays.share
+        forwards = np.flatnonzero(schedule.kind == FORWARD)
+        found = np.unique(
+            schedule.device_of[forwards] * len(share) + schedule.micro_batch[forwards]
+        )
+        samples = share[found % len(share)] * self.problem.layer_memory.input_bytes
+        return np.bincount(found // len(share), samples, len(schedule.devices)).astype(float)
+
+    def _of(self, *kinds: int) -> _Some:
+        """The actions of some kinds."""
+        index = np.flatnonzero(np.isin(self.schedule.kind, kinds))
+        stage, micro_batch = self.schedule.stage[index], self.schedule.micro_batch[index]
+        arrays = self.arrays
+        route, share = arrays.pipeline_of[micro_batch], arrays.share[micro_batch]
+        front, behind = arrays.front[route, stage], arrays.behind[route, stage]
+        device = arrays.stage_device
+        return _Some(
+            index,
+            stage,
+            share,
+            np.where(front >= 0, arrays.output_bytes[front], 0.0) * share,
+            np.where(behind >= 0, arrays.output_bytes[stage], 0.0) * share,
+            (front >= 0) & (device[front] == device[stage]),
+        )
+
+    def _passes(self) -> None:
+        held, change, extra = self.bytes, self.change, self.extra
+        some = self._of(FORWARD)
+        kept = held.kept_bytes[some.stage] * some.share - some.in_bytes * some.front_is_here
+        change[some.index, BUFFER] -= some.in_bytes * ~some.front_is_here
+        change[some.index, ACTIVATION] += kept
+        extra[some.index] = change[some.index]
+        extra[some.index, BUFFER] += held.workspace_bytes[some.stage] * some.share
+
+        some = self._of(BACKWARD, BACKWARD_INPUT)
+        whole = self.schedule.kind[some.index] == BACKWARD
+        kept = held.kept_bytes[some.stage] * some.share - some.in_bytes * some.front_is_here
+        later = held.later_bytes[some.stage] * some.share
+        rest = np.minimum(later, kept)
+        change[some.index, BUFFER] += some.in_bytes - some.out_bytes
+        change[some.index, ACTIVATION] -= np.where(whole, kept, kept - rest)
+        extra[some.index, ACTIVATION] += held.again_bytes[some.stage] * some.share
+        extra[some.index, BUFFER] += held.workspace_bytes[some.stage] * some.share
+
+        some = self._of(BACKWARD_WEIGHT)
+        kept = held.kept_bytes[some.stage] * some.share - some.in_bytes * some.front_is_here
+        later = held.later_bytes[some.stage] * some.share
+        change[some.index, ACTIVATION] -= np.minimum(later, kept)
+
+        stages = np.flatnonzero(self.first_gradient >= 0)
+        first = self.first_gradient[stages]
+        change[first, GRADIENT] += held.gradient_bytes[stages]
+        extra[first, GRADIENT] = held.first_pass[stages, 0]
+        extra[first, ACTIVATION] = held.first_pass[stages, 1]
+        split = self.schedule.kind[first] == BACKWARD_WEIGHT
+        extra[first[split], GRADIENT] = held.gradient_bytes[stages[split]]
+        extra[first[split], ACTIVATION] = 0.0
+
+    def _receives(self) -> None:
+        """Each receive asks for the one `POSTED_AHEAD` places behind it."""
+        some = self._of(RECEIVE_FORWARD, RECEIVE_BACKWARD)
+        kind = self.schedule.kind[some.index]
+        num_bytes = np.where(kind == RECEIVE_FORWARD, some.in_bytes, some.out_bytes)
+        device = self.schedule.device_of[some.index]
+        begins = np.searchsorted(device, np.arange(len(self.before)))
+        place = np.arange(len(device)) - begins[device]
+        early = place < POSTED_AHEAD
+        self.before[:, BUFFER] += np.bincount(device[early], num_bytes[early], len(self.before))
+        late = np.flatnonzero(~early)
+        self.change[some.index[late - POSTED_AHEAD], BUFFER] += num_bytes[late]
+
+    def _sends(self) -> None:
+        """Gradients that were sent stay until the peer is known to have received them."""
+        some = self._of(SEND_BACKWARD)
+        freed = confirmed_at(self.schedule)[some.index]
+        self.change[:, BUFFER] -= np.bincount(freed, some.in_bytes, len(self.change))
+
+    def _reduces(self) -> None:
+        schedule = self.schedule
+        steps = np.flatnonzero(schedule.kind == STEP)
+        sizes = np.array([reduce_bytes(self.problem, bucket) for bucket in schedule.buckets])
+        index = np.flatnonzero(schedule.kind == REDUCE)
+        if len(index):
+            copies = sizes[schedule.micro_batch[index]]
+            self.extra[index, BUFFER] += copies
+            if schedule.overlaps_reduce:
+                self.change[index, BUFFER] += copies
+                freed = np.bincount(schedule.device_of[index], copies, len(self.before))
+                self.change[steps, BUFFER] -= freed[schedule.device_of[steps]]
+        # The optimizer step drops all gradients.
+        held = np.bincount(schedule.device_of, self.change[:, GRADIENT], minlength=len(self.before))
+        self.change[steps, GRADIENT] -= held[schedule.device_of[steps]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Some:
+    """N actions of some kinds.
+
+    Attributes:
+        index: (N,) in the schedule's arrays.
+        stage: (N,)
+        share: (N,) of a full micro-batch.
+        in_bytes: (N,) over the cut in front of the stage; 0 for the first.
+        out_bytes: (N,) over the cut behind it; 0 for the last.
+        front_is_here: (N,) the stage in front is on the same device.
+    """
+
+    index: NDArray[np.int64]
+    stage: NDArray[np.int32]
+    share: Floats
+    in_bytes: Floats
+    out_bytes: Floats
+    front_is_here: NDArray[np.bool_]
+
+
+def _first_gradient(schedule: Schedule) -> NDArray[np.int64]:
+    """(S,) the action in which each stage first gets gradients of its parameters; -1: never."""
+    index = np.flatnonzero((schedule.kind == BACKWARD) | (schedule.kind == BACKWARD_WEIGHT))[::-1]
+    first = np.full(len(schedule.stages), -1, np.int64)
+    first[schedule.stage[index]] = index
+    return first
