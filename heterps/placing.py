@@ -42,6 +42,8 @@ class PlaceResult:
             "plan": self.plan.model_dump(mode="json"),
             "estimate": {
                 "step_time_s": shown.step_time_s,
+                "step_time_low_s": shown.step_time_low_s,
+                "step_time_high_s": shown.step_time_high_s,
                 "closed_form_step_time_s": shown.closed_form_step_time_s,
                 "throughput_samples_per_s": shown.throughput_samples_per_s,
                 "price_usd_per_million_samples": shown.price_usd_per_million_samples,
@@ -92,7 +94,7 @@ def place(
     spent = budget or Budget()
     plan = chosen.plan(problem, spent)
     planning_s = spent.seconds_used
-    shown = estimate(problem, plan)
+    shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:
         raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
     bound = plan.bound if plan.bound.status != "unknown" else bound_for(problem, plan)

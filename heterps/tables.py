@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from heterps.console import bytes_text, seconds_text
+from heterps.console import bytes_text, interval_text, seconds_text
 from heterps.placing import PlaceResult, describe_bound
+from heterps_envs.step_time_interval import unmeasured_types
 
 # Narrower terminals have no room for the names of layers beside what matters more.
 WIDTH_FOR_NAMES = 110
@@ -47,8 +48,10 @@ def result_lines(result: PlaceResult) -> list[str]:
     idle = [d.name for d in result.problem.cluster.devices if d.name not in plan.devices]
     bubble = "" if shown.bubble_share is None else f", bubble {100 * shown.bubble_share:.0f} %"
     bound_s = result.bound.step_time_s
+    types = unmeasured_types(result.problem, plan)
+    sure = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
     lines = [
-        f"step time     {seconds_text(shown.step_time_s)} simulated{bubble}",
+        f"step time     {seconds_text(shown.step_time_s)} simulated{sure}{bubble}",
         f"throughput    {shown.throughput_samples_per_s:.5g} samples/s",
         f"price         {shown.price_usd_per_million_samples:.5g} USD per million samples",
         f"optimality    {describe_bound(result.bound)}"
@@ -58,4 +61,4 @@ def result_lines(result: PlaceResult) -> list[str]:
     ]
     if idle:
         lines.append(f"idle          {', '.join(idle)}")
-    return lines
+    return [*lines, *(f"note          {note}" for note in shown.notes)]

@@ -57,7 +57,7 @@ class Estimate(Document):
         timeline: Every action of one step; empty when it was not asked for.
         memory_curves: One for each device; empty when they were not asked for.
         step_time_low_s: Lower end of the interval that the error of the layer times leads to; None
-            when every layer time was measured on its own device type.
+            when every layer time was measured on its own device type, or it was not asked for.
         step_time_high_s: Its upper end.
         notes: What the reader has to know, one line each (devices that share cores, say).
     """

@@ -20,18 +20,23 @@ others arrive by the sender's stamp, whether the receiver has asked or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from heterps_configs.estimate import Estimate
 from heterps_configs.plan import Plan
 from heterps_envs.action_times import action_times
 from heterps_envs.actions import Schedule
-from heterps_envs.memory import plan_memory_bytes
+from heterps_envs.memory_curves import memory_curves
+from heterps_envs.memory_timeline import peak_memory_bytes
 from heterps_envs.placement import closed_form_step_time_s, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_buckets import reduce_bytes as reduce_bytes
 from heterps_envs.reduce_buckets import reduce_s as reduce_s
 from heterps_envs.simulation_notes import simulation_notes
+from heterps_envs.step_time_interval import (
+    calibration_notes,
+    layer_times_label,
+    step_time_interval,
+)
 
 
 def simulate(
@@ -55,13 +60,27 @@ def simulate(
     return _estimate(problem, plan, schedule, slowdown or {}, with_timeline=True)
 
 
-def estimate(problem: Problem, plan: Plan, with_timeline: bool = False) -> Estimate:
+def estimate(
+    problem: Problem,
+    plan: Plan,
+    with_timeline: bool = False,
+    with_interval: bool = False,
+    with_memory: bool = False,
+) -> Estimate:
     """Simulates one step of a plan.
+
+    Args:
+        problem: Where the seconds and bytes come from.
+        plan: What runs.
+        with_timeline: Keep every action.
+        with_interval: Where layer times are estimates, say how sure the step time is (two more
+            simulations).
+        with_memory: Keep the memory curve of every device.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    return _estimate(problem, plan, None, {}, with_timeline)
+    return _estimate(problem, plan, None, {}, with_timeline, with_interval, with_memory)
 
 
 def _estimate(
@@ -70,35 +89,44 @@ def _estimate(
     schedule: Schedule | None,
     slowdown: Mapping[str, float],
     with_timeline: bool,
+    with_interval: bool = False,
+    with_memory: bool = False,
 ) -> Estimate:
     times = action_times(problem, plan, schedule, slowdown=slowdown)
     step_time_s = times.step_time_s
+    interval = step_time_interval(problem, plan, times, slowdown) if with_interval else None
     batch, devices = problem.job.global_batch_size, plan.devices
     throughput = batch / max(step_time_s, 1e-30)
     per_hour = sum(problem.device_named[name].price_usd_per_hour for name in devices)
     placement = placement_of(problem, plan)
-    memory = plan_memory_bytes(problem, plan)
+    memory = peak_memory_bytes(problem, plan, times.schedule)
     reasons = (*_memory_reasons(problem, plan, memory), *_floor_reasons(problem, throughput))
     return Estimate(
         step_time_s=step_time_s,
+        step_time_low_s=interval.low_s if interval else None,
+        step_time_high_s=interval.high_s if interval else None,
         closed_form_step_time_s=placement and closed_form_step_time_s(problem, placement),
         throughput_samples_per_s=throughput,
         price_usd_per_million_samples=per_hour / 3600 * step_time_s / batch * 1e6,
         memory_bytes=memory,
-        memory_limit_bytes={name: problem.device_named[name].memory_bytes for name in devices},
+        memory_limit_bytes={name: problem.usable_bytes(name) for name in devices},
         bubble_share=1 - times.busy_s / max(len(devices) * step_time_s, 1e-30),
         feasible=not reasons,
         reasons=reasons,
-        layer_times=_layer_times_label(problem, plan),
+        layer_times=layer_times_label(problem, plan),
         timeline=times.timeline() if with_timeline else (),
-        notes=simulation_notes(problem, plan),
+        memory_curves=memory_curves(problem, plan, times) if with_memory else (),
+        notes=(
+            *simulation_notes(problem, plan),
+            *(calibration_notes(problem, plan) if interval else ()),
+        ),
     )
 
 
 def _memory_reasons(problem: Problem, plan: Plan, memory: Mapping[str, int]) -> list[str]:
     reasons = []
     for name, need in memory.items():
-        limit = problem.device_named[name].memory_bytes
+        limit = problem.usable_bytes(name)
         if need > limit:
             stages = ", ".join(stage.name for stage in plan.stages if name in stage.devices)
             reasons.append(
@@ -116,12 +144,3 @@ def _floor_reasons(problem: Problem, throughput: float) -> list[str]:
         f"throughput: {throughput:.6g} samples/s is {floor - throughput:.6g} below the floor of "
         f"{floor:g}"
     ]
-
-
-def _layer_times_label(
-    problem: Problem, plan: Plan
-) -> Literal["measured", "roofline estimate", "partly measured"]:
-    sources = {problem.layer_times.sources[problem.class_of[name]] for name in plan.devices}
-    if "roofline estimate" not in sources:
-        return "measured"
-    return "roofline estimate" if len(sources) == 1 else "partly measured"
