@@ -13,10 +13,10 @@ passes of its device between a micro-batch's forward and backward pass. Forward 
 come in bursts of p out of p v, so of D = 2 (S - 1 - j) + 1 forward passes in a row at most
 `p floor(D / (p v)) + min(p, D mod p v)` are of that stage.
 
-Plans of another shape (stages of unequal devices, replicas, routes of unequal depth) keep these
-limits and these priorities, but take what is ready. So do plans of that shape whose last group is
-so small that the fixed order would deadlock, or whose unequal stages run faster that way. Where no
-device has several stages of a route, this schedule is 1F1B.
+Plans of another shape (other device orders, shared stages, routes of unequal depth) keep these
+limits and these priorities, but take what is ready. So do plans of that shape whose stages are
+unequal or whose last group is not full, where they run faster that way: a fixed order may even
+deadlock there. Where no device has several stages of a route, this schedule is 1F1B.
 """
 
 from __future__ import annotations
@@ -44,6 +44,15 @@ def is_interleaved(plan: Plan) -> bool:
     device = _device_of(plan)
     return plan.job.schedule == "interleaved" and any(
         len({device[name] for name in pipeline.stages}) < len(pipeline.stages)
+        for pipeline in plan.pipelines
+    )
+
+
+def has_full_groups(plan: Plan) -> bool:
+    """Whether the micro-batches of every pipeline are a multiple of its devices."""
+    device = _device_of(plan)
+    return all(
+        len(pipeline.micro_batches) % len({device[name] for name in pipeline.stages}) == 0
         for pipeline in plan.pipelines
     )
 

@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 from heterps_configs.plan import Plan
 from heterps_envs.action_lists import action_lists
 from heterps_envs.actions import Schedule as Schedule
-from heterps_envs.interleaved import interleaved_ranks, is_interleaved, textbook_order
+from heterps_envs.interleaved import (
+    interleaved_ranks,
+    has_full_groups,
+    is_interleaved,
+    textbook_order,
+)
 from heterps_envs.memory import in_flight_micro_batches
 from heterps_envs.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.problem import Problem
@@ -86,7 +91,8 @@ def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers
     fixed_rules = rules._replace(mode=FIXED, order=_coded(plan, arrays, textbook))
     fixed_s, fixed = list_schedule(arrays, fixed_rules)
     slowest, fastest = arrays.pass_s[:, :2].max(axis=0), arrays.pass_s[:, :2].min(axis=0)
-    if np.isfinite(fixed_s) and (slowest - fastest <= EQUAL * slowest).all():
+    is_equal = (slowest - fastest <= EQUAL * slowest).all() and np.ptp(arrays.action_s) == 0
+    if is_equal and np.isfinite(fixed_s) and has_full_groups(plan):
         return fixed
     free_s, free = list_schedule(arrays, rules)
     return free if free_s < fixed_s else fixed

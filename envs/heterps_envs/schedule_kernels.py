@@ -251,5 +251,7 @@ def _choose(
             value = pop_number(queue, 4 * chosen + taken, size)
             stages[chosen, READY + taken] = size - 1
             kind = taken + 1 if mode == SPLIT and taken > 0 else taken
-            return (kind * num_stages + chosen) * num_micro_batches + value % num_micro_batches
+            m = value % num_micro_batches
+            taken_pass: int = (kind * num_stages + chosen) * num_micro_batches + m
+            return taken_pass
     return -1
