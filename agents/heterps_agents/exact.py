@@ -5,11 +5,12 @@ and its fill matter, and the closed form only grows with either; the devices use
 micro-batches the next stage holds in flight. So one sweep over the layers, which keeps for every
 state the Pareto set of (step time, fill), finds the optimum, memory included.
 
-Bounds keep the sweep small, each against the cost of a placement that is known: greedy's, annealed,
-and then the best of a narrow sweep, with one label for each state. The layers that are not placed
-yet delay the rest (`heterps_agents.exact_front`); they need a share of the devices that are left,
-by the prices of `heterps_envs.bounds`, and memory on them; the stage that comes next waits for the
-fill once for every round of micro-batches in flight; for the objective `price` every layer costs.
+Bounds keep the sweep small. A first sweep front to back (`heterps_agents.exact_front`) finds for
+every state the least delay by the layers in front, and the largest fill behind that they still
+allow, if the step is to be no slower than a placement that is known: greedy's, annealed, then the
+best of a beam, with one label for each state and few for each cut. With the cost of the optimum as
+the limit little more than the optimum's own labels are left, so the better the placement that is
+known the shorter the proof. For the objective `price` every layer costs.
 
 Devices used are counted for every class, which makes the work polynomial in layers and devices and
 exponential in classes: `predicted_seconds` guesses it before anything is allocated.
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.annealing import polish
-from heterps_agents.exact_front import least_delay_s
+from heterps_agents.exact_front import Needs, completions
 from heterps_agents.exact_kernels import Labels, Reached, Space, sweep
 from heterps_agents.exact_kernels import is_dominated as is_dominated
 from heterps_agents.exact_trace import trace_back
@@ -44,7 +45,9 @@ SECONDS_PER_TRANSITION, SECONDS_PER_PREDICTED = 4e-8, 1e-8
 MAX_TABLE_BYTES, MAX_SECONDS = 1_000_000_000, 60.0
 MAX_LABELS = 10_000_000
 START_EVALUATIONS = 3000
-# A better placement from the narrow sweep prunes harder, but its bounds take time too.
+# Labels of a cut that the beam keeps.
+BEAM_WIDTH = 100
+# A better placement from the beam prunes harder, but its bounds take time too.
 WORTH_A_SPACE = 1e-3
 
 
@@ -95,16 +98,22 @@ def solve(
     labels, seen, reached = scratch(kernel, int(np.prod(kernel.device_count + 1)))
     work, max_transitions = np.zeros(1), max_seconds / SECONDS_PER_TRANSITION
     cost, incumbent = goal.cost(known, kernel), None
-    space = search_space(kernel, goal, cost)
-    for is_narrow in (True, False):
+    space, width = search_space(kernel, goal, cost), BEAM_WIDTH
+    while True:
         labels.first[:] = 0
-        if not sweep(kernel, space, labels, seen, reached, is_narrow, max_transitions, work):
+        if not sweep(kernel, space, labels, seen, reached, width, max_transitions, work):
             return _nothing("over budget", int(work[0]))._replace(incumbent=incumbent)
-        code = incumbent = _best_code(kernel, goal, space, labels)
-        if code is None and math.isinf(space.limit_s):
-            break  # no limit tells labels of one state apart, so one of each is a proof
-        if is_narrow and code is not None and goal.cost(code, kernel) < cost * (1 - WORTH_A_SPACE):
-            space = search_space(kernel, goal, goal.cost(code, kernel))
+        code = _best_code(kernel, goal, space, labels)
+        if width == 0:
+            break
+        found = math.inf if code is None else goal.cost(code, kernel)
+        if found < math.inf:
+            incumbent = code
+        if found < cost * (1 - WORTH_A_SPACE):
+            cost = found
+            space = search_space(kernel, goal, cost)
+        else:
+            width = 0
     if code is None:
         return _nothing("infeasible", int(work[0]))
     step_time_s, price, _ = evaluate_one(code, kernel, np.zeros(kernel.num_classes, np.int64))
@@ -122,7 +131,7 @@ def table_bytes(kernel: KernelTables) -> float:
     The system hands out only what is written to: few solves use a tenth of the labels.
     """
     counts = float(np.prod(kernel.device_count + 1.0))
-    return 52 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
+    return 56 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
 
 
 def predicted_work(kernel: KernelTables) -> float:
@@ -161,14 +170,14 @@ def _nothing(status: Status, transitions: int) -> ExactResult:
     return ExactResult(None, math.inf, math.inf, transitions, status)
 
 
-def search_space(kernel: KernelTables, goal: Goal, known_cost: float) -> Space:
-    """The states, and the bounds of `Space` from the cost of a placement that is known."""
+def search_space(kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
+    """The states, and the bounds of `Space` for placements of a cost up to the limit."""
     shape = kernel.device_count + 1
     strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
     used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
     totals = used.sum(axis=1)
     tables = _layers(kernel)
-    limit_cost = known_cost * (1 + ROUNDING)
+    limit_cost *= 1 + ROUNDING
     limit_s = goal.floor_s
     price = kernel.price_usd_per_hour
     work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
@@ -181,79 +190,43 @@ def search_space(kernel: KernelTables, goal: Goal, known_cost: float) -> Space:
         weight, device_weight = np.ones(len(used)), np.zeros(kernel.num_classes)
         least_cost = np.zeros(kernel.num_layers + 1)
         limit_s = min(limit_s, limit_cost)
-    left = kernel.device_count - used
-    least_s = tables.compute_s.min(axis=1)
-    latest_start, earliest_cut = _cuts_that_fit(tables, left, limit_s)
-    delay_s = least_delay_s(kernel, used, strides, earliest_cut, least_s, limit_s)
-    room_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None, None]) / weight) - np.where(
-        np.isinf(delay_s), 0.0, delay_s
+    latest_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None]) / weight)
+    delay_s, most_fill_s = completions(
+        kernel, used, strides, latest_s, _needs(tables, used, limit_s), limit_s
     )
-    room_s[np.isinf(delay_s)] = -np.inf
-    latest = kernel.num_layers - 1 - np.argmax((room_s.max(axis=1) >= 0)[::-1], axis=0)
     return Space(
         used=used,
         strides=strides,
         totals=totals,
         order=np.argsort(totals, kind="stable"),
         device_weight=np.ascontiguousarray(device_weight, dtype=float),
-        latest_start=np.minimum(latest_start, latest),
-        least_rounds=_least_rounds(kernel, left, totals),
-        least_message_s=_least_message_s(kernel),
-        room_s=room_s,
-        least_fill_s=_prefix(least_s),
+        latest_s=latest_s,
+        delay_s=delay_s,
+        most_fill_s=most_fill_s,
+        least_fill_s=_prefix(tables.compute_s.min(axis=1)),
         least_cost=least_cost,
         limit_s=limit_s,
         limit_cost=limit_cost,
     )
 
 
-def _cuts_that_fit(
-    tables: CostTables, left: NDArray[np.int64], limit_s: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(S,) the largest cut with layers before it, and the smallest with layers behind it, that fit.
+def _needs(tables: CostTables, used: NDArray[np.int64], limit_s: float) -> Needs:
+    """What the layers behind each cut take: memory somewhere, and at any prices their work."""
 
-    On `left` (S, T) devices. Each layer takes memory somewhere, and, at any prices of
-    device-seconds, at least the price of its work where that is cheapest.
-    """
-    needed = [tables.state_bytes + tables.activation_bytes]
-    offered = [left @ tables.memory_bytes]
+    def behind(values: Floats) -> Floats:
+        return np.concatenate([np.cumsum(values[::-1])[::-1], [0.0]])
+
     _, prices = price_bound(tables)
-    if math.isfinite(limit_s) and prices.any():
-        work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
-        needed.append((work * prices).min(axis=1))
-        offered.append(left @ prices * limit_s)
-    latest, earliest = np.full(len(left), tables.num_layers), np.zeros(len(left), np.int64)
-    for need, offer in zip(needed, offered, strict=True):
-        most = offer * (1 + ROUNDING)
-        latest = np.minimum(latest, np.searchsorted(_prefix(need), most, side="right") - 1)
-        tail = np.searchsorted(_prefix(need[::-1]), most, side="right") - 1
-        earliest = np.maximum(earliest, tables.num_layers - tail)
-    return latest, earliest
-
-
-def _least_rounds(
-    kernel: KernelTables, left: NDArray[np.int64], totals: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """(S,) `ceil(share / in flight)` of a stage put before a state, on any of `left` (S, T)."""
-    least = np.full(len(totals), kernel.num_micro_batches)
-    for replicas in range(1, int(kernel.device_count.max()) + 1):
-        share = -(-kernel.num_micro_batches // replicas)
-        held = share if kernel.is_gpipe else np.minimum(share, 1 - (-totals // replicas))
-        has_room = (left >= replicas).any(axis=1)
-        least = np.where(has_room, np.minimum(least, -(-share // held)), least)
-    return least
-
-
-def _least_message_s(kernel: KernelTables) -> Floats:
-    """(L, T) see `Space`; nothing before the first layer."""
-    bytes_before = np.concatenate([[0.0], kernel.output_bytes[:-1]])
-    once = (
-        kernel.latency_s[None]
-        + bytes_before[:, None, None] * kernel.inverse_bandwidth_s_per_byte[None]
+    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    priced = behind((work * prices).min(axis=1)) * (1 - ROUNDING)
+    memory = behind(tables.state_bytes + tables.activation_bytes) * (1 - ROUNDING)
+    # Both fall from the front to the back.
+    earliest = np.searchsorted(-memory, -(used @ tables.memory_bytes))
+    if math.isfinite(limit_s):
+        earliest = np.maximum(earliest, np.searchsorted(-priced, -(used @ prices) * limit_s))
+    return Needs(
+        earliest, behind(tables.compute_s.min(axis=1)) * (1 - ROUNDING), priced, used @ prices
     )
-    least = 2 * once.min(axis=1)
-    least[0] = 0.0
-    return np.asarray(least)
 
 
 def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:

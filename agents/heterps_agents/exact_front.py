@@ -1,58 +1,123 @@
-"""How much the layers that are not placed yet delay the rest at least: a sweep front to back.
+"""What is still possible in front of a cut: a sweep front to back, over the states of the solver.
 
-The stages before a cut delay everything behind it by their fill, the sum of `C_j + 2 X_j`. The
-least fill, over all stages that the devices left allow and that keep the limit on the step time
-themselves, comes from a dynamic programme of its own, with one number for each state. It knows
-less than the sweep back to front: not how many micro-batches are in flight, so it takes as few as
-there can be for the memory, and as many for the waiting.
+A state is a cut, the class of the stage behind it, and the devices used behind it. The stages that
+are still to be put in front delay everything behind them by their fill, the sum of `C_j + 2 X_j`;
+and each of them keeps the limit on the step time only where its round trip, and so the fill behind
+the cut, is short enough. Both have a best value for each state, over all stages that the devices
+left allow: the least delay, and the largest fill. They belong to different placements, so they are
+bounds; but a state says how many devices stand behind it, hence how many micro-batches each stage
+in front holds in flight, so memory and waiting are exact in them. What is behind is known only by
+bounds: the seconds of its layers on their fastest class, and the devices that they need at least.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_agents.exact_kernels import after_s, is_dominated, link_s
+from heterps_agents.exact_kernels import after_s, is_dominated, largest_total_behind, link_s
 from heterps_envs.closed_form import KernelTables, in_flight
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def least_delay_s(
+class Needs(NamedTuple):
+    """What the layers behind each cut take at least, and what the states offer.
+
+    Attributes:
+        earliest_cut: (S,) smallest cut whose layers behind it the devices used can carry.
+        fill_s: (L + 1,) compute of the layers behind a cut, each on its fastest class.
+        priced_work: (L + 1,) their work, each layer where it is cheapest.
+        worth: (S,) price of a second of the devices used, by the same prices.
+    """
+
+    earliest_cut: Integers
+    fill_s: Floats
+    priced_work: Floats
+    worth: Floats
+
+
+class _Rules(NamedTuple):
+    """How a stage waits, by its replicas and the devices behind it; (R + 1, N + 1) each."""
+
+    others_held: Floats  # Micro-batches in flight beside one.
+    rounds: Floats
+    waits_twice: NDArray[np.bool_]
+
+
+class _Pool(NamedTuple):
+    """States that can still be completed, by cut and class behind, fewest devices first.
+
+    Attributes:
+        first: (L, T, N + R + 3) where the states with so many devices begin.
+        state: (L T S,) the state.
+        used: (L T S,) its devices of the class behind the cut, most first among equal totals.
+        delay_s: (L T S,) its least delay.
+        room_s: (L T S,) its latest step time less that delay.
+        fill_s: (L T S,) its largest fill.
+    """
+
+    first: Integers
+    state: NDArray[np.int32]
+    used: NDArray[np.int32]
+    delay_s: Floats
+    room_s: Floats
+    fill_s: Floats
+
+
+def completions(
     kernel: KernelTables,
     used: Integers,
     strides: Integers,
-    earliest_cut: Integers,
-    least_s: Floats,
+    latest_s: Floats,
+    needs: Needs,
     limit_s: float,
-) -> Floats:
-    """(L, T, S) least fill of the layers before a cut, message over the cut included.
-
-    By the cut, the class behind it and the devices used behind it; inf where the devices left
-    cannot keep the limit.
+) -> tuple[Floats, Floats]:
+    """Least delay by the stages in front, message over the cut included, and largest fill behind.
 
     Args:
         kernel: Cost tables.
-        used: (S, T) devices used in each state.
+        used: (S, T) devices used behind the cut in each state.
         strides: (T,) see `heterps_agents.exact_kernels.Space`.
-        earliest_cut: (S,) smallest cut whose layers behind it fit on what a state leaves.
-        least_s: (L,) compute of each layer on its fastest class.
-        limit_s: Largest step time that is of use.
+        latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
+        needs: Of the layers behind each cut.
+        limit_s: The largest of `latest_s`.
+
+    Returns:
+        (L, T, S) seconds each; inf and -inf where the devices left cannot keep the limit.
     """
-    fill_s = np.full((kernel.num_layers, kernel.num_classes, len(used)), np.inf)
-    behind_s = np.concatenate([np.cumsum(least_s[::-1])[::-1], [0.0]])
-    _sweep(kernel, used, strides, used.sum(axis=1), earliest_cut, behind_s, limit_s, fill_s)
-    delay_s = np.full_like(fill_s, np.inf)
-    _over_the_cut(kernel, fill_s, delay_s)
-    _at_most(used, strides, delay_s)
-    # From the devices in front to those that are used behind them.
-    delay_s = np.ascontiguousarray(delay_s[:, :, ::-1])
-    delay_s[0] = 0.0
-    return delay_s
+    layers, classes, states = kernel.num_layers, kernel.num_classes, len(used)
+    totals, size = used.sum(axis=1), layers * classes * states
+    most, replicas = int(kernel.device_count.sum()), int(kernel.device_count.max())
+    pool = _Pool(
+        np.zeros((layers, classes, most + replicas + 3), np.int64),
+        *np.empty((2, size), np.int32),
+        *np.empty((3, size)),
+    )
+    order = np.array([np.lexsort((-used[:, kind], totals)) for kind in range(classes)])
+    delay_s, fill_s = np.empty((2, layers, classes, states))
+    delay_s[0], fill_s[0] = 0.0, np.inf
+    rules = _rules(kernel, most, replicas)
+    _sweep(
+        kernel, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s
+    )
+    return delay_s, fill_s
+
+
+def _rules(kernel: KernelTables, devices: int, replicas: int) -> _Rules:
+    others, rounds = np.zeros((2, replicas + 1, devices + 1))
+    twice = np.zeros((replicas + 1, devices + 1), np.bool_)
+    for row in range(1, replicas + 1):
+        share = -(-kernel.num_micro_batches // row)
+        for behind in range(devices + 1):
+            held = in_flight(kernel.num_micro_batches, kernel.is_gpipe, row, behind)
+            others[row, behind], rounds[row, behind] = held - 1, -(-share // held)
+            twice[row, behind] = share > held
+    return _Rules(others, rounds, twice)
 
 
 @njit(cache=True)
@@ -61,111 +126,212 @@ def _sweep(
     used: Any,
     strides: Any,
     totals: Any,
-    earliest_cut: Any,
-    behind_s: Any,
+    order: Any,
+    latest_s: Any,
+    needs: Any,
     limit_s: float,
+    rules: Any,
+    pool: Any,
+    delay_s: Any,
     fill_s: Any,
 ) -> None:
-    """Fills `fill_s` (L, T, S) by the class of the last stage before a cut, front to back."""
-    states, before_s = np.empty(len(totals), np.int64), np.empty(len(totals))
-    for start in range(k.num_layers - 1):
+    """Fills `delay_s` and `fill_s`, front to back."""
+    least_total = _least_total(totals, needs.earliest_cut, k.num_layers)
+    before_s, round_trip_s = np.empty(len(totals)), np.empty(len(totals))
+    count = _keep(k, used, totals, order, latest_s, needs, 0, pool, 0, delay_s[0], fill_s[0])
+    for stop in range(1, k.num_layers):
+        delay_s[stop], fill_s[stop] = np.inf, -np.inf
         for kind in range(k.num_classes):
-            for replicas in range(1, k.device_count[kind] + 1):
-                if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
-                    continue
-                count = 1
-                states[0], before_s[0] = 0, 0.0
-                if start > 0:
-                    count = _collect(k, used, start, kind, replicas, fill_s, states, before_s)
-                if count > 0:
-                    _extend(
-                        k, strides, totals, earliest_cut, start, kind, replicas, states[:count],
-                        before_s, behind_s, limit_s, fill_s,
-                    )  # fmt: skip
+            before_s[:], round_trip_s[:] = np.inf, -np.inf
+            share = _put_stages(
+                k, strides, stop, kind, least_total[stop], needs.fill_s[stop], limit_s, rules,
+                pool, before_s, round_trip_s,
+            )  # fmt: skip
+            _over_the_cut(
+                k, stop, kind, share, limit_s, before_s, round_trip_s, delay_s[stop], fill_s[stop]
+            )
+        count = _keep(
+            k, used, totals, order, latest_s, needs, stop, pool, count, delay_s[stop], fill_s[stop]
+        )
 
 
 @njit(cache=True)
-def _collect(
-    k: Any, used: Any, start: int, kind: int, replicas: int, fill_s: Any, states: Any, before_s: Any
-) -> int:
-    """Writes the states before a cut that leave devices for a stage; returns how many."""
-    most, count = k.device_count[kind] - replicas, 0
-    for state in range(len(used)):
-        if used[state, kind] > most:
-            continue
-        best = np.inf
-        for neighbour in range(k.num_classes):
-            latency, transfer = link_s(k, start, neighbour, kind)
-            best = min(best, fill_s[start, neighbour, state] + 2.0 * (latency + transfer))
-        if best < np.inf:
-            states[count], before_s[count] = state, best
-            count += 1
-    return count
+def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
+    """(L,) fewest devices that can carry what is behind each cut."""
+    least = np.full(num_layers, totals.max() + 1)
+    for state in range(len(totals)):
+        if totals[state] > 0 and earliest_cut[state] < num_layers:
+            least[earliest_cut[state]] = min(least[earliest_cut[state]], totals[state])
+    for cut in range(1, num_layers):
+        least[cut] = min(least[cut], least[cut - 1])
+    return least
 
 
 @njit(cache=True)
-def _extend(
+def _put_stages(
     k: Any,
     strides: Any,
-    totals: Any,
-    earliest_cut: Any,
-    start: int,
+    stop: int,
     kind: int,
-    replicas: int,
-    states: Any,
-    before_s: Any,
-    behind_s: Any,
+    least_total: int,
+    least_fill_s: float,
     limit_s: float,
+    rules: Any,
+    pool: Any,
+    before_s: Any,
+    round_trip_s: Any,
+) -> int:
+    """Every stage of a class that ends at `stop`, behind all that can be in front of it.
+
+    Writes by the state behind the stage: the least seconds from the front to the end of the stage,
+    and the longest round trip that it allows behind itself.
+
+    Returns:
+        The fewest micro-batches of a replica.
+    """
+    least_latency, least_transfer, least_message = np.inf, np.inf, np.inf
+    for behind in range(k.num_classes):
+        latency, transfer = link_s(k, stop, kind, behind)
+        least_latency, least_transfer = min(least_latency, latency), min(least_transfer, transfer)
+        least_message = min(least_message, 2.0 * (latency + transfer))
+    share: int = k.num_micro_batches
+    for replicas in range(1, k.device_count[kind] + 1):
+        if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+            continue
+        share = (k.num_micro_batches + replicas - 1) // replicas
+        latest_end_s = limit_s - 2.0 * least_latency - (share + 1) * least_transfer
+        most_total = rules.rounds.shape[1] - 1 - replicas
+        for start in range(stop - 1, -1, -1):
+            state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
+            activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+            largest = min(
+                most_total,
+                largest_total_behind(
+                    k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
+                ),
+            )
+            forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
+            compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+            after = after_s(k, start, stop, kind, replicas)
+            if largest < least_total or share * compute + after > limit_s:
+                break
+            _put_stage(
+                pool, rules, pool.first[start, kind], largest, replicas, replicas * strides[kind],
+                forward, compute, share * compute, after, least_message + least_fill_s,
+                latest_end_s, before_s, round_trip_s,
+            )  # fmt: skip
+    return share
+
+
+@njit(cache=True)
+def _put_stage(
+    pool: Any,
+    rules: Any,
+    first: Any,
+    largest_total: int,
+    replicas: int,
+    shift: int,
+    forward_s: float,
+    compute_s: float,
+    work_s: float,
+    after_s: float,
+    least_round_trip_s: float,
+    latest_end_s: float,
+    before_s: Any,
+    round_trip_s: Any,
+) -> None:
+    """One stage: `closed_form.stage_work_s` solved for the round trip."""
+    backward_s = compute_s - forward_s
+    shorter, longer = min(forward_s, backward_s), max(forward_s, backward_s)
+    for total in range(1, largest_total + 1):
+        begin, end = first[total + replicas], first[total + replicas + 1]
+        if begin == end:
+            continue
+        per_round = 1.0 / rules.rounds[replicas, total]
+        hidden = rules.others_held[replicas, total] * shorter
+        both_hidden = rules.others_held[replicas, total] * longer + hidden
+        twice = rules.waits_twice[replicas, total]
+        for row in range(begin, end):
+            if pool.used[row] < replicas:
+                break
+            room = pool.room_s[row] - after_s
+            wait = room - work_s
+            if wait < 0.0:
+                continue
+            longest = min(room * per_round, pool.fill_s[row]) - compute_s
+            longest = min(longest, hidden + wait)
+            if twice:
+                longest = min(longest, 0.5 * (both_hidden + wait))
+            before = pool.delay_s[row] + compute_s
+            if longest < least_round_trip_s or before > latest_end_s:
+                continue
+            state = pool.state[row] - shift
+            if before < before_s[state]:
+                before_s[state] = before
+            if longest > round_trip_s[state]:
+                round_trip_s[state] = longest
+
+
+@njit(cache=True)
+def _over_the_cut(
+    k: Any,
+    stop: int,
+    kind: int,
+    share: int,
+    limit_s: float,
+    before_s: Any,
+    round_trip_s: Any,
+    delay_s: Any,
     fill_s: Any,
 ) -> None:
-    """Puts every stage of a class and replicas that begins at `start` behind the states."""
-    share = (k.num_micro_batches + replicas - 1) // replicas
-    least_held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 1)
-    shift = replicas * strides[kind]
-    devices = k.device_count.sum()
-    for stop in range(start + 1, k.num_layers):
-        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + least_held * (
-            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        )
-        compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        after = after_s(k, start, stop, kind, replicas)
-        if memory > k.memory_bytes[kind] or share * compute + after > limit_s:
-            break
-        for index in range(len(states)):
-            state = states[index] + shift
-            if stop < earliest_cut[state]:
+    """Adds the message over the cut, by the class behind it."""
+    for behind in range(k.num_classes):
+        latency, transfer = link_s(k, stop, kind, behind)
+        message = 2.0 * (latency + transfer)
+        latest_end_s = limit_s - 2.0 * latency - (share + 1) * transfer
+        for state in range(len(before_s)):
+            if before_s[state] <= latest_end_s:
+                delay_s[behind, state] = min(delay_s[behind, state], before_s[state] + message)
+                fill_s[behind, state] = max(fill_s[behind, state], round_trip_s[state] - message)
+
+
+@njit(cache=True)
+def _keep(
+    k: Any,
+    used: Any,
+    totals: Any,
+    order: Any,
+    latest_s: Any,
+    needs: Any,
+    cut: int,
+    pool: Any,
+    count: int,
+    delay_s: Any,
+    fill_s: Any,
+) -> int:
+    """Drops the states whose layers behind the cut cannot keep the limit, and lists the others."""
+    for kind in range(k.num_classes):
+        total = 0
+        for state in order[kind]:
+            delay = delay_s[kind, state]
+            if delay == np.inf:
                 continue
-            most_held = in_flight(
-                k.num_micro_batches, k.is_gpipe, replicas, devices - totals[state]
-            )
-            rounds = (share + most_held - 1) // most_held
-            busy = max(share * compute, rounds * (compute + behind_s[stop])) + after
-            fill = before_s[index] + compute
-            if before_s[index] + busy <= limit_s and fill < fill_s[stop, kind, state]:
-                fill_s[stop, kind, state] = fill
-
-
-@njit(cache=True)
-def _over_the_cut(k: Any, fill_s: Any, delay_s: Any) -> None:
-    """Adds the message over each cut, by the class behind it."""
-    for cut in range(1, k.num_layers):
-        for behind in range(k.num_classes):
-            for before in range(k.num_classes):
-                latency, transfer = link_s(k, cut, before, behind)
-                message = 2.0 * (latency + transfer)
-                for state in range(fill_s.shape[2]):
-                    delay = fill_s[cut, before, state] + message
-                    if delay < delay_s[cut, behind, state]:
-                        delay_s[cut, behind, state] = delay
-
-
-@njit(cache=True)
-def _at_most(used: Any, strides: Any, delay_s: Any) -> None:
-    """Turns "with exactly these devices" into "with these devices at most"."""
-    for cut in range(delay_s.shape[0]):
-        for kind in range(delay_s.shape[1]):
-            row = delay_s[cut, kind]
-            for state in range(len(row)):
-                for other in range(len(strides)):
-                    if used[state, other] > 0:
-                        row[state] = min(row[state], row[state - strides[other]])
+            room = latest_s[cut, state] - delay
+            # At the first cut the layers are all behind it: what they need is tried, not guessed.
+            if cut > 0 and (
+                cut < needs.earliest_cut[state]
+                or fill_s[kind, state] < needs.fill_s[cut]
+                or room < needs.fill_s[cut]
+                or room * needs.worth[state] < needs.priced_work[cut]
+            ):
+                delay_s[kind, state], fill_s[kind, state] = np.inf, -np.inf
+                continue
+            while total <= totals[state]:
+                pool.first[cut, kind, total] = count
+                total += 1
+            pool.state[count], pool.used[count] = state, used[state, kind]
+            pool.delay_s[count], pool.room_s[count] = delay, room
+            pool.fill_s[count] = fill_s[kind, state]
+            count += 1
+        pool.first[cut, kind, total:] = count
+    return count

@@ -75,7 +75,7 @@ def solve_frontier(
     space = search_space(kernel, goal, goal.cost(fastest.code, kernel))
     labels, seen, reached = scratch(kernel, len(space.totals))
     most = max_seconds / SECONDS_PER_TRANSITION
-    if not sweep(kernel, space, labels, seen, reached, False, most, np.zeros(1)):
+    if not sweep(kernel, space, labels, seen, reached, 0, most, np.zeros(1)):
         return FrontierResult((), "over budget")
     step_time_s = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
     kinds, least_s = step_time_s.argmin(axis=0), step_time_s.min(axis=0)

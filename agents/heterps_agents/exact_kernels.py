@@ -26,11 +26,9 @@ class Space(NamedTuple):
         totals: (S,) devices used.
         order: (S,) states by `totals`.
         device_weight: (T,) what a device adds to the weight.
-        latest_start: (S,) largest cut whose layers before it the devices left can carry.
-        least_rounds: (S,) times that a stage put before it waits for a round trip, at least.
-        least_message_s: (L, T) from the stage before a cut and back at least, by the class behind.
-        room_s: (L, T, S) largest step time behind a cut that is of use: the limits, less the delay
-            by the layers before it.
+        latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
+        delay_s: (L, T, S) that the layers before a cut add to it at least, by the class behind.
+        most_fill_s: (L, T, S) largest fill behind a cut with which they keep the limits.
         least_fill_s: (L + 1,) seconds that the layers before a cut delay the rest at least.
         least_cost: (L + 1,) what they add to the cost at least.
         limit_s: Largest step time that is of use.
@@ -42,10 +40,9 @@ class Space(NamedTuple):
     totals: NDArray[np.int64]
     order: NDArray[np.int64]
     device_weight: NDArray[np.float64]
-    latest_start: NDArray[np.int64]
-    least_rounds: NDArray[np.int64]
-    least_message_s: NDArray[np.float64]
-    room_s: NDArray[np.float64]
+    latest_s: NDArray[np.float64]
+    delay_s: NDArray[np.float64]
+    most_fill_s: NDArray[np.float64]
     least_fill_s: NDArray[np.float64]
     least_cost: NDArray[np.float64]
     limit_s: float
@@ -103,16 +100,24 @@ def is_dominated(num_micro_batches: int, is_gpipe: bool, replicas: int) -> bool:
 def largest_total_behind(
     k: Any, replicas: int, state_bytes: float, activation_bytes: float, memory_bytes: float
 ) -> int:
-    """How many devices may stand behind a stage so that its memory suffices; -1: it never does."""
+    """How many devices may stand behind a stage so that it is of use; -1: it never is.
+
+    Its memory must suffice. And where one replica less has the same share of the micro-batches,
+    the last one is there for the stages before it, which then hold more in flight; with so many
+    devices behind that they hold all of them, it is idle.
+    """
     share = (k.num_micro_batches + replicas - 1) // replicas
+    most = _UNLIMITED
+    if replicas > 1 and share == (k.num_micro_batches + replicas - 2) // (replicas - 1):
+        most = k.num_micro_batches - replicas
     if state_bytes + share * activation_bytes <= memory_bytes:
-        return _UNLIMITED
+        return most
     held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
     if state_bytes + held * activation_bytes > memory_bytes:
         return -1
     while state_bytes + (held + 1) * activation_bytes <= memory_bytes:
         held += 1
-    return (held - 1) * replicas
+    return min(most, (held - 1) * replicas)
 
 
 @njit(cache=True, inline="always")
@@ -180,6 +185,24 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
 
 
 @njit(cache=True)
+def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
+    """Drops all labels of a cut but the most promising ones, one of each state."""
+    classes = labels.first.shape[1]
+    promise = np.full(classes * len(states), np.inf)
+    for row in range(len(states)):
+        for kind in range(classes):
+            label = labels.first[stop, kind, states[row]]
+            if label > 0:
+                total = labels.behind_s[label] + delay_s[stop, kind, states[row]]
+                promise[classes * row + kind] = total
+    limit = np.sort(promise)[width - 1] if width < len(promise) else np.inf
+    for row in range(len(states)):
+        for kind in range(classes):
+            if promise[classes * row + kind] > limit:
+                labels.first[stop, kind, states[row]] = 0
+
+
+@njit(cache=True)
 def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> int:
     """The front-most start of a stage that keeps the limits with nothing behind it."""
     share = (k.num_micro_batches + replicas - 1) // replicas
@@ -239,7 +262,6 @@ def _collect(
     k: Any,
     space: Any,
     stop: int,
-    earliest: int,
     kind: int,
     replicas: int,
     count: int,
@@ -252,12 +274,11 @@ def _collect(
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
     most = k.device_count[kind] - replicas
-    shift = replicas * space.strides[kind]
     limit_s = space.limit_s - space.least_fill_s[stop]
     end = 0
     for row in range(count):
         state = seen.state[row]
-        if space.used[state, kind] > most or space.latest_start[state + shift] < earliest:
+        if space.used[state, kind] > most:
             continue
         latency, transfer = link_s(k, stop, kind, seen.link[row])
         behind = max(seen.behind_s[row], 2.0 * latency + (share + 1) * transfer)
@@ -300,18 +321,16 @@ def _extend(
         forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
         after = after_s(k, start, stop, kind, replicas)
-        message = space.least_message_s[start, kind]
         if count == 0:
             break
         work[0] += count
         for index in range(count):
             state = reached.state[index] + shift
-            room = space.room_s[start, kind, state]
+            room = space.latest_s[start, state] - space.delay_s[start, kind, state]
             round_trip = reached.round_trip_s[index]
             fill = compute + round_trip
             behind = compute + reached.behind_s[index]
-            rounds = space.least_rounds[state]
-            if behind > room or (start > 0 and rounds * fill + (rounds - 1) * message > room):
+            if behind > room or fill > space.most_fill_s[start, kind, state]:
                 continue
             busy = stage_work_s(forward, compute - forward, round_trip, share, reached.link[index])
             behind = max(behind, busy + after)
@@ -330,7 +349,7 @@ def sweep(
     labels: Any,
     seen: Any,
     reached: Any,
-    is_narrow: bool,
+    width: int,
     max_transitions: float,
     work: Any,
 ) -> bool:
@@ -342,7 +361,7 @@ def sweep(
         labels: `Labels`, with no label in use.
         seen: `Reached`, scratch for all labels of a cut.
         reached: The same.
-        is_narrow: Keep one label of each state, with the least step time: no proof, but quick.
+        width: Keep so many labels of a cut, one of each state: no proof, but quick. 0: keep all.
         max_transitions: Give up there.
         work: (1,) counts the transitions.
 
@@ -354,6 +373,8 @@ def sweep(
     for stop in range(k.num_layers, 0, -1):
         is_last = stop == k.num_layers
         found = 0 if is_last else _list_states(space.order, labels.first[stop], states)
+        if width > 0 and found > 0:
+            _thin(labels, space.delay_s, stop, states[:found], width)
         for kind in range(k.num_classes):
             total = 1 if is_last else _see(k, space, labels, states[:found], stop, kind, seen)
             for replicas in range(1, k.device_count[kind] + 1):
@@ -367,10 +388,10 @@ def sweep(
                     reached.link[0] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
                     count = 1
                 else:
-                    count = _collect(k, space, stop, earliest, kind, replicas, total, seen, reached)
+                    count = _collect(k, space, stop, kind, replicas, total, seen, reached)
                 unused = _extend(
                     k, space, labels, stop, earliest, kind, replicas, count, reached,
-                    is_narrow, unused, work,
+                    width > 0, unused, work,
                 )  # fmt: skip
                 if work[0] > max_transitions or unused == len(labels.fill_s):
                     return False
