@@ -1,44 +1,155 @@
-"""The timeline as a Chrome trace: opens in Perfetto and in chrome://tracing."""
+"""The timeline as a Chrome trace: opens in Perfetto and in chrome://tracing.
+
+One process for each estimate. Each device is one track of passes and waits, further tracks of the
+messages that it sends, and a counter of its memory by kind. Arrows lead from a message to the pass
+that needed it. The format: "Trace Event Format" of the Chromium project.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from heterps_configs.estimate import Estimate
+from heterps.messages import Message, messages_of
+from heterps_configs.estimate import Estimate, MemoryCurve, TimelineEvent
+from heterps_configs.plan import Plan
 from heterps_configs.yaml_files import write_text
+from heterps_envs.problem import Problem
+
+TraceEvent = dict[str, object]
+
+# More tracks than this for the messages of one device are never needed by eye.
+TRACKS_PER_DEVICE = 100
 
 
-def write_chrome_trace(estimates: Mapping[str, Estimate], path: Path) -> None:
-    """Writes one trace process for each estimate, one thread for each device.
+def write_chrome_trace(
+    estimates: Mapping[str, Estimate], path: Path, problem: Problem, plan: Plan
+) -> None:
+    """Writes one trace process for each estimate.
 
     Args:
-        estimates: By the name of the process, such as `predicted` and `measured`; with timelines.
+        estimates: By the name of the process, such as `predicted` and `measured`; with timelines,
+            and with memory curves where memory is to be seen.
         path: The JSON file.
+        problem: Where the bytes of the messages come from.
+        plan: What ran.
     """
-    events: list[dict[str, object]] = []
+    events: list[TraceEvent] = []
     for process, (name, estimate) in enumerate(estimates.items()):
-        devices = list(dict.fromkeys(event.device for event in estimate.timeline))
+        messages = list(messages_of(estimate.timeline, problem, plan))
         events.append(_name("process_name", name, process, 0))
-        events += [_name("thread_name", device, process, i) for i, device in enumerate(devices)]
-        events += [
-            {
-                "name": f"{event.action} {event.micro_batch}"
-                if event.micro_batch >= 0
-                else event.action,
-                "cat": event.action,
-                "ph": "X",
-                "ts": event.start_s * 1e6,
-                "dur": (event.end_s - event.start_s) * 1e6,
-                "pid": process,
-                "tid": devices.index(event.device),
-                "args": {"stage": event.stage},
-            }
-            for event in estimate.timeline
-        ]
+        events += _device_tracks(estimate.timeline, process)
+        events += _message_tracks(estimate.timeline, messages, process)
+        for curve in estimate.memory_curves:
+            events += _counter(curve, process)
     write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
-def _name(kind: str, name: str, process: int, thread: int) -> dict[str, object]:
-    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+def _devices(timeline: Iterable[TimelineEvent]) -> dict[str, int]:
+    """The track of each device."""
+    names = dict.fromkeys(event.device for event in timeline)
+    return {name: index * TRACKS_PER_DEVICE for index, name in enumerate(names)}
+
+
+def _device_tracks(timeline: tuple[TimelineEvent, ...], process: int) -> Iterator[TraceEvent]:
+    tracks = _devices(timeline)
+    for name, track in tracks.items():
+        yield _name("thread_name", name, process, track)
+        yield _order(process, track)
+    for event in timeline:
+        if event.action != "send":
+            yield _slice(
+                f"wait {event.micro_batch}" if event.action == "receive" else _title(event),
+                event,
+                process,
+                tracks[event.device],
+                {"stage": event.stage, "micro_batch": event.micro_batch},
+            )
+
+
+def _message_tracks(
+    timeline: tuple[TimelineEvent, ...], messages: list[Message], process: int
+) -> Iterator[TraceEvent]:
+    """Messages of one device that are on their way together stand on tracks of their own."""
+    tracks = _devices(timeline)
+    free_s: dict[str, list[float]] = {name: [] for name in tracks}
+    for number, message in enumerate(messages):
+        send, lanes = message.send, free_s[message.send.device]
+        lane = next((i for i, end_s in enumerate(lanes) if end_s <= send.start_s), len(lanes))
+        if lane == len(lanes):
+            lanes.append(0.0)
+            track = tracks[send.device] + 1 + lane
+            yield _name("thread_name", f"{send.device} sends", process, track)
+            yield _order(process, track)
+        lanes[lane] = send.end_s
+        track = tracks[send.device] + 1 + lane
+        what = "activations" if message.direction == "forward" else "gradients"
+        arguments: dict[str, object] = {
+            "stage": send.stage,
+            "micro_batch": send.micro_batch,
+            "to": message.target.device,
+            "bytes": message.num_bytes,
+        }
+        yield _slice(f"{what} {send.micro_batch}", send, process, track, arguments)
+        arrow: TraceEvent = {"name": what, "cat": "message", "id": number, "pid": process}
+        yield {**arrow, "ph": "s", "ts": send.start_s * 1e6, "tid": track}
+        yield {
+            **arrow,
+            "ph": "f",
+            "bp": "e",
+            "ts": message.target.start_s * 1e6,
+            "tid": tracks[message.target.device],
+        }
+
+
+def _counter(curve: MemoryCurve, process: int) -> Iterator[TraceEvent]:
+    for seconds, gradients, activations, buffers in zip(
+        curve.times_s, curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes, strict=True
+    ):
+        yield {
+            "name": f"memory {curve.device} (bytes)",
+            "ph": "C",
+            "ts": seconds * 1e6,
+            "pid": process,
+            "args": {
+                "parameters": curve.parameter_bytes,
+                "optimizer": curve.optimizer_bytes,
+                "gradients": gradients,
+                "activations": activations,
+                "buffers": buffers,
+            },
+        }
+
+
+def _title(event: TimelineEvent) -> str:
+    return f"{event.action} {event.micro_batch}" if event.micro_batch >= 0 else event.action
+
+
+def _slice(
+    name: str, event: TimelineEvent, process: int, track: int, arguments: dict[str, object]
+) -> TraceEvent:
+    return {
+        "name": name,
+        "cat": event.action,
+        "ph": "X",
+        "ts": event.start_s * 1e6,
+        "dur": (event.end_s - event.start_s) * 1e6,
+        "pid": process,
+        "tid": track,
+        "args": arguments,
+    }
+
+
+def _name(kind: str, name: str, process: int, track: int) -> TraceEvent:
+    return {"name": kind, "ph": "M", "pid": process, "tid": track, "args": {"name": name}}
+
+
+def _order(process: int, track: int) -> TraceEvent:
+    return {
+        "name": "thread_sort_index",
+        "ph": "M",
+        "pid": process,
+        "tid": track,
+        "args": {"sort_index": track},
+    }

@@ -32,6 +32,7 @@ from heterps.command_options import (
     problem_options,
 )
 from heterps.library_cli import library
+from heterps.profile_cli import profile
 from heterps_configs.errors import HeterpsError
 
 app = typer.Typer(
@@ -281,38 +282,7 @@ def train(
     )
 
 
-@app.command()
-def profile(
-    model: Model,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the profile to this file.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda:0: measure; without it only trace.")
-    ] = None,
-    device_type: Annotated[
-        str | None, typer.Option("--device-type", help="Type that the times are filed under.")
-    ] = None,
-    micro_batches: Annotated[
-        str, typer.Option("--micro-batch", help="Sizes to measure, such as 1,2,4.")
-    ] = "1,2,4",
-    inputs: InputOption = None,
-    sequence_length: SequenceLength = None,
-    as_json: Json = False,
-) -> None:
-    """Trace a model and time its layers; write a model profile."""
-    from heterps.profile_command import run_profile
-
-    run_profile(
-        model,
-        output=output,
-        device=device,
-        device_type=device_type,
-        micro_batches=micro_batches,
-        inputs=inputs or [],
-        sequence_length=sequence_length,
-        as_json=as_json,
-    )
+app.command()(profile)
 
 
 @app.command()
@@ -322,14 +292,20 @@ def simulate(
         Path | None, typer.Option("--trace", help="Chrome trace (opens in Perfetto).")
     ] = None,
     figure: Annotated[Path | None, typer.Option("--figure", help="Timeline as PNG or SVG.")] = None,
+    memory_figure: Annotated[
+        Path | None, typer.Option("--memory-figure", help="Memory of each device as PNG or SVG.")
+    ] = None,
     model: Annotated[str | None, typer.Option("--model", help="MODEL, where it moved.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a plan: estimate, timeline as Chrome trace and figure."""
+    """Simulate a plan: estimate, timeline as Chrome trace and figure, memory by kind."""
     from heterps.simulate_command import run_simulate
 
-    run_simulate(plan, trace=trace, figure=figure, model=model, cluster=cluster, as_json=as_json)
+    run_simulate(
+        plan, trace=trace, figure=figure, memory_figure=memory_figure,
+        model=model, cluster=cluster, as_json=as_json,
+    )  # fmt: skip
 
 
 @app.command()

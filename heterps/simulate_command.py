@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
 
 from heterps.chrome_trace import write_chrome_trace
-from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
+from heterps.console import (
+    answer,
+    bytes_text,
+    interval_text,
+    print_json,
+    remarks,
+    seconds_text,
+)
 from heterps.plans import load_plan_and_problem
 from heterps_configs.errors import HeterpsError
+from heterps_configs.estimate import Estimate
+from heterps_configs.plan import Plan
+from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate
+from heterps_envs.step_time_interval import unmeasured_types
+from heterps_envs.workload import workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -18,36 +37,96 @@ def run_simulate(
     *,
     trace: Path | None,
     figure: Path | None,
+    memory_figure: Path | None,
     model: str | None,
     cluster: str | None,
     as_json: bool,
 ) -> None:
-    """Simulates, prints, and writes the trace and the figure where they are asked for."""
-    if figure is not None and figure.suffix not in FIGURE_SUFFIXES:
-        raise HeterpsError(f"--figure {figure}: allowed endings: {', '.join(FIGURE_SUFFIXES)}")
+    """Simulates, prints, and writes the trace and the figures where they are asked for."""
+    _check_figure("--figure", figure)
+    _check_figure("--memory-figure", memory_figure)
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
-    shown = estimate(problem, plan, with_timeline=True)
+    shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
+    title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
     if trace is not None:
-        write_chrome_trace({"predicted": shown}, trace)
+        write_chrome_trace({"predicted": shown}, trace, problem, plan)
         remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
     if figure is not None:
         from heterps.figures import timeline_figure
 
-        figure.parent.mkdir(parents=True, exist_ok=True)
-        timeline_figure(shown, f"{plan.model} on {plan.cluster}").savefig(str(figure), dpi=150)
+        shares = _recompute_share(problem, plan)
+        _save(figure, lambda: timeline_figure(shown, title, shares))
         remarks.print(f"figure written to {figure}")
+    if memory_figure is not None:
+        from heterps.memory_figure import memory_figure as draw
+
+        _save(memory_figure, lambda: draw(shown, title))
+        remarks.print(f"memory figure written to {memory_figure}")
     if as_json:
-        print_json(shown.model_dump(mode="json", exclude={"timeline"}))
+        print_json(shown.model_dump(mode="json", exclude={"timeline", "memory_curves"}))
         return
+    _print(shown, problem, plan)
+
+
+def _check_figure(option: str, path: Path | None) -> None:
+    if path is not None and path.suffix not in FIGURE_SUFFIXES:
+        raise HeterpsError(f"{option} {path}: allowed endings: {', '.join(FIGURE_SUFFIXES)}")
+
+
+def _save(path: Path, draw: Callable[[], Figure]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw().savefig(str(path), dpi=150)
+
+
+def _recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:
+    """For stages that compute layers again, the share of their backward pass."""
+    shares, work = {}, workload(problem, plan)
+    for stage in plan.stages:
+        column = problem.tables.forward_s[:, problem.class_of[stage.devices[0]]]
+        again_s = float(column[list(stage.recompute_layers)].sum())
+        pass_s = work.stages[stage.name].backward_s
+        if plan.job.schedule == "zero-bubble":
+            pass_s -= work.stages[stage.name].weight_gradient_s
+        if again_s > 0:
+            shares[stage.name] = again_s / pass_s
+    return shares
+
+
+def _print(shown: Estimate, problem: Problem, plan: Plan) -> None:
+    types = unmeasured_types(problem, plan)
+    interval = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
     bubble = 100 * (shown.bubble_share or 0)
     answer.print(
-        f"step time {seconds_text(shown.step_time_s)}, "
+        f"step time {seconds_text(shown.step_time_s)}{interval}, "
         f"{shown.throughput_samples_per_s:.5g} samples/s, bubble {bubble:.0f} %, "
         f"layer times: {shown.layer_times}"
     )
-    for device, used in shown.memory_bytes.items():
-        limit = shown.memory_limit_bytes.get(device)
-        of = f" of {bytes_text(limit)}" if limit else ""
-        answer.print(f"  {device}: {bytes_text(used)}{of}")
+    answer.print(memory_table(shown))
+    for note in shown.notes:
+        answer.print(f"note: {note}")
     for reason in shown.reasons:
         answer.print(f"not feasible: {reason}")
+
+
+def memory_table(shown: Estimate) -> Table:
+    """What every device holds when it holds most.
+
+    Args:
+        shown: With its memory curves.
+    """
+    table = Table(title="memory at its peak", title_justify="left", box=None)
+    headings = ("device", "parameters", "optimizer", "gradients", "activations", "buffers", "all")
+    for heading in (*headings, "of"):
+        table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
+    for curve in shown.memory_curves:
+        changing = zip(
+            curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes, strict=True
+        )
+        parts = (curve.parameter_bytes, curve.optimizer_bytes, *max(changing, key=sum))
+        limit = shown.memory_limit_bytes.get(curve.device)
+        table.add_row(
+            curve.device,
+            *map(bytes_text, (*parts, shown.memory_bytes[curve.device])),
+            bytes_text(limit) if limit else "",
+        )
+    return table
