@@ -20,8 +20,8 @@ from heterps_configs.plan import Plan
 from heterps_envs.action_lists import action_lists
 from heterps_envs.actions import Schedule as Schedule
 from heterps_envs.interleaved import (
-    interleaved_ranks,
     has_full_groups,
+    interleaved_ranks,
     is_interleaved,
     textbook_order,
 )
