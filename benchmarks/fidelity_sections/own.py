@@ -64,7 +64,7 @@ def rows(
     """
     del workloads
     store = RowStore(partial_file, {"quick": quick, "seed": seed, **machine()})
-    tasks = list(_tasks(quick, seed))
+    tasks = list(_tasks(quick, seed, store))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
         warnings.catch_warnings(),
@@ -84,10 +84,10 @@ def _tick(progress: Progress, bar: TaskID, key: str, text: str) -> None:
     progress.update(bar, description=f"{key}: {text}" if text else key)
 
 
-def _tasks(quick: bool, seed: int) -> Iterator[Task]:
+def _tasks(quick: bool, seed: int, store: RowStore) -> Iterator[Task]:
     for name, run in own_emulated.tasks(quick, seed):
         yield Task(f"emulated, {name}", run)
-    for name, run in own_plain.tasks(quick, seed):
+    for name, run in own_plain.tasks(quick, seed, store):
         yield Task(f"plain, {name}", run)
     yield from _limit_tasks(quick, seed)
 

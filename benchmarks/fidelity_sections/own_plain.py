@@ -1,4 +1,7 @@
-"""Runs of two processes at the speed of this machine, with layers that were profiled alone."""
+"""Runs of two processes at the speed of this machine, with layers that were profiled alone.
+
+Links, host times and how processes disturb each other are measured once, before the first run.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,31 @@ from benchmarks.fidelity_sections.own_errors import relative_error
 from benchmarks.fidelity_sections.own_models import PLAIN, Case
 from benchmarks.fidelity_sections.own_plans import HOST, PLAIN_PLANS, job_of, plan_named
 from benchmarks.fidelity_sections.own_runs import Ticker, plain_steps, run_row
-from benchmarks.fidelity_sections.own_store import Row
-from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
+from benchmarks.fidelity_sections.own_store import Row, RowStore
+from heterps_configs.cluster import Cluster, DeviceGroup, Node
 from heterps_configs.job import Schedule
 from heterps_configs.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 from heterps_envs.simulator import simulate
+from heterps_runtime.host_profiler import measure_host_times
+from heterps_runtime.link_profiler import measure_host
 from heterps_runtime.profiler import measure
 
+HOST_TASK, STORED_HOST = "host", "plain, host"
+NUM_PROCESSES = 2
 GPIPE_PLAN = "equal cuts"
 QUICK_MODELS = ("perceptron", "resnet")
 
 
-def tasks(quick: bool, seed: int) -> Iterator[tuple[str, Callable[[Ticker], Row]]]:
-    """Names and what makes their rows."""
+def tasks(quick: bool, seed: int, store: RowStore) -> Iterator[tuple[str, Callable[[Ticker], Row]]]:
+    """Names and what makes their rows; the first is of the host, which the others need."""
+    yield HOST_TASK, _host_row
     for case in PLAIN:
         if quick and case.name not in QUICK_MODELS:
             continue
         for plan, schedule in _combinations(quick):
             name = f"{case.name}, {plan}, {schedule}"
-            yield name, partial(_row, case, plan, schedule, seed)
+            yield name, partial(_row, store, case, plan, schedule, seed)
 
 
 def _combinations(quick: bool) -> Iterator[tuple[str, Schedule]]:
@@ -43,24 +51,32 @@ def _traced(case: Case) -> ModelProfile:
     return case.profile()
 
 
-@cache
-def host_cluster() -> Cluster:
-    """Two processes of this machine; their link and their host times are measured."""
-    return Cluster(
-        name="two processes",
-        nodes=(
-            Node(
-                name="host",
-                devices=(DeviceGroup(name="d", type=HOST, count=2),),
-                link=Link(latency_s=5e-5, bandwidth_bytes_per_s=3e9),
-            ),
-        ),
-    )
-
-
-def _row(case: Case, plan_name: str, schedule: Schedule, seed: int, tick: Ticker) -> Row:
+def _host_row(tick: Ticker) -> Row:
+    """What `heterps profile --links` measures."""
     tick("links")
-    cluster = host_cluster()
+    found = measure_host(NUM_PROCESSES)
+    link = found.typical_link()
+    tick("host times")
+    host = measure_host_times(link, found.slowdown_together())
+    node = Node(
+        name="host",
+        devices=(DeviceGroup(name="d", type=HOST, count=NUM_PROCESSES),),
+        link=link,
+        host=host,
+    )
+    return {
+        "part": "host",
+        "node": node.model_dump(mode="json"),
+        "slowdowns": found.slowdowns,
+        "link_fit_error": max(entry.residual for entry in found.links),
+    }
+
+
+def _row(
+    store: RowStore, case: Case, plan_name: str, schedule: Schedule, seed: int, tick: Ticker
+) -> Row:
+    host = Node.model_validate(store[STORED_HOST]["node"])
+    cluster = Cluster(name="two processes", nodes=(host,))
     before = _problem(case, cluster, schedule, tick)
     plan = plan_named(before, plan_name)
     predicted_s = simulate(before, plan).step_time_s
