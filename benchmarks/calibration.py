@@ -263,23 +263,24 @@ def _model_row(models: Sequence[float]) -> dict[str, Any]:
 
 
 def across_models(known: Sequence[tuple[PublishedModel, list[Device]]]) -> list[dict[str, Any]]:
-    """One model predicted from another one that was measured on the same GPU."""
+    """One model predicted from another: measured on the same GPU alone, and on all of its GPUs."""
     rows = []
     for source, training in known:
         for target, gpus in known:
-            if source is target:
+            shared = [gpu for gpu in gpus if any(gpu.type == entry.type for entry in training)]
+            if source is target or not shared:
                 continue
-            layers: list[float] = []
-            models: list[float] = []
-            for device in gpus:
-                same = [entry for entry in training if entry.type == device.type]
-                if same:
-                    predicted = by_family(same, device)
-                    layers += layer_errors(predicted, device.samples)
-                    models.append(model_error(predicted, device.samples))
-            if models:
-                name = f"{target.name} from {source.name}"
-                method = f"by family, same GPU ({len(models)})"
+            name = f"{target.name} from {source.name}"
+            for only_same in (True, False):
+                layers: list[float] = []
+                models: list[float] = []
+                for gpu in shared:
+                    same = [entry for entry in training if entry.type == gpu.type]
+                    predicted = by_family(same if only_same else training, gpu)
+                    layers += layer_errors(predicted, gpu.samples)
+                    models.append(model_error(predicted, gpu.samples))
+                which = "the same GPU" if only_same else f"its {len(training)} GPUs"
+                method = f"by family, {which} (of {len(shared)})"
                 rows.append({"model": name, "method": method, **_error_row(layers, models)})
     return rows
 

@@ -104,13 +104,17 @@ class CostTables:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a planner answers with a plan."""
+    """What a planner answers with a plan.
+
+    `training` are profiles of other models; their measurements calibrate estimated layer times too.
+    """
 
     profile: ModelProfile
     cluster: Cluster
     job: Job
     model_reference: str = ""
     cluster_reference: str = ""
+    training: tuple[ModelProfile, ...] = ()
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:
@@ -182,7 +186,8 @@ class Problem:
     @cached_property
     def layer_times(self) -> LayerTimes:
         """(L, T) seconds for each layer and class, and where they come from."""
-        return layer_times(self.profile, [entry.type for entry in self.classes], self.job)
+        types = [entry.type for entry in self.classes]
+        return layer_times(self.profile, types, self.job, self.training)
 
     def usable_bytes(self, device: str) -> int:
         """Memory of a device, less what a caching allocator loses to fragmentation."""

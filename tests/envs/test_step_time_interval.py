@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heterps_configs.catalogue import device_type_named
@@ -83,3 +85,14 @@ def test_an_interval_has_to_be_asked_for() -> None:
     result = estimate(*planned())
     assert (result.step_time_low_s, result.step_time_high_s) == (None, None)
     assert result.notes == ()
+
+
+def test_profiles_of_other_models_calibrate_a_problem() -> None:
+    problem, plan = planned()
+    other = measured_profile([SLOW, MIDDLE], KNOWN)
+    trained = replace(problem, training=(other,))
+    before, after = (estimate(each, plan, with_interval=True) for each in (problem, trained))
+    assert after.layer_times == "calibrated roofline"
+    assert (after.step_time_high_s or 0) / after.step_time_s < (
+        before.step_time_high_s or 0
+    ) / before.step_time_s
