@@ -36,7 +36,9 @@ DtypeOption = Annotated[str | None, typer.Option("--dtype", help="float32, float
 OptimizerOption = Annotated[
     str | None, typer.Option("--optimizer", help="adamw, sgd, sgd-momentum.")
 ]
-ScheduleOption = Annotated[str | None, typer.Option("--schedule", help="1f1b or gpipe.")]
+ScheduleOption = Annotated[
+    str | None, typer.Option("--schedule", help="1f1b, gpipe, interleaved or zero-bubble.")
+]
 ObjectiveOption = Annotated[str | None, typer.Option("--objective", help="throughput or price.")]
 MinThroughput = Annotated[
     float | None, typer.Option("--min-throughput", help="Floor in samples per second.")

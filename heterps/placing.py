@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from heterps_agents.interleaving import interleave
 from heterps_agents.planner import Budget, Planner
 from heterps_agents.registry import planner_named
 from heterps_configs.errors import InfeasibleError
@@ -92,7 +93,7 @@ def place(
     """
     chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
     spent = budget or Budget()
-    plan = chosen.plan(problem, spent)
+    plan = interleave(problem, chosen.plan(problem, spent), spent)
     planning_s = spent.seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:
