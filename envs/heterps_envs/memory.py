@@ -62,10 +62,12 @@ def _connected(plan: Plan) -> list[list[Stage]]:
 
 
 def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
-    """Peak bytes of every device that the plan uses.
+    """Bytes that planners count for every device that the plan uses.
 
-    Weights, gradients and optimizer state of its layers, and the activations of the micro-batches
-    that are in flight. Parameters that several layers of one device share are counted once.
+    Weights, gradients and optimizer state of its layers, the activations of the micro-batches that
+    are in flight, and the reserve of `heterps_envs.memory_rule`: never below the peak that
+    `heterps_envs.memory_timeline` finds, with the exceptions that the rule names. Parameters that
+    several layers of one device share are counted once.
     """
     tables, held = problem.tables, in_flight_micro_batches(plan)
     need: dict[str, float] = defaultdict(float)
@@ -84,7 +86,11 @@ def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
                 if user in present
             )
             need[device] -= sum(sizes if owner in present else sizes[:-1])
-    return {device: math.ceil(value) for device, value in need.items()}
+    reserve = problem.memory_rule.reserve_bytes
+    return {
+        device: math.ceil(value + reserve[problem.class_of[device]])
+        for device, value in need.items()
+    }
 
 
 def explain_infeasible(problem: Problem) -> str:

@@ -14,8 +14,13 @@ wastes less memory of the cluster:
 - `reserve` holds the largest tensors that enter and leave a stage, for as many micro-batches as any
   stage can hold. It suits long stages.
 
-`reserve` holds besides: the samples of a step, `BUFFERED_MESSAGES` of the largest size (receives
-posted ahead, and messages on their way), and the largest workspace of a layer on that class.
+`reserve` holds besides: the samples of a step, messages of the largest size (receives posted ahead,
+and gradients on their way to up to `MOST_PEERS` devices), and the largest workspace of a layer.
+
+Two things are left out, because they depend on more than a stage: the flat copy of a gradient
+all-reduce, which counts where the gradients of a stage with replicas take more than all that it
+keeps for its backward passes; and gradients on their way to more than `MOST_PEERS` replicas in
+front. The estimate counts both, and says so where a plan does not fit for them.
 """
 
 from __future__ import annotations
@@ -32,8 +37,8 @@ Floats = NDArray[np.float64]
 
 # Receives that a device asks for ahead of the one that it waits for. Few: they take memory.
 POSTED_AHEAD = 4
-# Messages that lie in buffers of a device besides: a gradient that is used, gradients on their way.
-BUFFERED_MESSAGES = POSTED_AHEAD + 4
+# Devices in front of a stage that gradients are on their way to; to each, two at a time.
+MOST_PEERS = 4
 
 
 class MemoryRule(NamedTuple):
@@ -65,7 +70,8 @@ def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) 
     buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
     if num_devices == 1:
         return MemoryRule(inside, buffers)
-    buffers = buffers + BUFFERED_MESSAGES * memory.out_bytes.max()
+    num_messages = POSTED_AHEAD + 2 + 2 * min(num_devices - 1, MOST_PEERS)
+    buffers = buffers + num_messages * memory.out_bytes.max()
     at_ends = held * (at_front.max() + at_back.max())
     # On average a stage holds half as many micro-batches as the first one; each stage has its ends
     # once, but counts those of all its layers.

@@ -16,7 +16,7 @@ from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_envs.layer_memory import LayerMemory, layer_memory
 from heterps_envs.layer_times import LayerTimes, layer_times
-from heterps_envs.memory_rule import memory_rule
+from heterps_envs.memory_rule import MemoryRule, memory_rule
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -201,6 +201,12 @@ class Problem:
         return layer_memory(self.profile, [entry.type for entry in self.classes], self.job)
 
     @cached_property
+    def memory_rule(self) -> MemoryRule:
+        """What planners count as memory."""
+        counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
+        return memory_rule(self.layer_memory, self.job, counts)
+
+    @cached_property
     def tables(self) -> CostTables:
         """The arrays of the cost model."""
         job, layers = self.job, self.profile.layers
@@ -212,7 +218,7 @@ class Problem:
         output[-1] = 0.0
         latency, inverse_bandwidth = self._links()
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
-        rule = memory_rule(self.layer_memory, job, counts)
+        rule = self.memory_rule
         memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
         return CostTables(
             num_micro_batches=job.num_micro_batches,
