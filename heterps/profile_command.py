@@ -1,17 +1,63 @@
-"""`heterps profile`: trace a model, and time its layers on a device."""
+"""`heterps profile`: trace a model, time its layers on a device, merge profiles."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast, get_args
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from heterps.console import answer, print_json, remarks, seconds_text
+from heterps.console import answer, print_json, remarks
 from heterps.problems import load_model
+from heterps.profile_tables import print_profile
 from heterps_configs.document import Dtype
 from heterps_configs.errors import HeterpsError
+from heterps_configs.job import Optimizer
+from heterps_configs.library import load_profile
+from heterps_configs.merged_profiles import merge_profiles
 from heterps_configs.model_profile import ModelProfile
+
+HOST_TYPE = "host-cpu"
+
+
+def check_arguments(
+    models: Sequence[str],
+    measuring: Mapping[str, object],
+    *,
+    links: bool,
+    merge: bool,
+    cluster: str | None,
+    count: int | None,
+) -> None:
+    """Refuses arguments that do not go together.
+
+    Args:
+        models: The arguments.
+        measuring: Options that only measuring a model takes.
+        links: Whether links are measured.
+        merge: Whether profiles are merged.
+        cluster: `--cluster`.
+        count: `--processes`.
+
+    Raises:
+        HeterpsError: With one clear message.
+    """
+    if links and merge:
+        raise HeterpsError("--links and --merge do not go together")
+    if links and models:
+        raise HeterpsError(f"--links measures this machine and takes no MODEL, got {models[0]!r}")
+    if not links and (cluster is not None or count is not None):
+        name = "--cluster" if cluster is not None else "--processes"
+        raise HeterpsError(f"{name} belongs to --links")
+    if links or merge:
+        for name, value in measuring.items():
+            if value is not None:
+                raise HeterpsError(f"{name} does not go with {'--links' if links else '--merge'}")
+    if merge and len(models) < 2:
+        raise HeterpsError("--merge needs at least two profile files")
+    if not (links or merge) and len(models) != 1:
+        raise HeterpsError(f"expected one MODEL, got {len(models)} (--merge takes several)")
 
 
 def run_profile(
@@ -21,21 +67,25 @@ def run_profile(
     device: str | None,
     device_type: str | None,
     micro_batches: str,
+    dtype: str | None,
+    optimizer: str | None,
     inputs: list[str],
     sequence_length: int | None,
     as_json: bool,
 ) -> None:
     """Traces, measures where a device is named, writes, prints."""
     sizes = _parse_sizes(micro_batches)
-    if device is None and device_type is not None:
-        raise HeterpsError("--device-type needs --device: without it nothing is measured")
-    if device is not None and device_type is None:
+    if device is None:
+        for name, value in {"device-type": device_type, "dtype": dtype}.items():
+            if value is not None:
+                raise HeterpsError(f"--{name} needs --device: without it nothing is measured")
+    elif device_type is None:
         if device != "cpu":
             raise HeterpsError(
                 f"--device {device} needs --device-type: the name that clusters know it by, "
                 "such as A100-40G"
             )
-        device_type = "host-cpu"
+        device_type = HOST_TYPE
     profile = load_model(model, inputs, sequence_length)
     if device is not None:
         assert device_type is not None
@@ -44,15 +94,31 @@ def run_profile(
             device=device,
             device_type=device_type,
             micro_batch_sizes=sizes,
-            dtype=profile.dtype,
+            dtype=cast(Dtype, _one_of("dtype", dtype or profile.dtype, get_args(Dtype))),
+            optimizer=cast(
+                Optimizer, _one_of("optimizer", optimizer or "adamw", get_args(Optimizer))
+            ),
+            partial=None if output is None else output.with_name(f"{output.name}.partial"),
         )
+    _write_and_print(profile, output, as_json)
+
+
+def run_merge(files: Sequence[str], *, output: Path | None, as_json: bool) -> None:
+    """Merges profile files; says which measurements were left out."""
+    merged, left_out = merge_profiles([(file, load_profile(file)) for file in files])
+    for line in left_out:
+        remarks.print(line)
+    _write_and_print(merged, output, as_json)
+
+
+def _write_and_print(profile: ModelProfile, output: Path | None, as_json: bool) -> None:
     if output is not None:
         profile.to_file(output)
         remarks.print(f"profile written to {output}")
     if as_json:
         print_json(profile.model_dump(mode="json"))
     else:
-        _print_profile(profile)
+        print_profile(profile, answer)
 
 
 def measure_with_progress(
@@ -62,6 +128,8 @@ def measure_with_progress(
     device_type: str,
     micro_batch_sizes: Sequence[int],
     dtype: Dtype,
+    optimizer: Optimizer = "adamw",
+    partial: Path | None = None,
 ) -> ModelProfile:
     """`heterps_runtime.profiler.measure` with a progress bar on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -69,10 +137,24 @@ def measure_with_progress(
         task = progress.add_task("profile: building the model", total=None)
         from heterps_runtime.profiler import measure
 
-        def show(done: int, total: int, layer: str) -> None:
-            progress.update(task, completed=done, total=total, description=f"profile {layer}")
+        def show(done: int, total: int, text: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"profile {text}")
 
-        return measure(profile, device_type, micro_batch_sizes, dtype, device=device, progress=show)
+        try:
+            return measure(
+                profile, device_type, micro_batch_sizes, dtype,
+                optimizer=optimizer, device=device, partial=partial, progress=show,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if partial is not None and partial.exists():
+                remarks.print(f"measured so far: {partial}; the same command goes on from there")
+            raise
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise HeterpsError(f"--{name} {value!r}: allowed are {', '.join(allowed)}")
+    return value
 
 
 def _parse_sizes(text: str) -> tuple[int, ...]:
@@ -83,18 +165,3 @@ def _parse_sizes(text: str) -> tuple[int, ...]:
     if not sizes or sizes[0] < 1:
         raise HeterpsError(f"--micro-batch {text!r}: expected whole numbers above 0, such as 1,2,4")
     return sizes
-
-
-def _print_profile(profile: ModelProfile) -> None:
-    layers = profile.layers
-    answer.print(
-        f"{profile.name}: {len(layers)} layers, {profile.num_parameters:,} parameters, "
-        f"{sum(layer.forward_flops for layer in layers) / 1e9:.4g} GFLOP forward and "
-        f"{sum(layer.backward_flops for layer in layers) / 1e9:.4g} backward for one sample"
-    )
-    for entry in profile.measurements:
-        answer.print(
-            f"  {entry.device_type}, {entry.dtype}, micro-batch {entry.micro_batch_size}: forward "
-            f"{seconds_text(sum(entry.forward_s))}, backward {seconds_text(sum(entry.backward_s))} "
-            f"({entry.source}, {entry.date})"
-        )

@@ -201,9 +201,10 @@ class ModelProfile(Document):
     def first_equal_layers(self) -> tuple[int, ...]:
         """For each layer, the index of the first one that costs the same: of equal kind and sizes.
 
-        What crosses the cut behind a layer does not count: some of that may only pass by.
+        What crosses its cuts does not count: some of that may only pass by.
         """
         differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
+        differing |= {"saved_input_bytes", "saved_output_bytes"}
         first: dict[str, int] = {}
         return tuple(
             first.setdefault(layer.model_dump_json(exclude=differing), index)

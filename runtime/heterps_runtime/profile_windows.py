@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from heterps_configs.document import BYTES_PER_ELEMENT, Dtype
-from heterps_configs.model_profile import LayerProfile, ModelProfile
+from heterps_configs.model_profile import ModelProfile
 
 # Many times any cache: beyond it a longer window measures nothing new.
 WINDOW_BYTES = 512 * 2**20
@@ -25,23 +24,6 @@ _OPTIMIZER_BYTES = 8
 _IN_FLIGHT = 2
 
 Range = tuple[int, int]
-
-
-def signature(layer: LayerProfile) -> tuple[Any, ...]:
-    """Layers with equal signatures cost the same.
-
-    What crosses the cut behind a layer is no part of it: some of that may only pass by.
-    """
-    differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
-    return tuple(layer.model_dump(exclude=differing).values())
-
-
-def distinct_layers(profile: ModelProfile) -> tuple[int, ...]:
-    """For each layer, the index of the first one with its signature."""
-    first: dict[tuple[Any, ...], int] = {}
-    return tuple(
-        first.setdefault(signature(layer), index) for index, layer in enumerate(profile.layers)
-    )
 
 
 def choose_windows(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Range, ...]:
@@ -61,7 +43,7 @@ def choose_windows(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Rang
             first, held = index, 0.0
         held += need
     windows.append((first, profile.num_layers - 1))
-    return tuple(_that_are_needed(windows, distinct_layers(profile)))
+    return tuple(_that_are_needed(windows, profile.first_equal_layers()))
 
 
 def _that_are_needed(windows: Sequence[Range], distinct: Sequence[int]) -> list[Range]:

@@ -38,7 +38,6 @@ from heterps_runtime.profile_windows import (
     MEMORY_SHARE,
     Range,
     choose_windows,
-    distinct_layers,
     free_bytes,
     grouped,
     layer_bytes,
@@ -139,7 +138,7 @@ class _Measuring:
         self._profile, self._sizes, self._settings = profile, sizes, settings
         self._samples, self._partial, self._repeats = samples, partial, repeats
         self._limit_s, self._progress = layer_limit_s, progress
-        self._distinct = distinct_layers(profile)
+        self._distinct = profile.first_equal_layers()
         for size in sizes:
             samples.sizes.setdefault(size, SizeSamples(distinct=self._distinct))
         self._spent_s: dict[str, float] = {}
