@@ -64,16 +64,16 @@ def defer_weight_gradients(module: nn.Module) -> None:
         if not isinstance(part._parameters.get("weight"), nn.Parameter):
             continue
         if type(part) is nn.Linear:
-            part.forward = _linear(part, is_transposed=False)
+            part.__dict__["forward"] = _linear(part, is_transposed=False)
         elif type(part).__name__ == "Conv1D" and type(part).__module__.startswith("transformers."):
             # GPT-2's linear layer; its weight is (inputs, outputs).
-            part.forward = _linear(part, is_transposed=True)
+            part.__dict__["forward"] = _linear(part, is_transposed=True)
         elif (
             type(part) is nn.Conv2d
             and part.padding_mode == "zeros"
             and not isinstance(part.padding, str)
         ):
-            part.forward = _convolution(part)
+            part.__dict__["forward"] = _convolution(part)
 
 
 def _linear(part: nn.Module, is_transposed: bool) -> Callable[[Tensor], Tensor]:
@@ -103,7 +103,8 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(tensor, weight)
         ctx.parameters, ctx.is_transposed = (weight, bias), is_transposed
-        return F.linear(tensor, weight.t() if is_transposed else weight, bias)
+        result: Tensor = F.linear(tensor, weight.t() if is_transposed else weight, bias)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -116,7 +117,9 @@ class _Linear(torch.autograd.Function):
         def weight_gradient() -> Tensor:
             rows = gradient.reshape(-1, gradient.shape[-1])
             entered = tensor.reshape(-1, tensor.shape[-1])
-            return entered.t().mm(rows) if ctx.is_transposed else rows.t().mm(entered)
+            pair = (entered, rows) if ctx.is_transposed else (rows, entered)
+            product: Tensor = pair[0].t().mm(pair[1])
+            return product
 
         def bias_gradient() -> Tensor:
             return cast(Tensor, gradient.reshape(-1, gradient.shape[-1]).sum(dim=0))

@@ -211,7 +211,7 @@ class Executor:
             works.append(self._messenger.receive(buffer, rank, direction, tag + offset))
         stamp = None
         if self._links:
-            stamp = torch.zeros(1, dtype=torch.float64)
+            stamp = _stamp(0.0)
             works.append(self._messenger.receive(stamp, rank, direction, tag + STAMP_TAG))
         self._posted[message.key] = _Posted(tensors, stamp, works)
 
@@ -248,7 +248,7 @@ class Executor:
         if self._links:
             num_bytes = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
             arrival_s = self._links.arrival_s(message.action.peer, num_bytes, departure_s)
-            stamp = torch.tensor([arrival_s], dtype=torch.float64)
+            stamp = _stamp(arrival_s)
             works.append((self._messenger.send(stamp, rank, direction, tag + STAMP_TAG), stamp))
         self._sends[message.key] = works
         self._record(message, departure_s, departure_s)
@@ -343,6 +343,11 @@ class Executor:
                 action.kind, action.stage, action.micro_batch, start_s - zero_s, end_s - zero_s
             )
         )
+
+
+def _stamp(time_s: float) -> Tensor:
+    """The time stamp of an emulated link; a memory ledger leaves it out: real links have none."""
+    return torch.tensor([time_s], dtype=torch.float64)
 
 
 def _gradient(tensor: Tensor) -> Tensor | None:

@@ -62,15 +62,13 @@ def routes(
     num_pipelines = draw(st.integers(1, min(3, num_micro_batches)))
     for _ in range(num_pipelines):
         cuts = draw(st.sets(st.integers(1, num_layers - 1), max_size=4))
-        names = []
+        names: list[str] = []
         for first, stop in pairwise([0, *sorted(cuts), num_layers]):
             device = draw(st.sampled_from(devices))
             same = [n for n, (a, b, _) in stages.items() if (a, b) == (first, stop - 1)]
-            if same and draw(st.booleans()):
-                names.append(draw(st.sampled_from(same)))
-            else:
-                names.append(f"s{len(stages)}")
-                stages[names[-1]] = (first, stop - 1, device)
+            name = draw(st.sampled_from([*same, f"s{len(stages)}"]))
+            stages.setdefault(name, (first, stop - 1, device))
+            names.append(name)
         pipelines.setdefault(tuple(names), [])
     shares = list(pipelines.values())
     for micro_batch in range(num_micro_batches):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from heterps_configs.cluster import Cluster
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.correction import drift
 from heterps_runtime.measurements import Measurements
+from heterps_runtime.memory_check import peak_bytes
 from heterps_runtime.run import PlanUpdate, run_plan
 from heterps_runtime.run_result import StepProgress
 from heterps_runtime.run_specification import Slowdown
@@ -66,6 +69,7 @@ def test_emulated_run_takes_what_the_simulator_says_and_adapts_to_a_drift(tmp_pa
     slow = result.median_step_time_s(7, replan.step - 1)
     assert slow > 1.5 * result.measured_step_time_s
     assert {event.action for event in result.timeline} >= {"forward", "backward", "step"}
+    assert {entry.device for entry in result.devices if entry.memory} == {"d0", "d1", "d2", "d3"}
 
 
 @pytest.mark.slow
@@ -76,6 +80,36 @@ def test_failure_of_one_rank_is_one_clear_error_and_leaves_no_process(tmp_path: 
     ):
         run_plan(problem, chain_of(problem, 2), steps=2, run_directory=tmp_path)
     assert _processes_of(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_run_beyond_an_emulated_memory_limit_names_device_stage_and_bytes(tmp_path: Path) -> None:
+    problem = problem_of("sequential", slowdowns=(4, 4, 8, 8))
+    plan = chain_of(problem, 3, 6)
+    need = peak_bytes(problem.profile, plan, problem.cluster)["d1"].peak_bytes
+    (node,) = problem.cluster.nodes
+    groups = tuple(
+        group.model_copy(update={"memory_bytes": need - 1}) if group.name == "d1" else group
+        for group in node.devices
+    )
+    cluster = Cluster(
+        name="limited",
+        device_types=problem.cluster.device_types,
+        nodes=(node.model_copy(update={"devices": groups}),),
+    )
+    message = (
+        rf"^rank 1 \(d1\): d1 is out of memory in .* 's1', micro-batch \d: "
+        rf"needs {need} bytes, allowed {need - 1}$"
+    )
+    limited = replace(problem, cluster=cluster)
+    plan = chain_of(limited, 3, 6)
+    with pytest.raises(HeterpsError, match=message):
+        run_plan(limited, plan, steps=3, run_directory=tmp_path)
+    assert _processes_of(tmp_path) == []
+    # All ranks said the same.
+    errors = [json.loads(path.read_text()) for path in tmp_path.glob("error-*.json")]
+    assert len(errors) == 3
+    assert len({error["message"] for error in errors}) == 1
 
 
 @pytest.mark.slow
