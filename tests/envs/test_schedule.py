@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,12 @@ from heterps_configs.cluster import Link
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, ReduceBucket, Schedule
 from heterps_envs.binding import bind
+from heterps_envs.interleaved import most_in_flight
 from heterps_envs.memory import in_flight_micro_batches
 from heterps_envs.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule, reduce_buckets
+from heterps_envs.zero_bubble import held_micro_batches
 from tests.envs.small_problems import FAST, any_plans, chain_problem, plan_of
 
 SLOW = Link(latency_s=0.3, bandwidth_bytes_per_s=2.0)
@@ -34,6 +37,43 @@ def passes(schedule: Schedule, device: str) -> str:
         for action in schedule.actions[device]
         if action.kind in ("forward", "backward")
     )
+
+
+def looped_plan(problem: Problem, num_devices: int) -> Plan:
+    """One stage for each layer, and the devices in turn."""
+    names = [f"s{i}" for i in range(problem.profile.num_layers)]
+    return plan_of(
+        problem,
+        {name: (i, i, f"d0-{i % num_devices}") for i, name in enumerate(names)},
+        {tuple(names): range(problem.job.num_micro_batches)},
+    )
+
+
+def chunk_passes(schedule: Schedule, device: str, num_devices: int) -> list[tuple[str, int, int]]:
+    """Such as (F, chunk, micro-batch)."""
+    return [
+        (action.kind[0].upper(), int(action.stage[1:]) // num_devices, action.micro_batch)
+        for action in schedule.actions[device]
+        if action.kind in ("forward", "backward")
+    ]
+
+
+def textbook_interleaved(
+    rank: int, num_devices: int, num_chunks: int, num_micro_batches: int
+) -> list[tuple[str, int, int]]:
+    """Megatron-LM's `forward_backward_pipelining_with_interleaving`."""
+    total, group = num_micro_batches * num_chunks, num_devices * num_chunks
+
+    def at(index: int, is_forward: bool) -> tuple[int, int]:
+        chunk = index % group // num_devices
+        micro_batch = index // group * num_devices + index % num_devices
+        return (chunk if is_forward else num_chunks - 1 - chunk), micro_batch
+
+    warm_up = min(2 * (num_devices - rank - 1) + (num_chunks - 1) * num_devices, total)
+    order = [("F", *at(index, True)) for index in range(warm_up)]
+    for index in range(total - warm_up):
+        order += [("F", *at(warm_up + index, True)), ("B", *at(index, False))]
+    return order + [("B", *at(index, False)) for index in range(total - warm_up, total)]
 
 
 def textbook_1f1b(stage: int, num_stages: int, num_micro_batches: int) -> str:
@@ -90,6 +130,87 @@ def test_gpipe_runs_all_forwards_before_all_backwards(
         assert passes(schedule, f"d0-{stage}") == expected
 
 
+@given(
+    num_devices=st.integers(2, 5),
+    num_chunks=st.integers(2, 4),
+    rounds=st.integers(1, 4),
+    forward_s=st.floats(0.01, 3),
+    backward_s=st.floats(0.01, 3),
+    link=st.sampled_from([FAST, SLOW]),
+)
+def test_equal_chunks_run_textbook_interleaved_1f1b(
+    num_devices: int,
+    num_chunks: int,
+    rounds: int,
+    forward_s: float,
+    backward_s: float,
+    link: Link,
+) -> None:
+    layers = num_devices * num_chunks
+    problem = chain_problem(
+        [forward_s] * layers,
+        [backward_s] * layers,
+        num_micro_batches=num_devices * rounds,
+        output_bytes=[0.1] * layers,
+        link=link,
+        schedule="interleaved",
+    )
+    plan = looped_plan(problem, num_devices)
+    schedule, held = build_schedule(problem, plan), in_flight_micro_batches(plan)
+    for rank in range(num_devices):
+        expected = textbook_interleaved(rank, num_devices, num_chunks, num_devices * rounds)
+        assert chunk_passes(schedule, f"d0-{rank}", num_devices) == expected
+        for chunk in range(num_chunks):
+            here = [1 if kind == "F" else -1 for kind, c, _ in expected if c == chunk]
+            most = max(sum(here[: stop + 1]) for stop in range(len(here)))
+            assert most <= held[f"s{chunk * num_devices + rank}"]
+
+
+def test_in_flight_of_interleaved_chunks_is_what_megatron_keeps() -> None:
+    # Four devices with two chunks each: 8 and 4 on the first, 5 and 1 on the last.
+    assert [most_in_flight(2 * behind + 1, 4, 2) for behind in (7, 3, 4, 0)] == [8, 4, 5, 1]
+
+
+def test_interleaved_with_one_stage_on_each_device_is_1f1b() -> None:
+    problem = chain_problem([1] * 4, [2] * 4, schedule="interleaved")
+    schedule = build_schedule(problem, chain_plan(problem))
+    for stage in range(4):
+        assert passes(schedule, f"d0-{stage}") == textbook_1f1b(stage, 4, 8)
+
+
+def test_zero_bubble_puts_weights_into_gaps_and_sends_gradients_first() -> None:
+    problem = chain_problem(
+        [1.0] * 4, [2.0] * 4, parameters=[1] * 4, num_micro_batches=6, schedule="zero-bubble"
+    )
+    schedule = build_schedule(problem, chain_plan(problem))
+    letters = {"forward": "F", "backward-input": "B", "backward-weight": "W"}
+    last = [
+        f"{letters[action.kind]}{action.micro_batch}"
+        for action in schedule.actions["d0-3"]
+        if action.kind in letters
+    ]
+    # The last stage keeps four micro-batches like the first, then frees one for each that comes.
+    assert " ".join(last) == "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 W3 W4 W5"
+    for before, after in pairwise(schedule.actions["d0-3"]):
+        if before.kind == "backward-input":
+            assert (after.kind, after.direction) == ("send", "backward")
+
+
+def test_zero_bubble_keeps_no_more_than_1f1b_where_memory_has_no_room() -> None:
+    def most_held(memory_bytes: int) -> int:
+        problem = chain_problem(
+            [1.0] * 4,
+            [2.0] * 4,
+            parameters=[1] * 4,
+            activation_bytes=[100.0] * 4,
+            memory_bytes=[memory_bytes],
+            schedule="zero-bubble",
+        )
+        return held_micro_batches(problem, chain_plan(problem))["s2"]
+
+    assert (most_held(250), most_held(10**6)) == (2, 4)
+
+
 @st.composite
 def problems_with_any_plan(draw: st.DrawFn) -> tuple[Problem, Plan]:
     num_layers = draw(st.integers(1, 6))
@@ -103,18 +224,23 @@ def problems_with_any_plan(draw: st.DrawFn) -> tuple[Problem, Plan]:
         parameters=[1] * num_layers,
         output_bytes=[1.0] * num_layers,
         link=draw(st.sampled_from([FAST, SLOW])),
-        schedule=draw(st.sampled_from(["1f1b", "gpipe"])),
+        schedule=draw(st.sampled_from(["1f1b", "gpipe", "interleaved", "zero-bubble"])),
     )
     return problem, draw(any_plans(problem))
 
 
+PASSES = ("forward", "backward", "backward-input", "backward-weight")
+
+
 def expected_passes(plan: Plan) -> set[tuple[str, str, int]]:
+    is_split = plan.job.schedule == "zero-bubble"
+    kinds = ("forward", "backward-input", "backward-weight") if is_split else PASSES[:2]
     return {
         (kind, stage, m)
         for pipeline in plan.pipelines
         for stage in pipeline.stages
         for m in pipeline.micro_batches
-        for kind in ("forward", "backward")
+        for kind in kinds
     }
 
 
@@ -124,7 +250,7 @@ def test_every_pass_stands_once_on_the_device_of_its_stage(case: tuple[Problem, 
     seen = []
     for device, actions in build_schedule(problem, plan).actions.items():
         for action in actions:
-            if action.kind in ("forward", "backward"):
+            if action.kind in PASSES:
                 assert plan.stage(action.stage).devices == (device,)
                 seen.append((action.kind, action.stage, action.micro_batch))
         assert [a for a in actions if a.kind == "step"] == [actions[-1]]
@@ -137,14 +263,14 @@ def test_no_stage_holds_more_micro_batches_than_its_memory_is_counted_for(
     case: tuple[Problem, Plan],
 ) -> None:
     problem, plan = case
-    most = in_flight_micro_batches(plan)
+    most = held_micro_batches(problem, plan)
     for actions in build_schedule(problem, plan).actions.values():
         held: dict[str, set[int]] = defaultdict(set)
         for action in actions:
             if action.kind == "forward":
                 held[action.stage].add(action.micro_batch)
                 assert len(held[action.stage]) <= most[action.stage]
-            elif action.kind == "backward":
+            elif action.kind in ("backward", "backward-weight"):
                 held[action.stage].remove(action.micro_batch)  # its forward pass came before
 
 
@@ -215,10 +341,12 @@ def test_a_pass_runs_only_when_what_it_needs_is_there(case: tuple[Problem, Plan]
         if action.kind == "forward":
             front = route[: route.index(action.stage)]
             assert all(("forward", stage, action.micro_batch) in done for stage in front)
-        elif action.kind == "backward":
+        elif action.kind in ("backward", "backward-input"):
             behind = route[route.index(action.stage) + 1 :]
             assert ("forward", action.stage, action.micro_batch) in done
-            assert all(("backward", stage, action.micro_batch) in done for stage in behind)
+            assert all((action.kind, stage, action.micro_batch) in done for stage in behind)
+        elif action.kind == "backward-weight":
+            assert ("backward-input", action.stage, action.micro_batch) in done
         done.add(here)
 
 

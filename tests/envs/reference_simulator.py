@@ -1,0 +1,219 @@
+"""The simulator in plain Python, by small steps of time: what the compiled one must agree with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from heterps_configs.plan import Plan
+from heterps_envs.actions import Action, Schedule
+from heterps_envs.plan_arrays import slowdown_of
+from heterps_envs.problem import Problem
+from heterps_envs.reduce_buckets import reduce_s
+from heterps_envs.simulator_kernels import POSTED_AHEAD
+from heterps_envs.workload import workload
+
+ROUNDING = 1e-12
+
+
+@dataclass
+class _Message:
+    """One message of a channel: when it was handed over, asked for, and arrives."""
+
+    num_bytes: float = 0.0
+    is_sent: bool = False
+    is_posted: bool = False
+    arrival_s: float | None = None
+
+
+@dataclass
+class _Device:
+    """Where a device is in its list."""
+
+    name: str
+    actions: tuple[Action, ...]
+    at: int = 0
+    left_s: float | None = None  # undisturbed seconds of the running action
+    posted: int = 0
+    sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    received: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+
+
+class ReferenceSimulator:
+    """Runs a schedule; `end_s` has the end of every action but sends, by device."""
+
+    def __init__(self, problem: Problem, plan: Plan, schedule: Schedule) -> None:
+        self.problem, self.schedule = problem, schedule
+        self.work, self.plan = workload(problem, plan), plan
+        self.devices = [_Device(name, schedule.actions[name]) for name in schedule.devices]
+        self.emulated = {
+            name: problem.device_named[name].type.emulation is not None for name in schedule.devices
+        }
+        self.is_rendezvous = not any(self.emulated.values())
+        self.hosts = {
+            device.name: node.host
+            for node in problem.cluster.nodes
+            for device in problem.cluster.devices
+            if device.node == node.name
+        }
+        self.messages: dict[tuple[str, str, str, int], _Message] = defaultdict(_Message)
+        self.link_free_s: dict[tuple[str, str], float] = defaultdict(float)
+        self.come: dict[int, list[str]] = defaultdict(list)
+        self.reduced_s: dict[int, float] = {}
+        self.end_s: dict[str, list[float]] = {name: [] for name in schedule.devices}
+        self.now = 0.0
+        for device in self.devices:
+            for _ in range(POSTED_AHEAD):
+                self._post(device)
+        self._run()
+
+    def _run(self) -> None:
+        while any(device.at < len(device.actions) for device in self.devices):
+            while any([self._advance(device) for device in self.devices]):
+                pass
+            step = min(self._next_events(), default=None)
+            if step is None:
+                assert all(device.at == len(device.actions) for device in self.devices), "deadlock"
+                return
+            for device in self.devices:
+                if device.left_s is not None:
+                    device.left_s -= (step - self.now) / self._slowdown(device)
+            self.now = step
+
+    def _next_events(self) -> list[float]:
+        times = [
+            self.now + max(device.left_s, 0.0) * self._slowdown(device)
+            for device in self.devices
+            if device.left_s is not None
+        ]
+        times += [m.arrival_s for m in self.messages.values() if m.arrival_s is not None]
+        times += list(self.reduced_s.values())
+        times += [self._begin_s(device) for device in self.devices]
+        running = [device for device in self.devices if device.left_s is not None]
+        later = [time for time in times[len(running) :] if time > self.now]
+        return times[: len(running)] + later
+
+    def _begin_s(self, device: _Device) -> float:
+        return 0.0 if self.emulated[device.name] else self.hosts[device.name].step_s
+
+    def _slowdown(self, device: _Device) -> float:
+        if self.emulated[device.name]:
+            return 1.0
+        node = self.problem.device_named[device.name].node
+        together = sum(
+            other.left_s is not None
+            and not self.emulated[other.name]
+            and self.problem.device_named[other.name].node == node
+            for other in self.devices
+        )
+        return slowdown_of(self.hosts[device.name], together)
+
+    def _advance(self, device: _Device) -> bool:
+        """Whether something happened."""
+        if device.at == len(device.actions) or self.now < self._begin_s(device):
+            return False
+        action = device.actions[device.at]
+        if action.kind == "receive":
+            channel = action.peer, action.direction
+            number = device.received[channel]
+            arrival_s = self.messages[action.peer, device.name, action.direction, number].arrival_s
+            if arrival_s is None or arrival_s > self.now:
+                return False
+            device.received[channel] += 1
+            self._done(device)
+            self._post(device)
+        elif action.kind == "send":
+            self._send(device, action)
+            self._done(device)
+        elif action.kind == "reduce":
+            return self._reduce(device, action)
+        elif device.left_s is None:
+            if action.kind == "step" and not self._is_reduced(device):
+                return False
+            device.left_s = self._seconds(device, action)
+        elif device.left_s <= ROUNDING:
+            device.left_s = None
+            self._done(device)
+        else:
+            return False
+        return True
+
+    def _done(self, device: _Device) -> None:
+        self.end_s[device.name].append(self.now)
+        device.at += 1
+
+    def _seconds(self, device: _Device, action: Action) -> float:
+        if action.kind == "step":
+            column = self.problem.tables.optimizer_s[:, self.problem.class_of[device.name]]
+            own = [stage for stage in self.plan.stages if device.name in stage.devices]
+            return float(sum(column[list(stage.layers)].sum() for stage in own))
+        assert action.kind != "receive"
+        assert action.kind != "send"
+        assert action.kind != "reduce"
+        host_s = 0.0 if self.emulated[device.name] else self.hosts[device.name].action_s
+        return self.work.seconds(action.kind, action.stage, action.micro_batch) + host_s
+
+    def _post(self, device: _Device) -> None:
+        """The device asks for its next receive."""
+        receives = [action for action in device.actions if action.kind == "receive"]
+        if device.posted == len(receives):
+            return
+        action = receives[device.posted]
+        earlier = receives[: device.posted]
+        number = sum(
+            (other.peer, other.direction) == (action.peer, action.direction) for other in earlier
+        )
+        device.posted += 1
+        message = self.messages[action.peer, device.name, action.direction, number]
+        message.is_posted = True
+        self._leave(action.peer, device.name, message)
+
+    def _send(self, device: _Device, action: Action) -> None:
+        assert action.direction
+        channel = action.peer, action.direction
+        number = device.sent[channel]
+        device.sent[channel] += 1
+        message = self.messages[device.name, action.peer, action.direction, number]
+        message.num_bytes = self.work.message_bytes(
+            action.direction, action.stage, action.micro_batch
+        )
+        message.is_sent = True
+        self._leave(device.name, action.peer, message)
+
+    def _leave(self, source: str, to: str, message: _Message) -> None:
+        if not message.is_sent or (self.is_rendezvous and not message.is_posted):
+            return
+        link = self.problem.link(source, to)
+        start_s = max(self.now, self.link_free_s[source, to])
+        self.link_free_s[source, to] = start_s + message.num_bytes / link.bandwidth_bytes_per_s
+        message.arrival_s = self.link_free_s[source, to] + link.latency_s
+
+    def _reduce(self, device: _Device, action: Action) -> bool:
+        bucket, overlaps = self.schedule.buckets[action.bucket], self.schedule.overlaps_reduce
+        come, happened = self.come[action.bucket], False
+        if device.name not in come:
+            come.append(device.name)
+            happened = True
+            if len(come) == len(bucket.devices):
+                before = [
+                    end_s
+                    for other, end_s in self.reduced_s.items()
+                    if overlaps and set(self.schedule.buckets[other].devices) & set(bucket.devices)
+                ]
+                begin_s = max([self.now, *before])
+                self.reduced_s[action.bucket] = begin_s + reduce_s(self.problem, bucket)
+        if overlaps or self.reduced_s.get(action.bucket, self.now + 1) <= self.now:
+            self._done(device)
+            return True
+        return happened
+
+    def _is_reduced(self, device: _Device) -> bool:
+        if not self.schedule.overlaps_reduce:
+            return True
+        own = [action.bucket for action in device.actions if action.kind == "reduce"]
+        return all(self.reduced_s.get(bucket, self.now + 1) <= self.now for bucket in own)
+
+    @property
+    def step_time_s(self) -> float:
+        """When the last device is done."""
+        return max(max(times) for times in self.end_s.values())
