@@ -95,7 +95,10 @@ def test_a_small_example_by_hand() -> None:
     assert timeline.before[0].tolist() == [0, 0, 12]
     assert timeline.after[first, 2].tolist() == [12] * 5 + [8] * 4 + [4, 4, 0, 0]
     assert timeline.parameter_bytes.tolist() == [40, 400]
-    assert peak_memory_bytes(problem, plan) == {"d0-0": 40 + 40 + 22 + 8, "d0-1": 400 + 400 + 16 + 8}
+    assert peak_memory_bytes(problem, plan) == {
+        "d0-0": 40 + 40 + 22 + 8,
+        "d0-1": 400 + 400 + 16 + 8,
+    }
 
 
 def test_received_and_sent_gradients_lie_in_buffers() -> None:
