@@ -19,8 +19,11 @@ the interval that is stated without having seen them.
 
 The files label all times float32. Many exceed the float32 peak by far, so they ran in TF32 where
 the hardware has it; those of some GPUs do not. "As measured" assumes that; the other rates are
-shown for comparison. Three numbers of the interval (`heterps_envs.intervals`) are rounded from the
-last rows: they have seen these models; no efficiency has seen the GPU that it predicts.
+shown for comparison.
+
+No efficiency has seen the GPU that it predicts. Chosen on these models, however, are the form of
+the roofline, the two spreads of `heterps_envs.calibration`, and (rounded from the last rows) the
+three errors of `heterps_envs.intervals`: errors and coverage on other models may be worse.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ Seconds of one pass of one layer are
 
 with the work of `heterps_envs.roofline`. The root of the sum of squares lies between the two
 extreme assumptions on a layer, which is many kernels: that traffic hides behind arithmetic (the
-larger of the two) and that nothing hides (their sum). On published profiles it predicts unseen GPUs
-better than both (`benchmarks/calibration.py`). Forward and backward pass have their own factors.
+larger of the two) and that nothing hides (their sum). Of these three forms it predicted GPUs that
+were left out of the profiles of `benchmarks/calibration.py` best. Forward and backward pass have
+their own factors.
 
 The fit has three levels: stated constants, all layers, layers of one family (attention blocks,
 convolutions, linear layers, ...). Each level is a normal prior of the next in log space: a family
@@ -46,7 +47,7 @@ from heterps_envs.roofline import (
 LAYER_SCATTER = 0.1
 # How far (standard deviation of the logarithm) a level may lie from the level above it. A single
 # device type cannot tell the two efficiencies apart: the one that matters less to it stays put.
-# All three numbers were chosen by `benchmarks/calibration.py`.
+# The spreads were chosen by the same leave-one-out errors.
 LEVEL_SPREAD = 2.0
 ONE_TYPE_LEVEL_SPREAD = 0.2
 _STATED = np.log([1 / COMPUTE_EFFICIENCY, 1 / BANDWIDTH_EFFICIENCY, 1.0])
