@@ -18,6 +18,10 @@ Floats = NDArray[np.float64]
 # In the backward pass of one layer, gradients come and activations go at about the same time. For
 # a while this share of either may be there besides: a round number, no measurement.
 UNEVEN_SHARE = 0.25
+# What else a running model holds, in round numbers: the optimizer's step count of each parameter;
+# the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).
+SCALAR_BYTES_OF_LAYER = 64
+SCALAR_BYTES_OF_STAGE = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +61,7 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
     job, devices = problem.job, plan.devices
     parameters = [_parameters(problem, layers) for layers in _layers_by_device(plan).values()]
     total = np.array([each.sum() for each in parameters])
-    buffers = [
-        sum(problem.profile.layers[layer].buffer_bytes for layer in layers)
-        for layers in _layers_by_device(plan).values()
-    ]
+    buffers = [_buffer_bytes(problem, layers) for layers in _layers_by_device(plan).values()]
     gradients = _new_gradients(
         problem, plan, dict(zip(devices, parameters, strict=True)), first_gradient
     )
@@ -70,7 +71,7 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
     ]
     columns = np.array(rows).T
     return StageBytes(
-        parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers, float),
+        parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers),
         optimizer_bytes=total * job.optimizer_bytes_per_parameter,
         gradient_bytes=np.array([new.sum() for new in gradients]),
         kept_bytes=columns[0],
@@ -79,6 +80,14 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
         first_pass=columns[3:5].T,
         workspace_bytes=columns[5],
     )
+
+
+def _buffer_bytes(problem: Problem, layers: set[int]) -> float:
+    """Buffers of a device's layers, and the scalars of a model that can be run."""
+    num_bytes = float(sum(problem.profile.layers[layer].buffer_bytes for layer in layers))
+    if problem.profile.source is not None:
+        num_bytes += SCALAR_BYTES_OF_STAGE + SCALAR_BYTES_OF_LAYER * len(layers)
+    return num_bytes
 
 
 def _layers_by_device(plan: Plan) -> dict[str, set[int]]:
