@@ -26,6 +26,15 @@ micro-batch is full, every link is as slow as the slowest between its classes, a
 all its messages over one link. It leaves out the all-reduce of parameters that are tied across
 stages, and replicas that wait for their turn.
 
+How close: over thousands of random chains on unlike devices and links, 95 of 100 simulate within
+1.5 % of it under 1F1B and none beyond 13 %; under GPipe 15 % and 31 % (a test holds limits).
+
+All that holds for GPipe and 1F1B. For the schedules interleaved and zero-bubble planners use the
+form of 1F1B, and it is a bound of neither side: a micro-batch that only waits for a chunk, or for
+the part of a backward pass that computes gradients of inputs, is back sooner than after `C_j`. With
+one stage on each device interleaved is 1F1B. `heterps_envs.plan_bound` bounds any plan under any
+schedule from below.
+
 Stages are appended from the back to the front. Of what is built, two numbers matter: its step time
 (`behind_s`) and its share of the fill (`fill_s`); the closed form only grows with either. The
 devices used say how many micro-batches a stage holds in flight, so its memory is known when it is

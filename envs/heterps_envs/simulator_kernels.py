@@ -15,10 +15,8 @@ from numba import njit
 
 from heterps_envs.actions import RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
 from heterps_envs.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
+from heterps_envs.memory_rule import POSTED_AHEAD as POSTED_AHEAD
 
-# Receives that the executor posts ahead of the one that is waited for: the same number as
-# `heterps_runtime.executor.POSTED_AHEAD`.
-POSTED_AHEAD = 4
 # A time that is not known yet.
 UNKNOWN = -1.0
 
