@@ -6,7 +6,8 @@
 Problems are drawn by `heterps_envs.generator`, memory-tight ones included; all solvers are warm. A
 solve is one thread, from the cost tables to the proven placement, greedy's first one included, and
 is timed for the objective `throughput`. Sizes take turns, so that a slow moment of the machine
-falls on all of them. Problems that need too many labels are given up and not proven.
+falls on all of them. Problems that need too many labels are given up and not proven; the summary
+has the share that is.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ SIZES = [
     (512, 2, 16),
     (512, 4, 4),
 ]
+# Milliseconds that were asked for.
+ASKED_MS = {"L 96, T 4, n 4": 150.0, "L 96, T 4, n 8": 500.0, "L 512, T 4, n 4": 2000.0}
 
 
 def main() -> None:
@@ -49,9 +52,8 @@ def main() -> None:
     rows = measure(problems=5 if arguments.quick else 25, seed=arguments.seed)
     show(rows)
     if arguments.json:
-        medians = {f"exact_{key_of(row['size'])}_median_ms": row["median_ms"] for row in rows}
-        summary = {**medians, **machine()}
-        arguments.json.write_text(json.dumps({"rows": rows, "summary": summary}, indent=1))
+        report = {"rows": rows, "summary": summarise_all(rows)}
+        arguments.json.write_text(json.dumps(report, indent=1))
 
 
 def measure(problems: int, seed: int) -> list[dict[str, Any]]:
@@ -100,6 +102,19 @@ def summarise(size: tuple[int, int, int], values: list[dict[str, float]]) -> dic
         "median_transitions": statistics.median(value["transitions"] for value in values),
         "table_mb": max(value["mb"] for value in values),
     }
+
+
+def summarise_all(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Times and proven shares of all sizes, the three that were asked for, and the machine."""
+    summary: dict[str, Any] = {}
+    for row in rows:
+        key = f"exact_{key_of(row['size'])}"
+        share = row["proven"] / row["problems"]
+        summary |= {f"{key}_median_ms": row["median_ms"], f"{key}_max_ms": row["max_ms"]}
+        summary[f"{key}_proven_share"] = share
+        if row["size"] in ASKED_MS:
+            summary[f"{key}_met"] = row["median_ms"] < ASKED_MS[row["size"]] and share == 1.0
+    return {**summary, **machine()}
 
 
 def key_of(size: str) -> str:

@@ -39,16 +39,20 @@ from heterps_envs.problem import CostTables
 Status = Literal["optimal", "infeasible", "over budget"]
 Floats = NDArray[np.float64]
 
-# Seconds of one transition on one core of a current server CPU, rounded up, and seconds of a solve
-# over its `predicted_work` in the median of drawn problems (benchmarks/exact.py).
-SECONDS_PER_TRANSITION, SECONDS_PER_PREDICTED = 4e-8, 1e-8
+# Seconds of one transition on one core of a current server CPU, rounded up; seconds of a solve for
+# its first placement and over its `predicted_work`, in the median of drawn problems, which is
+# within a factor of four in all sizes of benchmarks/exact.py.
+SECONDS_PER_TRANSITION = 4e-8
+START_SECONDS, SECONDS_PER_PREDICTED = 5e-3, 1.5e-9
 MAX_TABLE_BYTES, MAX_SECONDS = 1_000_000_000, 60.0
 MAX_LABELS = 10_000_000
 START_EVALUATIONS = 3000
-# Labels of a cut that the beam keeps.
-BEAM_WIDTH = 100
+# Labels of a cut that the beam keeps at first; more where the proof takes too many labels.
+BEAM_WIDTH, MAX_BEAM_WIDTH, BEAM_GROWTH = 100, 10_000, 10
 # A better placement from the beam prunes harder, but its bounds take time too.
-WORTH_A_SPACE = 1e-3
+# Below the first gain they are not worth it; below the second the proof is tried without them
+# first, for as long as they would take: `TRY_SHARE` of their own stages.
+WORTH_A_SPACE, TRY_GAIN, TRY_SHARE = 1e-3, 0.03, 0.3
 
 
 class ExactResult(NamedTuple):
@@ -95,29 +99,68 @@ def solve(
         return _nothing("over budget", 0)
     if known is None:
         known = _good_code(kernel, goal)
-    labels, seen, reached = scratch(kernel, int(np.prod(kernel.device_count + 1)))
-    work, max_transitions = np.zeros(1), max_seconds / SECONDS_PER_TRANSITION
-    cost, incumbent = goal.cost(known, kernel), None
-    space, width = search_space(kernel, goal, cost), BEAM_WIDTH
-    while True:
-        labels.first[:] = 0
-        if not sweep(kernel, space, labels, seen, reached, width, max_transitions, work):
-            return _nothing("over budget", int(work[0]))._replace(incumbent=incumbent)
-        code = _best_code(kernel, goal, space, labels)
-        if width == 0:
-            break
-        found = math.inf if code is None else goal.cost(code, kernel)
-        if found < math.inf:
-            incumbent = code
-        if found < cost * (1 - WORTH_A_SPACE):
-            cost = found
-            space = search_space(kernel, goal, cost)
-        else:
-            width = 0
-    if code is None:
-        return _nothing("infeasible", int(work[0]))
+    search = _Search(kernel, goal, known, max_seconds / SECONDS_PER_TRANSITION)
+    status = search.run()
+    if status != "optimal":
+        incumbent = search.incumbent if status == "over budget" else None
+        return _nothing(status, search.transitions)._replace(incumbent=incumbent)
+    code = search.incumbent
+    assert code is not None, "an optimum has a placement"
     step_time_s, price, _ = evaluate_one(code, kernel, np.zeros(kernel.num_classes, np.int64))
-    return ExactResult(code, float(step_time_s), float(price), int(work[0]), "optimal")
+    return ExactResult(code, float(step_time_s), float(price), search.transitions, "optimal")
+
+
+class _Search:
+    """Better and better placements from the beam, until a sweep that drops nothing ends."""
+
+    def __init__(
+        self, kernel: KernelTables, goal: Goal, known: NDArray[np.int16], max_transitions: float
+    ) -> None:
+        self.kernel, self.goal, self.max_transitions = kernel, goal, max_transitions
+        self.incumbent: NDArray[np.int16] | None = None
+        self._cost = goal.cost(known, kernel)
+        self._scratch = scratch(kernel, int(np.prod(kernel.device_count + 1)))
+        self._work = np.zeros(1)
+
+    @property
+    def transitions(self) -> int:
+        """Stages that were put before a label so far."""
+        return int(self._work[0])
+
+    def run(self) -> Status:
+        """Whether there is an optimum, `incumbent`, or none, or it took too long."""
+        width = BEAM_WIDTH
+        while width <= MAX_BEAM_WIDTH:
+            space, built_for = search_space(self.kernel, self.goal, self._cost), self._cost
+            if not self._sweep(space, width, self.max_transitions):
+                return "over budget"
+            gain = 0.0 if self._cost == built_for else 1 - self._cost / built_for
+            if gain > TRY_GAIN:
+                continue
+            most = self.max_transitions
+            if gain > WORTH_A_SPACE:
+                most = min(most, self.transitions + TRY_SHARE * space.work)
+            if self._sweep(limited(space, self.kernel, self.goal, self._cost), 0, most):
+                return "infeasible" if self.incumbent is None else "optimal"
+            if self.transitions > self.max_transitions:
+                return "over budget"
+            width *= BEAM_GROWTH
+        return "over budget"
+
+    def _sweep(self, space: Space, width: int, max_transitions: float) -> bool:
+        """One sweep; keeps its best placement where that is as good as the best one known."""
+        labels, seen, reached = self._scratch
+        labels.first[:] = 0
+        if not sweep(self.kernel, space, labels, seen, reached, width, max_transitions, self._work):
+            return False
+        code = _best_code(self.kernel, self.goal, space, labels)
+        if code is not None:
+            if width > 0:
+                code = polish(code, self.kernel, START_EVALUATIONS, 0, self.goal)
+            cost = self.goal.cost(code, self.kernel)
+            if cost <= self._cost * (1 + ROUNDING):
+                self.incumbent, self._cost = code, min(cost, self._cost)
+        return True
 
 
 def num_states(kernel: KernelTables) -> float:
@@ -152,7 +195,7 @@ def predicted_work(kernel: KernelTables) -> float:
 
 def predicted_seconds(kernel: KernelTables) -> float:
     """Seconds that `solve` takes in most cases, from `predicted_work`."""
-    return predicted_work(kernel) * SECONDS_PER_PREDICTED
+    return START_SECONDS + predicted_work(kernel) * SECONDS_PER_PREDICTED
 
 
 def scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached, Reached]:
@@ -175,39 +218,65 @@ def search_space(kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
     shape = kernel.device_count + 1
     strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
     used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
-    totals = used.sum(axis=1)
     tables = _layers(kernel)
-    limit_cost *= 1 + ROUNDING
-    limit_s = goal.floor_s
-    price = kernel.price_usd_per_hour
     work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
-    if goal.is_price:
-        weight, device_weight = used @ price + TIE_BREAK_USD_PER_HOUR, price
-        least_cost = _prefix((work * price).min(axis=1))
-        # The cheapest placement uses at least the cheapest device for the entire step.
-        limit_s = min(limit_s, limit_cost / (price.min() + TIE_BREAK_USD_PER_HOUR))
-    else:
-        weight, device_weight = np.ones(len(used)), np.zeros(kernel.num_classes)
-        least_cost = np.zeros(kernel.num_layers + 1)
-        limit_s = min(limit_s, limit_cost)
-    latest_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None]) / weight)
-    delay_s, most_fill_s = completions(
-        kernel, used, strides, latest_s, _needs(tables, used, limit_s), limit_s
+    price = kernel.price_usd_per_hour if goal.is_price else np.zeros(kernel.num_classes)
+    least_cost = _prefix((work * price).min(axis=1))
+    limits = _limits(kernel, goal, used, least_cost, limit_cost)
+    delay_s, most_fill_s, tried = completions(
+        kernel, used, strides, limits.latest_s, _needs(tables, used, limits.limit_s), limits.limit_s
     )
+    totals = used.sum(axis=1)
     return Space(
         used=used,
         strides=strides,
         totals=totals,
         order=np.argsort(totals, kind="stable"),
-        device_weight=np.ascontiguousarray(device_weight, dtype=float),
-        latest_s=latest_s,
+        device_weight=np.ascontiguousarray(price, dtype=float),
+        latest_s=limits.latest_s,
         delay_s=delay_s,
         most_fill_s=most_fill_s,
         least_fill_s=_prefix(tables.compute_s.min(axis=1)),
         least_cost=least_cost,
-        limit_s=limit_s,
-        limit_cost=limit_cost,
+        limit_s=limits.limit_s,
+        limit_cost=limits.limit_cost,
+        work=tried,
     )
+
+
+def limited(space: Space, kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
+    """The same with a lower limit; the bounds stay those of the higher one."""
+    limits = _limits(kernel, goal, space.used, space.least_cost, limit_cost)
+    return space._replace(**limits._asdict())
+
+
+class _Limits(NamedTuple):
+    """See `Space`."""
+
+    latest_s: Floats
+    limit_s: float
+    limit_cost: float
+
+
+def _limits(
+    kernel: KernelTables,
+    goal: Goal,
+    used: NDArray[np.int64],
+    least_cost: Floats,
+    limit_cost: float,
+) -> _Limits:
+    limit_cost *= 1 + ROUNDING
+    limit_s = goal.floor_s
+    if goal.is_price:
+        price = kernel.price_usd_per_hour
+        weight = used @ price + TIE_BREAK_USD_PER_HOUR
+        # The cheapest placement uses at least the cheapest device for the entire step.
+        limit_s = min(limit_s, limit_cost / (price.min() + TIE_BREAK_USD_PER_HOUR))
+    else:
+        weight = np.ones(len(used))
+        limit_s = min(limit_s, limit_cost)
+    latest_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None]) / weight)
+    return _Limits(latest_s, limit_s, limit_cost)
 
 
 def _needs(tables: CostTables, used: NDArray[np.int64], limit_s: float) -> Needs:

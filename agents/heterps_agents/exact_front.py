@@ -76,7 +76,7 @@ def completions(
     latest_s: Floats,
     needs: Needs,
     limit_s: float,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, int]:
     """Least delay by the stages in front, message over the cut included, and largest fill behind.
 
     Args:
@@ -88,7 +88,8 @@ def completions(
         limit_s: The largest of `latest_s`.
 
     Returns:
-        (L, T, S) seconds each; inf and -inf where the devices left cannot keep the limit.
+        (L, T, S) seconds each, inf and -inf where the devices left cannot keep the limit; and how
+        many stages were put behind a state.
     """
     layers, classes, states = kernel.num_layers, kernel.num_classes, len(used)
     totals, size = used.sum(axis=1), layers * classes * states
@@ -102,10 +103,10 @@ def completions(
     delay_s, fill_s = np.empty((2, layers, classes, states))
     delay_s[0], fill_s[0] = 0.0, np.inf
     rules = _rules(kernel, most, replicas)
-    _sweep(
+    work = _sweep(
         kernel, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s
     )
-    return delay_s, fill_s
+    return delay_s, fill_s, work
 
 
 def _rules(kernel: KernelTables, devices: int, replicas: int) -> _Rules:
@@ -134,8 +135,9 @@ def _sweep(
     pool: Any,
     delay_s: Any,
     fill_s: Any,
-) -> None:
-    """Fills `delay_s` and `fill_s`, front to back."""
+) -> int:
+    """Fills `delay_s` and `fill_s`, front to back; returns the stages tried."""
+    work = 0
     least_total = _least_total(totals, needs.earliest_cut, k.num_layers)
     before_s, round_trip_s = np.empty(len(totals)), np.empty(len(totals))
     count = _keep(k, used, totals, order, latest_s, needs, 0, pool, 0, delay_s[0], fill_s[0])
@@ -143,16 +145,18 @@ def _sweep(
         delay_s[stop], fill_s[stop] = np.inf, -np.inf
         for kind in range(k.num_classes):
             before_s[:], round_trip_s[:] = np.inf, -np.inf
-            share = _put_stages(
+            share, tried = _put_stages(
                 k, strides, stop, kind, least_total[stop], needs.fill_s[stop], limit_s, rules,
                 pool, before_s, round_trip_s,
             )  # fmt: skip
+            work += tried
             _over_the_cut(
                 k, stop, kind, share, limit_s, before_s, round_trip_s, delay_s[stop], fill_s[stop]
             )
         count = _keep(
             k, used, totals, order, latest_s, needs, stop, pool, count, delay_s[stop], fill_s[stop]
         )
+    return work
 
 
 @njit(cache=True)
@@ -180,15 +184,16 @@ def _put_stages(
     pool: Any,
     before_s: Any,
     round_trip_s: Any,
-) -> int:
+) -> tuple[int, int]:
     """Every stage of a class that ends at `stop`, behind all that can be in front of it.
 
     Writes by the state behind the stage: the least seconds from the front to the end of the stage,
     and the longest round trip that it allows behind itself.
 
     Returns:
-        The fewest micro-batches of a replica.
+        The fewest micro-batches of a replica, and how many stages were tried.
     """
+    tried = 0
     least_latency, least_transfer, least_message = np.inf, np.inf, np.inf
     for behind in range(k.num_classes):
         latency, transfer = link_s(k, stop, kind, behind)
@@ -215,12 +220,12 @@ def _put_stages(
             after = after_s(k, start, stop, kind, replicas)
             if largest < least_total or share * compute + after > limit_s:
                 break
-            _put_stage(
-                pool, rules, pool.first[start, kind], largest, replicas, replicas * strides[kind],
-                forward, compute, share * compute, after, least_message + least_fill_s,
-                latest_end_s, before_s, round_trip_s,
+            tried += _put_stage(
+                pool, rules, pool.first[start, kind], least_total, largest, replicas,
+                replicas * strides[kind], forward, compute, share * compute, after,
+                least_message + least_fill_s, latest_end_s, before_s, round_trip_s,
             )  # fmt: skip
-    return share
+    return share, tried
 
 
 @njit(cache=True)
@@ -228,6 +233,7 @@ def _put_stage(
     pool: Any,
     rules: Any,
     first: Any,
+    least_total: int,
     largest_total: int,
     replicas: int,
     shift: int,
@@ -239,11 +245,12 @@ def _put_stage(
     latest_end_s: float,
     before_s: Any,
     round_trip_s: Any,
-) -> None:
+) -> int:
     """One stage: `closed_form.stage_work_s` solved for the round trip."""
+    tried = 0
     backward_s = compute_s - forward_s
     shorter, longer = min(forward_s, backward_s), max(forward_s, backward_s)
-    for total in range(1, largest_total + 1):
+    for total in range(least_total, largest_total + 1):
         begin, end = first[total + replicas], first[total + replicas + 1]
         if begin == end:
             continue
@@ -254,6 +261,7 @@ def _put_stage(
         for row in range(begin, end):
             if pool.used[row] < replicas:
                 break
+            tried += 1
             room = pool.room_s[row] - after_s
             wait = room - work_s
             if wait < 0.0:
@@ -270,6 +278,7 @@ def _put_stage(
                 before_s[state] = before
             if longest > round_trip_s[state]:
                 round_trip_s[state] = longest
+    return tried
 
 
 @njit(cache=True)

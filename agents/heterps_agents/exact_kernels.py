@@ -33,6 +33,7 @@ class Space(NamedTuple):
         least_cost: (L + 1,) what they add to the cost at least.
         limit_s: Largest step time that is of use.
         limit_cost: Largest cost that is of use.
+        work: Stages that were tried for these bounds.
     """
 
     used: NDArray[np.int64]
@@ -47,6 +48,7 @@ class Space(NamedTuple):
     least_cost: NDArray[np.float64]
     limit_s: float
     limit_cost: float
+    work: int
 
 
 class Labels(NamedTuple):
