@@ -8,6 +8,7 @@ timed inside (`heterps_runtime.observed_stage`).
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 import torch
@@ -26,8 +27,8 @@ NUM_MICRO_BATCHES = 4
 IN_FLIGHT = 2
 # Passes of which the gradients of parameters are left out, to learn their share.
 NUM_INPUT_PASSES = 2
-# Passes of a stage of one layer, to learn what a stage takes beside its layers.
-NUM_OVERHEAD_PASSES, NUM_OVERHEAD_WARM_UPS = 15, 5
+# Passes of a stage, to learn what it takes beside its layers.
+NUM_OVERHEAD_PASSES, MIN_OVERHEAD_PASSES, NUM_OVERHEAD_WARM_UPS = 12, 4, 3
 _IDLE = -1
 
 
@@ -146,28 +147,43 @@ class Window:
             stepper.zero_grad(set_to_none=True)
 
 
-def measure_overhead(model: ObservedModel, index: int, size: int, samples: SizeSamples) -> None:
-    """What a stage that begins with layer `index` takes beside its layers."""
-    stage = ObservedStage(model, index, index)
+def measure_overhead(
+    model: ObservedModel, first: int, last: int, size: int, samples: SizeSamples, limit_s: float
+) -> None:
+    """What a stage takes beside its layers, where it begins with layer `first`.
+
+    Args:
+        model: The model.
+        first: Index of the stage's first layer.
+        last: Of its last layer: what is sent costs host time, too.
+        size: Samples of a micro-batch.
+        samples: Receives the seconds.
+        limit_s: Passes end after this time, but not before there are a few.
+    """
+    stage = ObservedStage(model, first, last)
+    watch, entry = stage.watch, samples.start(first)
     batches = [make_batch(model.source, step, size, seed=0) for step in range(2)]
-    entry = samples.start(index)
+    started = time.perf_counter()
     for number in range(NUM_OVERHEAD_WARM_UPS + NUM_OVERHEAD_PASSES):
         inputs, target = batches[number % len(batches)]
         moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
         received = stage.random_input(size)
-        stage.watch.synchronize()
+        watch.synchronize()
         made = stage.run_forward(moved, target.to(model.device), received)
         gradients = [torch.randn_like(root) for root in made.roots]
         if made.roots:
             stage.run_backward(made, gradients, all_of_it=True)
-        stage.watch.synchronize()
+        watch.synchronize()
         if number < NUM_OVERHEAD_WARM_UPS:
             continue
-        inside = made.forward.layer_seconds(stage.watch)
-        entry.forward_s.append(made.forward.total_s(stage.watch) - sum(inside.values()))
+        inside = made.forward.layer_seconds(watch)
+        entry.forward_s.append(made.forward.total_s(watch) - sum(inside.values()))
         if made.backward.began is not None:
-            inside = made.backward.layer_seconds(stage.watch)
-            entry.backward_s.append(made.backward.total_s(stage.watch) - sum(inside.values()))
+            inside = made.backward.layer_seconds(watch)
+            entry.backward_s.append(made.backward.total_s(watch) - sum(inside.values()))
+        is_enough = len(entry.forward_s) >= MIN_OVERHEAD_PASSES
+        if is_enough and time.perf_counter() - started > limit_s:
+            break
 
 
 def _backward_seconds(stage: ObservedStage, made: Pass) -> dict[int, float]:

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from heterps_configs.document import Dtype
-from heterps_configs.model_profile import ModelSource
-from heterps_runtime.layers import Layer
+from heterps_configs.model_profile import ModelProfile, ModelSource
+from heterps_runtime.layers import Layer, layers_of
 from heterps_runtime.losses import loss_sum
 from heterps_runtime.model_source import build_module
 from heterps_runtime.recording import Recording, UnitOutput
-from heterps_runtime.stage import StageModule
+from heterps_runtime.stage import build_stage
 from heterps_runtime.stopwatch import Moment, Stopwatch
+from heterps_runtime.trace import record
 
 
 @dataclass
@@ -65,17 +67,43 @@ class Pass:
 
 @dataclass(frozen=True)
 class ObservedModel:
-    """What all stages of a model have in common.
+    """What all observed stages of a model have in common.
 
     Attributes:
-        recordings: By micro-batch size.
+        profile: With its source.
+        layers: All layers of the model.
+        recording: Of `size` samples.
+        size: Samples of one of the micro-batches.
+        dtype: Format of parameters and activations.
+        device: `cpu` or `cuda:N`.
     """
 
-    source: ModelSource
+    profile: ModelProfile
     layers: tuple[Layer, ...]
-    recordings: dict[int, Recording]
+    recording: Recording
+    size: int
     dtype: Dtype
     device: str
+
+    @classmethod
+    def of(
+        cls, profile: ModelProfile, size: int, dtype: Dtype = "float32", device: str = "cpu"
+    ) -> Self:
+        """Builds the model without weights, and records it.
+
+        Raises:
+            HeterpsError: The model cannot be built or run.
+        """
+        assert profile.source is not None
+        module = build_module(profile.source, dtype=dtype)
+        recording = record(profile.source, module, size, dtype)
+        return cls(profile, layers_of(recording), recording, size, dtype, device)
+
+    @property
+    def source(self) -> ModelSource:
+        """How to build the model."""
+        assert self.profile.source is not None
+        return self.profile.source
 
 
 class ObservedStage:
@@ -93,9 +121,9 @@ class ObservedStage:
     def __init__(self, model: ObservedModel, first: int, last: int) -> None:
         self._source, self.device = model.source, model.device
         self.watch = Stopwatch(model.device)
-        self.stage = StageModule(
-            model.source, build_module(model.source, dtype=model.dtype), model.layers,
-            dict(model.recordings), (first, last), 0, model.dtype, model.device,
+        self.stage = build_stage(
+            model.source, model.profile, first, last, model.size, 0,
+            dtype=model.dtype, device=model.device,
         )  # fmt: skip
         self.stage.train()
         self.layer_range = range(first, last + 1)
@@ -108,7 +136,7 @@ class ObservedStage:
         }
         self._first_calls = {layer.first_call for layer in layers}
         self._crossing = frozenset(source for layer in layers for source in layer.crossing)
-        calls = next(iter(model.recordings.values())).calls
+        calls = model.recording.calls
         self._numbers = {
             (calls[number].path, calls[number].occurrence): number for number in self._layer_of
         }

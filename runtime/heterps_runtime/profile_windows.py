@@ -46,6 +46,26 @@ def choose_windows(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Rang
     return tuple(_that_are_needed(windows, profile.first_equal_layers()))
 
 
+def overhead_stages(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Range, ...]:
+    """Stages that tell what a stage takes beside its layers, for some first layers.
+
+    Halves of the model, one that begins behind the first layer, and the last layer: between these
+    first layers it is interpolated. A stage ends early where it would hold much more than a window.
+    """
+    last, half = profile.num_layers - 1, profile.num_layers // 2
+    wanted = {0: max(half - 1, 0), min(1, last): max(half, min(1, last)), half: last, last: last}
+    stages = []
+    for first, end in sorted(wanted.items()):
+        held, stop = 0.0, first
+        for index in range(first, end + 1):
+            held += layer_bytes(profile, index, size, dtype)
+            if index > first and held > WINDOW_BYTES:
+                break
+            stop = index
+        stages.append((first, stop))
+    return tuple(stages)
+
+
 def _that_are_needed(windows: Sequence[Range], distinct: Sequence[int]) -> list[Range]:
     covered = set[int]()
     needed = []

@@ -23,8 +23,6 @@ from heterps_configs.job import Optimizer
 from heterps_configs.model_profile import Measurement, ModelProfile
 from heterps_runtime.allocator import keep_freed_memory
 from heterps_runtime.layer_timing import Window, measure_overhead
-from heterps_runtime.layers import layers_of
-from heterps_runtime.model_source import build_module
 from heterps_runtime.observed_stage import ObservedModel
 from heterps_runtime.profile_samples import (
     LayerSamples,
@@ -41,8 +39,8 @@ from heterps_runtime.profile_windows import (
     free_bytes,
     grouped,
     layer_bytes,
+    overhead_stages,
 )
-from heterps_runtime.trace import record
 
 # The first visits fetch memory from the system and fill caches.
 NUM_WARM_UPS = 3
@@ -153,29 +151,20 @@ class _Measuring:
             for first, last in windows
         ]
         budget = MEMORY_SHARE * free_bytes(self._settings.device)
-        starts = _starts(profile.num_layers)
-        self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(starts))
-        model = self._model(dtype)
+        stages = overhead_stages(profile, largest, dtype)
+        self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(stages))
+        model = ObservedModel.of(profile, self._sizes[0], dtype, self._settings.device)
         for group in grouped(windows, bytes_of, budget):
             self._visit_group(model, group, optimizer)
         for size in self._sizes:
-            for index in starts:
-                if self._begin(f"{size} start {index}", f"stage overhead at layer {index}"):
-                    measure_overhead(model, index, size, self._samples.sizes[size])
-                    self._finish(f"{size} start {index}")
+            for first, last in stages:
+                name = f"{size} stage {first}-{last}"
+                if self._begin(name, f"{self._text((first, last))}, beside the layers"):
+                    measure_overhead(
+                        model, first, last, size, self._samples.sizes[size], self._limit_s
+                    )
+                    self._finish(name)
         self._progress(self._total, self._total, "")
-
-    def _model(self, dtype: Dtype) -> ObservedModel:
-        source, device = self._profile.source, self._settings.device
-        assert source is not None
-        module = build_module(source, dtype=dtype)
-        recordings = {size: record(source, module, size, dtype) for size in self._sizes}
-        layers = layers_of(recordings[self._sizes[0]])
-        if [layer.name for layer in layers] != [layer.name for layer in self._profile.layers]:
-            raise HeterpsError(
-                f"{self._profile.name}: the model has other layers than its profile; trace it again"
-            )
-        return ObservedModel(source, layers, recordings, dtype, device)
 
     def _visit_group(
         self, model: ObservedModel, group: Sequence[Range], optimizer: Optimizer
@@ -235,11 +224,6 @@ class _Measuring:
 
 def _name(size: int, window: Range, part: int | str) -> str:
     return f"{size} layers {window[0]}-{window[1]} {part}"
-
-
-def _starts(num_layers: int) -> tuple[int, ...]:
-    """Layers at which stages begin to measure their overhead; between them it is interpolated."""
-    return tuple(sorted({0, min(1, num_layers - 1), num_layers // 2, num_layers - 1}))
 
 
 def _measurement(samples: SizeSamples, size: int, dtype: Dtype, settings: Settings) -> Measurement:

@@ -12,11 +12,8 @@ from heterps_configs.model_profile import Measurement, ModelProfile
 from heterps_envs.layer_memory import layer_memory
 from heterps_runtime.data import make_batch
 from heterps_runtime.layer_timing import Window
-from heterps_runtime.layers import layers_of
-from heterps_runtime.model_source import build_module
 from heterps_runtime.observed_stage import ObservedModel, ObservedStage
 from heterps_runtime.profile_samples import SizeSamples
-from heterps_runtime.trace import record
 from tests.runtime.small_models import profile_of
 
 SIZE = 4
@@ -67,10 +64,7 @@ def _weighed(profile: ModelProfile, model: ObservedModel) -> Measurement:
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "vit", "resnet", "ctr"])
 def test_measured_layers_add_up_to_what_a_stage_keeps(name: str) -> None:
     profile = profile_of(name)
-    source = profile.source
-    assert source is not None
-    recording = record(source, build_module(source), SIZE)
-    model = ObservedModel(source, layers_of(recording), {SIZE: recording}, "float32", "cpu")
+    model = ObservedModel.of(profile, SIZE)
     entry = _weighed(profile, model)
     profile = profile.model_copy(update={"measurements": (entry,)})
     job = Job(global_batch_size=SIZE, micro_batch_size=SIZE, dtype="float32")
@@ -85,10 +79,7 @@ def test_measured_layers_add_up_to_what_a_stage_keeps(name: str) -> None:
 
 def test_masks_and_rotary_tables_are_told_apart() -> None:
     profile = profile_of("llama")
-    source = profile.source
-    assert source is not None
-    recording = record(source, build_module(source), SIZE)
-    model = ObservedModel(source, layers_of(recording), {SIZE: recording}, "float32", "cpu")
+    model = ObservedModel.of(profile, SIZE)
     shared = _weighed(profile, model).shared_bytes
     assert shared[0] == 0
     assert min(shared[1:5]) > 0
@@ -96,10 +87,7 @@ def test_masks_and_rotary_tables_are_told_apart() -> None:
 
 def test_passes_need_bytes_for_a_while() -> None:
     profile = profile_of("sequential")
-    source = profile.source
-    assert source is not None
-    recording = record(source, build_module(source), SIZE)
-    model = ObservedModel(source, layers_of(recording), {SIZE: recording}, "float32", "cpu")
+    model = ObservedModel.of(profile, SIZE)
     peaks = _weighed(profile, model).peak_bytes
     for layer, peak in zip(profile.layers, peaks, strict=True):
         if layer.num_parameters:
