@@ -13,17 +13,26 @@ from heterps_runtime.model_source import build_module
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule, build_stage
+from heterps_runtime.start_values import Sharing, StartValues, start_values
 
 
-def build_stages(specification: RunSpecification, device: str) -> dict[str, StageModule]:
+def build_stages(
+    specification: RunSpecification, device: str, start: StartValues | None = None
+) -> dict[str, StageModule]:
     """Builds the stages of one device, and nothing else of the model.
 
     Stages of one device that use the same parameter (tied weights, overlapping replicas) share it.
+
+    Args:
+        specification: Of the run.
+        device: Its name.
+        start: Where the values come from; by default as the specification says.
     """
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
     modules: dict[str, StageModule] = {}
     shared: dict[str, nn.Parameter] = {}
+    start = start or start_values(specification)
     for stage in specification.plan.stages:
         if device in stage.devices:
             module = build_stage(
@@ -36,6 +45,7 @@ def build_stages(specification: RunSpecification, device: str) -> dict[str, Stag
                 dtype=job.dtype,
                 recompute_layers=stage.recompute_layers,
                 defers_weight_gradients=job.schedule == "zero-bubble",
+                start=Sharing(start, shared),
             )
             module.train()
             for size in set(job.micro_batch_sizes):

@@ -18,6 +18,7 @@ from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, ReduceBucket
+from heterps_runtime.checkpoint_files import CheckpointSettings
 
 SPECIFICATION_FILE = "run.json"
 
@@ -99,6 +100,10 @@ class RunSpecification(Document):
         is_online: Publish measurements and look for new plans at every step boundary.
         measure_every: Steps between two published measurements.
         num_threads: Threads of one worker's kernels.
+        first_step: Of this run; above 0 where it goes on from a checkpoint.
+        checkpoint: Where and how often to save; None for never.
+        resume_from: The checkpoint that the run starts from.
+        weights: Folder of safetensors files that the parameters are read from.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -116,6 +121,10 @@ class RunSpecification(Document):
     is_online: bool = False
     measure_every: PositiveInt = 5
     num_threads: PositiveInt = 1
+    first_step: int = Field(default=0, ge=0)
+    checkpoint: CheckpointSettings | None = None
+    resume_from: str | None = None
+    weights: str | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -21,7 +21,7 @@ from heterps_configs.document import Dtype
 from heterps_configs.errors import PlanMismatchError
 from heterps_configs.model_profile import ModelProfile, ModelSource
 from heterps_runtime.deferred_gradients import defer_weight_gradients
-from heterps_runtime.initialise import initial_values, place
+from heterps_runtime.initialise import place
 from heterps_runtime.layers import Layer, layers_of, parameter_layers
 from heterps_runtime.model_source import arguments, build_module
 from heterps_runtime.recording import (
@@ -32,6 +32,7 @@ from heterps_runtime.recording import (
     units_of,
 )
 from heterps_runtime.stage_pass import StagePass, zeros_of
+from heterps_runtime.start_values import Initialised, StartValues
 from heterps_runtime.trace import record
 
 
@@ -47,6 +48,7 @@ def build_stage(
     device: str = "cpu",
     recompute_layers: Collection[int] = (),
     defers_weight_gradients: bool = False,
+    start: StartValues | None = None,
 ) -> StageModule:
     """Builds the layers `first_layer .. last_layer` of a model, and nothing else.
 
@@ -63,6 +65,7 @@ def build_stage(
             backward pass.
         defers_weight_gradients: Backward passes may put off weight gradients
             (`heterps_runtime.deferred_gradients`).
+        start: Gives the layers their values; None: initialised from `seed`.
 
     Raises:
         PlanMismatchError: The model has other layers than the profile.
@@ -77,10 +80,13 @@ def build_stage(
             f"{profile.num_layers} of its profile; trace it again"
         )
     assert 0 <= first_layer <= last_layer < len(layers)
-    return StageModule(
-        source, module, layers, {micro_batch_size: recording}, (first_layer, last_layer), seed,
+    start = start or Initialised(seed)
+    stage = StageModule(
+        source, module, layers, {micro_batch_size: recording}, (first_layer, last_layer), start,
         dtype, device, recompute_layers, defers_weight_gradients,
     )  # fmt: skip
+    start.fill(stage.buffers_by_name())
+    return stage
 
 
 class StageModule(nn.Module):
@@ -91,6 +97,7 @@ class StageModule(nn.Module):
         is_first, is_last: Whether it begins or ends the model.
         layer_range: First and last layer (inclusive).
         parameter_layers: For every parameter of the whole model, the layers that use it.
+        aliases: Other names of the whole model's tied parameters, with their first.
         device: Where it computes.
     """
 
@@ -101,7 +108,7 @@ class StageModule(nn.Module):
         layers: tuple[Layer, ...],
         recordings: dict[int, Recording],
         layer_range: tuple[int, int],
-        seed: int,
+        start: StartValues,
         dtype: Dtype,
         device: str,
         recompute_layers: Collection[int] = (),
@@ -120,7 +127,7 @@ class StageModule(nn.Module):
         self._sends = layers[last].crossing
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
         recording = recordings[self.micro_batch_size]
-        self._hold_only(module, own, recording, seed, device)
+        self._hold_only(module, own, recording, start, device)
         if defers_weight_gradients:
             defer_weight_gradients(module)
         recomputed = frozenset(call for layer in recompute_layers for call in layers[layer].calls)
@@ -220,7 +227,12 @@ class StageModule(nn.Module):
         return self._recordings[batch_size]
 
     def _hold_only(
-        self, module: nn.Module, own: set[str], recording: Recording, seed: int, device: str
+        self,
+        module: nn.Module,
+        own: set[str],
+        recording: Recording,
+        start: StartValues,
+        device: str,
     ) -> None:
         """Gives the module its own parameters; those of other stages become plain meta tensors.
 
@@ -229,7 +241,12 @@ class StageModule(nn.Module):
         """
         canonical = canonical_names(module)
         before = list(module.parameters())  # keeps their ids taken
-        moved = {k: v.to(device) for k, v in initial_values(module, own, seed).items()}
+        self.aliases = {
+            name: canonical[id(parameter)]
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+            if name != canonical[id(parameter)]
+        }
+        moved = {k: v.to(device) for k, v in start.parameters(module, own).items()}
         self._own = place(module, moved, canonical)
         for part in module.modules():
             for attribute, parameter in list(part._parameters.items()):

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heterps_configs.document import write_text
 from heterps_runtime.batches import Batch, micro_batches
@@ -22,6 +22,10 @@ from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
+from heterps_runtime.start_values import Blank
+
+if TYPE_CHECKING:
+    from heterps_runtime.checkpointer import Checkpointer
 
 # The first step of a plan whose memory is measured: before it, the optimizer has no state. It is a
 # warm-up step, because measuring takes time.
@@ -58,17 +62,39 @@ class Trainer:
         self._memory: MemoryReport | None = None
         modules = build_stages(specification, self._device)
         self.owned = OwnedStages(specification, modules, communicator)
-        self._begin_generation(step=0)
+        self._checkpointer = self._start_checkpoints()
+        self._begin_generation(step=specification.first_step)
 
     def run(self) -> None:
         """Runs all steps, and writes this rank's result."""
-        for step in range(self._specification.num_steps):
+        for step in range(self._specification.first_step, self._specification.num_steps):
             self._switch_if_asked(step)
             self._run_step(step)
+            if self._checkpointer is not None:
+                self._checkpointer.after_step(step + 1, self.owned, self._specification)
         write_text(
             self._directory / f"result-{self._communicator.rank}.json",
             json.dumps(self._result()),
         )
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+
+    def _start_checkpoints(self) -> Checkpointer | None:
+        """Loads the checkpoint that the run goes on from; what saves, where it is asked for."""
+        specification = self._specification
+        if specification.resume_from is None and specification.checkpoint is None:
+            return None
+        # torch.distributed.checkpoint takes a second to import.
+        from heterps_runtime.checkpoint import restore
+        from heterps_runtime.checkpointer import Checkpointer
+
+        if specification.resume_from is not None:
+            buffers = [module.buffers_by_name() for module in self.owned.modules.values()]
+            owned = self.owned
+            restore(specification.resume_from, owned.parameters, buffers, owned.optimizer)
+        if specification.checkpoint is None:
+            return None
+        return Checkpointer(specification, self._communicator, self._on_step)
 
     def _begin_generation(self, step: int) -> None:
         specification, device = self._specification, self._device
@@ -133,7 +159,8 @@ class Trainer:
             )
         if step - self._first_step == WARM_UP_STEPS - 1:
             self._clock.forget_overruns()
-        if step - self._first_step >= min(WARM_UP_STEPS, specification.num_steps - 1):
+        last_step = specification.num_steps - 1 - specification.first_step
+        if step - self._first_step >= min(WARM_UP_STEPS, last_step):
             self._window.add(records)
             self._all_times.add(records)
             self._window_step_times_s.append(step_time_s)
@@ -182,7 +209,7 @@ class Trainer:
             self._next.model_dump_json() if self._next else None
         )
         self._specification, self._next = RunSpecification.from_json(text), None
-        modules = build_stages(self._specification, self._device)
+        modules = build_stages(self._specification, self._device, Blank())
         migration = migrate(self.owned, modules, self._communicator)
         self.owned = OwnedStages(self._specification, modules, self._communicator)
         load_optimizer_state(self.owned, migration.optimizer_state)

@@ -11,6 +11,7 @@ from heterps_runtime.batches import micro_batches
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule, build_stage
+from heterps_runtime.start_values import start_values
 
 REFERENCE_FILE = "reference.json"
 
@@ -38,11 +39,18 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
         micro_batch_size=job.micro_batch_size,
         seed=specification.seed,
         dtype=job.dtype,
+        start=start_values(specification),
     )
     module.train()
     optimizer = build_optimizer(job.optimizer, module.parameters(), specification.learning_rate)
+    if specification.resume_from is not None:
+        # torch.distributed.checkpoint takes a second to import.
+        from heterps_runtime.checkpoint import restore
+
+        parameters, buffers = module.parameters_by_name(), module.buffers_by_name()
+        restore(specification.resume_from, parameters, [buffers], optimizer)
     found = []
-    for step in range(specification.num_steps):
+    for step in range(specification.first_step, specification.num_steps):
         total = 0.0
         batches = micro_batches(specification, step, range(job.num_micro_batches))
         for _, (inputs, target) in sorted(batches.items()):

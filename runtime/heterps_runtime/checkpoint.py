@@ -1,0 +1,166 @@
+"""Checkpoints by parameter name: saved under one plan, loaded under any other, or without heterps.
+
+    state = load_state_dict("checkpoints")
+    model.load_state_dict(state.model)
+    optimizer.load_state_dict(optimizer_state_dict(state, model, optimizer))
+
+Keys are `model.NAME` for parameters and persistent buffers, and `optimizer.NAME.KEY` for the
+optimizer's tensors, with names of the whole model; a tied parameter is saved once. Of replicas, the
+one with the smallest rank writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heterps_runtime.checkpoint_files import CheckpointDocument, find_checkpoint
+from heterps_runtime.checkpoint_storage import TensorFolder
+from heterps_runtime.owned_stages import OwnedStages
+
+_MODEL, _OPTIMIZER = "model.", "optimizer."
+
+OptimizerState = dict[str, dict[str, Tensor]]  # parameter name -> key -> tensor
+
+
+class TrainingState(NamedTuple):
+    """A whole checkpoint in memory.
+
+    Attributes:
+        model: Parameters and persistent buffers; tied ones under all their names.
+        optimizer: The optimizer's tensors by the parameter's (first) name.
+        document: Steps that are done, seed, plan and learning rate.
+    """
+
+    model: dict[str, Tensor]
+    optimizer: OptimizerState
+    document: CheckpointDocument
+
+
+def load_state_dict(folder: str | os.PathLike[str]) -> TrainingState:
+    """Reads a whole checkpoint; needs no process group and no plan.
+
+    Args:
+        folder: A checkpoint, or a folder of them: then the newest.
+
+    Raises:
+        HeterpsError: There is none, or a file of it is missing or damaged.
+    """
+    checkpoint = find_checkpoint(folder)
+    document, saved = CheckpointDocument.of(checkpoint), TensorFolder(checkpoint)
+    tensors = {key: saved.blank(key) for key in saved.names}
+    saved.read(tensors)
+    model = {
+        key.removeprefix(_MODEL): tensor
+        for key, tensor in tensors.items()
+        if key.startswith(_MODEL)
+    }
+    for alias, name in document.tied_names.items():
+        if name in model:
+            model[alias] = model[name]
+    optimizer: OptimizerState = {}
+    for key, tensor in tensors.items():
+        if key.startswith(_OPTIMIZER):
+            name, _, part = key.removeprefix(_OPTIMIZER).rpartition(".")
+            optimizer.setdefault(name, {})[part] = tensor
+    return TrainingState(model, optimizer, document)
+
+
+def optimizer_state_dict(
+    state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """What `optimizer.load_state_dict` takes, for an optimizer over parameters of `model`."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return {
+        "state": {
+            index: dict(state.optimizer[names[id(parameter)]])
+            for index, parameter in enumerate(parameters)
+            if names.get(id(parameter)) in state.optimizer
+        },
+        "param_groups": optimizer.state_dict()["param_groups"],
+    }
+
+
+def owned_tensors(owned: OwnedStages, rank: int, buffers: Iterable[str]) -> dict[str, Tensor]:
+    """Copies, on the CPU, of what this rank saves.
+
+    Args:
+        owned: The rank's stages.
+        rank: The own one; it saves the parameters that no smaller rank holds.
+        buffers: Names of the buffers that it saves.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in owned.parameters.items():
+        if owned.owners[name][0] != rank:
+            continue
+        tensors[_MODEL + name] = parameter
+        assert owned.optimizer is not None
+        for key, value in owned.optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                tensors[f"{_OPTIMIZER}{name}.{key}"] = value
+    held = buffers_of(owned)
+    tensors.update((_MODEL + name, held[name]) for name in buffers)
+    return {key: tensor.detach().to("cpu", copy=True) for key, tensor in tensors.items()}
+
+
+def buffers_of(owned: OwnedStages) -> dict[str, Tensor]:
+    """Persistent buffers of all stages of a rank."""
+    stages = owned.modules.values()
+    return {name: buffer for stage in stages for name, buffer in stage.buffers_by_name().items()}
+
+
+def restore(
+    checkpoint: str,
+    parameters: Mapping[str, nn.Parameter],
+    buffers: Iterable[Mapping[str, Tensor]],
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    """Fills parameters and buffers in place, and gives a fresh optimizer its state.
+
+    Nothing else of the checkpoint is read.
+
+    Args:
+        checkpoint: A complete one.
+        parameters: By name in the whole model.
+        buffers: Of each stage, by name.
+        optimizer: Over these parameters; None where there are none.
+
+    Raises:
+        HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
+    """
+    saved = TensorFolder(find_checkpoint(checkpoint))
+    parts = _optimizer_keys(saved)
+    targets = {_MODEL + name: parameter.detach() for name, parameter in parameters.items()}
+    copies: list[tuple[Tensor, Tensor]] = []
+    for stage in buffers:
+        for name, buffer in stage.items():
+            # Two stages of a rank may have a buffer each.
+            arrived = targets.setdefault(_MODEL + name, torch.empty_like(buffer, device="cpu"))
+            copies.append((buffer, arrived))
+    for name, parameter in parameters.items():
+        assert optimizer is not None
+        state = {part: saved.blank(key) for part, key in parts.get(name, {}).items()}
+        for part, tensor in state.items():
+            if tensor.shape == parameter.shape and tensor.ndim:
+                state[part] = tensor.to(parameter.device)
+            targets[f"{_OPTIMIZER}{name}.{part}"] = state[part]
+        if state:
+            optimizer.state[parameter] = state
+    saved.read(targets)
+    for buffer, arrived in copies:
+        buffer.copy_(arrived)
+
+
+def _optimizer_keys(saved: TensorFolder) -> dict[str, dict[str, str]]:
+    """Parameter name -> key of the optimizer's state -> key in the folder."""
+    found: dict[str, dict[str, str]] = {}
+    for key in saved.names:
+        if key.startswith(_OPTIMIZER):
+            name, _, part = key.removeprefix(_OPTIMIZER).rpartition(".")
+            found.setdefault(name, {})[part] = key
+    return found
