@@ -97,13 +97,14 @@ def interleaved_ranks(plan: Plan) -> InterleavedRanks:
     return InterleavedRanks(group, ranks, int(ranks.max()) + 1)
 
 
-def textbook_order(plan: Plan) -> list[list[tuple[bool, str, int]]] | None:
-    """Megatron's passes of every device as (is backward, stage, micro-batch).
+def textbook_order(plan: Plan) -> list[Integers] | None:
+    """Megatron's passes of every device, coded as in `heterps_envs.schedule_kernels`.
 
     None where the plan is of another shape: every pipeline has to have devices of its own, and to
     visit all of them equally often, in the same order.
     """
-    device, lists = _device_of(plan), dict[str, list[tuple[bool, str, int]]]()
+    device, lists = _device_of(plan), dict[str, Integers]()
+    index = {stage.name: number for number, stage in enumerate(plan.stages)}
     for pipeline in plan.pipelines:
         places = [device[name] for name in pipeline.stages]
         own = list(dict.fromkeys(places))
@@ -111,20 +112,27 @@ def textbook_order(plan: Plan) -> list[list[tuple[bool, str, int]]] | None:
         if rest or places != own * num_chunks or any(name in lists for name in own):
             return None
         for rank, name in enumerate(own):
-            lists[name] = _device_order(pipeline, len(own), rank)
+            chunks = [index[stage] for stage in pipeline.stages[rank :: len(own)]]
+            groups = _groups(pipeline, len(own))
+            lists[name] = _device_order(plan, groups, chunks, len(own), rank)
     return [lists[name] for name in plan.devices]
 
 
-def _device_order(pipeline: Pipeline, num_devices: int, rank: int) -> list[tuple[bool, str, int]]:
-    chunks = pipeline.stages[rank::num_devices]
-    groups = _groups(pipeline, num_devices)
-    forward = [(False, stage, m) for group in groups for stage in chunks for m in group]
-    backward = [(True, stage, m) for group in groups for stage in chunks[::-1] for m in group]
+def _device_order(
+    plan: Plan, groups: list[list[int]], chunks: list[int], num_devices: int, rank: int
+) -> Integers:
+    """Passes of one device."""
+    num_micro_batches, num_stages = plan.job.num_micro_batches, len(plan.stages)
+
+    def passes(kind: int, order: list[int]) -> Integers:
+        first = (kind * num_stages + np.array(order)) * num_micro_batches
+        return np.concatenate([(first[:, None] + group).ravel() for group in groups])
+
+    forward, backward = passes(0, chunks), passes(1, chunks[::-1])
     warm_up = 2 * (num_devices - rank - 1) + (len(chunks) - 1) * num_devices
-    order, waiting = forward[:warm_up], forward[warm_up:]
-    for one, other in zip(waiting, backward, strict=False):
-        order += [one, other]
-    return order + backward[len(waiting) :]
+    waiting = forward[warm_up:]
+    in_turn = np.stack([waiting, backward[: len(waiting)]], axis=1).ravel()
+    return np.concatenate([forward[:warm_up], in_turn, backward[len(waiting) :]])
 
 
 def _groups(pipeline: Pipeline, size: int) -> list[list[int]]:

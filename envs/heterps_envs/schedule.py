@@ -88,7 +88,7 @@ def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers
     textbook = textbook_order(plan) if is_interleaved(plan) else None
     if textbook is None:
         return list_schedule(arrays, rules)[1]
-    fixed_rules = rules._replace(mode=FIXED, order=_coded(plan, arrays, textbook))
+    fixed_rules = rules._replace(mode=FIXED, order=np.concatenate(textbook))
     fixed_s, fixed = list_schedule(arrays, fixed_rules)
     slowest, fastest = arrays.pass_s[:, :2].max(axis=0), arrays.pass_s[:, :2].min(axis=0)
     is_equal = (slowest - fastest <= EQUAL * slowest).all() and np.ptp(arrays.action_s) == 0
@@ -135,17 +135,3 @@ def _pass_offsets(plan: Plan, arrays: PlanArrays, passes: int) -> Integers:
         for name in pipeline.stages:
             size[arrays.stage_device[index[name]]] += passes * len(pipeline.micro_batches)
     return np.concatenate([[0], np.cumsum(size)])
-
-
-def _coded(plan: Plan, arrays: PlanArrays, order: list[list[tuple[bool, str, int]]]) -> Integers:
-    """(K,) passes of all devices as `heterps_envs.schedule_kernels` codes them."""
-    index = {stage.name: number for number, stage in enumerate(plan.stages)}
-    num_stages, num_micro_batches = len(index), len(arrays.share)
-    return np.array(
-        [
-            (int(is_backward) * num_stages + index[stage]) * num_micro_batches + m
-            for passes in order
-            for is_backward, stage, m in passes
-        ],
-        np.int64,
-    )

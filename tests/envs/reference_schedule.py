@@ -6,6 +6,8 @@ import heapq
 from collections import Counter, defaultdict, deque
 from typing import NamedTuple
 
+import numpy as np
+
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, PassKind
 from heterps_envs.interleaved import (
@@ -23,9 +25,17 @@ from heterps_envs.zero_bubble import held_micro_batches
 
 def reference_lists(problem: Problem, plan: Plan) -> dict[str, list[Action]]:
     """Passes and messages of every device."""
-    order = textbook_order(plan) if is_interleaved(plan) else None
-    if order is None:
+    coded = textbook_order(plan) if is_interleaved(plan) else None
+    if coded is None:
         return _ListScheduler(problem, plan).run()
+    names, num_micro_batches = [stage.name for stage in plan.stages], plan.job.num_micro_batches
+    order = []
+    for passes in coded:
+        rest, m = np.divmod(passes, num_micro_batches)
+        is_backward, stage = np.divmod(rest, len(names))
+        order.append(
+            [(bool(b), names[s], int(i)) for b, s, i in zip(is_backward, stage, m, strict=True)]
+        )
     fixed = _ListScheduler(problem, plan, order)
     lists = fixed.run()
     costs = list(fixed.work.stages.values())
