@@ -106,6 +106,7 @@ class Executor:
         }
         self._handled = [(handlers[step.action.kind], step) for step in self.program]
         self._deferred = DeferredGradients()
+        self._seeds: dict[int, tuple[Tensor]] = {}
         self._start_step({}, 0.0, 1.0)
 
     @property
@@ -182,7 +183,7 @@ class Executor:
         assert not self._saved
         assert not self._posted
         assert not self._deferred
-        return sum(float(loss) for loss in self._losses), self._records
+        return sum(float(loss) * share for loss, share in self._losses), self._records
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
@@ -194,7 +195,7 @@ class Executor:
         self._outgoing: dict[MessageKey, Sequence[Tensor | None]] = {}
         self._sends: dict[MessageKey, list[tuple[Work, Tensor]]] = {}
         self._records: list[ActionRecord] = []
-        self._losses: list[Tensor] = []
+        self._losses: list[tuple[Tensor, float]] = []
 
     # -- messages
 
@@ -266,8 +267,9 @@ class Executor:
         received = self._activations.pop(key, ())
         outputs = step.module.forward(inputs, received)
         if step.behind is None:
-            loss = losses.loss_sum(self._source, outputs[0], target) / self._global_batch_size
-            self._losses.append(loss.detach())
+            loss = losses.loss_total(self._source, outputs[0], target)
+            share = 1 / (losses.elements_per_sample(target) * self._global_batch_size)
+            self._losses.append((loss.detach(), share))
             outputs = (loss,)
         self._saved[key] = received, outputs
         self._finish(step)
@@ -287,7 +289,7 @@ class Executor:
         received, outputs = self._saved.pop(key)
         self._clock.begin()
         if step.behind is None:
-            torch.autograd.backward(outputs)
+            torch.autograd.backward(outputs, self._seed(outputs[0], key[1]))
         else:
             pairs = [
                 (output, gradient)
@@ -303,6 +305,13 @@ class Executor:
             self._gradients[step.before, key[1]] = gradients
         else:
             self._outgoing[MessageKey(*key, "backward")] = gradients
+
+    def _seed(self, loss: Tensor, micro_batch: int) -> tuple[Tensor]:
+        """The gradient of a summed loss: what each of its elements weighs in the batch's mean."""
+        elements = losses.elements_per_sample(self._batches[micro_batch][1])
+        if elements not in self._seeds:
+            self._seeds[elements] = (torch.full_like(loss, 1 / elements / self._global_batch_size),)
+        return self._seeds[elements]
 
     def _backward_input(self, step: Pass) -> None:
         """The gradients of what the stage received; those of its weights are put off."""

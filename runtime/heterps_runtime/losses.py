@@ -20,15 +20,31 @@ def loss_sum(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
     Returns:
         A float32 scalar.
     """
+    return loss_total(source, output, target) / elements_per_sample(target)
+
+
+def elements_per_sample(target: Tensor) -> int:
+    """Over how many elements a sample's loss is the mean."""
+    return target.numel() // len(target)
+
+
+def loss_total(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
+    """Sum over the elements of all samples, in as few operations as there are.
+
+    Args:
+        source: Says which loss.
+        output: As in `loss_sum`.
+        target: (B, ...).
+
+    Returns:
+        A float32 scalar; over `elements_per_sample`, it is `loss_sum`.
+    """
     output = output.float()
     if source.loss == "cross_entropy":
         if output.shape[:-1] == target.shape:
-            output = output.movedim(-1, 1)
-        elements = F.cross_entropy(output, target, reduction="none")
-    else:
-        output, target = output.reshape(target.shape), target.float()
-        if source.loss == "binary_cross_entropy":
-            elements = F.binary_cross_entropy_with_logits(output, target, reduction="none")
-        else:
-            elements = F.mse_loss(output, target, reduction="none")
-    return elements.reshape(len(elements), -1).mean(dim=1).sum()
+            output, target = output.reshape(-1, output.shape[-1]), target.reshape(-1)
+        return F.cross_entropy(output, target, reduction="sum")
+    output, target = output.reshape(target.shape), target.float()
+    if source.loss == "binary_cross_entropy":
+        return F.binary_cross_entropy_with_logits(output, target, reduction="sum")
+    return F.mse_loss(output, target, reduction="sum")

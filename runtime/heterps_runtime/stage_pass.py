@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,8 @@ class StagePass:
     ) -> None:
         self.collected: dict[UnitOutput, Tensor] = {}
         self._wanted, self._recomputed = wanted, recomputed
+        # Only behind these calls is there anything to do.
+        self._collected_calls = {source.call for source in wanted} | {own.stop - 1}
         self._own, self._is_last = own, own.stop == len(recording.calls)
         self._numbers = {
             (call.path, call.occurrence): number for number, call in enumerate(recording.calls)
@@ -69,8 +72,6 @@ class StagePass:
             self._arrived = {}
 
     def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
-        if tensor.requires_grad:
-            tensor = cast(Tensor, _ContiguousGradient.apply(tensor))  # type: ignore[no-untyped-call]
         overwritten = source.leaf in self._recording.calls[source.call].overwritten
         return tensor.clone() if overwritten else tensor
 
@@ -88,7 +89,7 @@ class StagePass:
                 output = self._run_recomputed(forward, args, kwargs)
             else:
                 output = self._run(forward, args, kwargs)
-            if not self._is_last:
+            if not self._is_last and number in self._collected_calls:
                 self._collect(number, output)
             return output
 
@@ -128,6 +129,9 @@ class StagePass:
         call = self._recording.calls[number]
         assert number < self._own.start, f"{call.name} is called behind the stage"
         device = next(iter(self._arrived.values())).device
+        if call.structure.is_leaf():
+            # One tensor, as most calls return: a stage far behind replays dozens of them.
+            return self._leaf(call, UnitOutput(number, 0), call.leaves[0], device)
         leaves = [
             self._leaf(call, UnitOutput(number, index), leaf, device)
             for index, leaf in enumerate(call.leaves)
@@ -139,8 +143,9 @@ class StagePass:
             return leaf
         if source in self._arrived:
             return self._arrived[source]
-        zeros = zeros_of(leaf, device)
-        return zeros.contiguous() if source.leaf in call.overwritten else zeros
+        if source.leaf in call.overwritten:
+            return zeros_of(leaf, device).contiguous()
+        return _shared_zeros(leaf, device)
 
     def _collect(self, number: int, output: Any) -> None:
         for index, leaf in enumerate(tree_leaves(output)):
@@ -150,21 +155,15 @@ class StagePass:
             raise _StageDoneError
 
 
-class _ContiguousGradient(torch.autograd.Function):
-    """Identity whose gradient is contiguous: gloo refuses, and NCCL garbles, any other."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0].contiguous()
-
-
 def zeros_of(spec: TensorSpec, device: torch.device | str) -> Tensor:
     """Zeros that take the memory of one number."""
     return torch.zeros((), dtype=spec.dtype, device=device).expand(spec.shape)
+
+
+@lru_cache(maxsize=256)
+def _shared_zeros(spec: TensorSpec, device: torch.device) -> Tensor:
+    """Zeros that nobody writes into."""
+    return zeros_of(spec, device)
 
 
 def _is_backward() -> bool:
