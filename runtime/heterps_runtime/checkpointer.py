@@ -124,7 +124,7 @@ class Checkpointer:
             self._failure = HeterpsError(
                 f"the checkpoint behind step {step} cannot be written to {self._folder}: {why}"
             )
-            event["checkpoint_failed"] = str(self._failure)
+            event["message"] = str(self._failure)
         if self._communicator.rank == 0:
             self._on_event(event)
 

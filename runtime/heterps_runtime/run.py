@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from heterps_envs.actions import Schedule
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
 from heterps_envs.simulator import simulate
+from heterps_runtime.checkpoint_files import CheckpointSettings
 from heterps_runtime.launcher import Workers, reference_command, torchrun_command
 from heterps_runtime.measurements import Measurements, StageTimes, newest_measurements
 from heterps_runtime.run_result import (
@@ -33,6 +35,7 @@ from heterps_runtime.run_specification import (
     next_plan_path,
 )
 from heterps_runtime.specification_builder import build_specification, check_runnable, replanned
+from heterps_runtime.starting_point import StartingPoint
 from heterps_runtime.verify import REFERENCE_FILE, max_difference
 
 # Files of an earlier run in the same directory would be taken for this run's.
@@ -80,15 +83,19 @@ def run_plan(
     timeout_s: float | None = None,
     port: int | None = None,
     num_threads: int = 1,
+    checkpoint: CheckpointSettings | None = None,
+    resume: bool = False,
+    weights: str | Path | None = None,
+    on_message: Callable[[str], None] = warnings.warn,
 ) -> RunResult:
-    """Trains `steps` steps under a plan, one process for each device.
+    """Trains until step `steps` under a plan, one process for each device.
 
     Emulated devices take the times of the problem; all others run at the speed of this host.
 
     Args:
         problem: What the plan was made for.
         plan: What runs.
-        steps: Optimizer steps.
+        steps: Optimizer steps, counted from the beginning of training.
         seed: Of the initial parameters and of the data.
         verify: Train in one process as well, and compare the losses.
         run_directory: Where specification, log, measurements and results are left; by default a
@@ -103,11 +110,16 @@ def run_plan(
         timeout_s: The run is ended after this many seconds.
         port: Port of torchrun's rendezvous; by default a free one.
         num_threads: Threads of one worker's kernels.
+        checkpoint: Where and how often to save; None for never.
+        resume: Go on from the newest checkpoint of that folder, whatever plan it was saved under.
+        weights: Folder of safetensors files that the parameters are read from.
+        on_message: Called with remarks: what is ignored, a save that failed.
 
     Raises:
-        PlanMismatchError: The plan was made for another model, cluster or job.
-        HeterpsError: The plan cannot be run, an emulated device needs more memory than it has, or a
-            worker failed (with its first error).
+        PlanMismatchError: The plan was made for another model, cluster or job; the checkpoint is of
+            another model.
+        HeterpsError: The plan cannot be run, there is nothing to start from, an emulated device
+            needs more memory than it has, or a worker failed (with its first error).
     """
     check_runnable(problem, plan, slowdowns, steps)
     schedule = schedule or build_schedule(problem, plan)
@@ -126,10 +138,14 @@ def run_plan(
         measure_every=measure_every,
         num_threads=num_threads,
     )
+    start = StartingPoint(seed, learning_rate, checkpoint, resume, weights)
+    specification, remarks = start.applied_to(specification, problem, plan)
+    for remark in remarks:
+        on_message(remark)
     with ExitStack() as stack:
         directory = Path(run_directory or stack.enter_context(tempfile.TemporaryDirectory()))
         _prepare(directory)
-        run = _Run(problem, specification, directory, controller, on_progress)
+        run = _Run(problem, specification, directory, controller, on_progress, on_message)
         run.predict(problem, plan, schedule)
         specification.to_json_file(directory / SPECIFICATION_FILE)
         for update in updates:
@@ -164,8 +180,11 @@ class _Run:
         directory: Path,
         controller: Controller | None,
         on_progress: Callable[[StepProgress], None],
+        on_message: Callable[[str], None],
     ) -> None:
         self.problem, self.directory = problem, directory
+        self.on_message = on_message
+        self.checkpoint: str | None = None
         self.first = self.newest = specification
         self.controller, self.on_progress = controller, on_progress
         self.steps: list[StepProgress] = []
@@ -190,6 +209,10 @@ class _Run:
             progress = StepProgress(num_steps=self.first.num_steps, **line)
             self.steps.append(progress)
             self.on_progress(progress)
+        elif "checkpoint" in line:
+            self.checkpoint = line["checkpoint"]
+        elif "message" in line:
+            self.on_message(line["message"])
 
     def on_poll(self) -> None:
         """Shows the controller the newest measurements of the newest plan."""
@@ -225,6 +248,8 @@ class _Run:
             measured_step_time_s=measured_s,
             relative_error=self.predicted_s[0] / measured_s - 1,
             times_of="emulated devices" if self.first.emulation else "this host",
+            first_step=self.first.first_step,
+            checkpoint=self.checkpoint,
             losses=losses,
             step_times_s=tuple(step.step_time_s for step in self.steps),
             generations=tuple(step.generation for step in self.steps),
@@ -242,6 +267,8 @@ class _Run:
         generations = [step.generation for step in self.steps]
         first = generations.index(generation)
         stop = len(generations) - generations[::-1].index(generation)
+        # Slowdowns count from the beginning of training, the lists from the first step of the run.
+        drifts_at = None if drifts_at is None else drifts_at - self.first.first_step
         if drifts_at is not None and first < drifts_at < stop:
             stop = drifts_at
         return median_step_time_s(times, generations, range(first, stop))

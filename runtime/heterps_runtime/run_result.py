@@ -82,6 +82,8 @@ class RunResult(Document):
         measured_step_time_s: Median under the first plan, without warm-up, before any slowdown.
         relative_error: Predicted over measured, minus 1.
         times_of: What the measured times are times of.
+        first_step: Of this run; above 0 where it went on from a checkpoint. All lists begin there.
+        checkpoint: The newest that was saved.
         generations: Which plan each step ran under.
         max_loss_difference: Largest difference to single-process training; None when not verified.
         stages: Median seconds of each stage of the last plan.
@@ -96,6 +98,8 @@ class RunResult(Document):
     step_times_s: tuple[float, ...]
     generations: tuple[int, ...]
     max_loss_difference: float | None = None
+    first_step: int = 0
+    checkpoint: str | None = None
     stages: tuple[StageTimes, ...] = ()
     devices: tuple[DeviceReport, ...] = ()
     replans: tuple[Replan, ...] = ()

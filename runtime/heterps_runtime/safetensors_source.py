@@ -10,6 +10,7 @@ head) is found with and without the prefix that the model with a head puts in fr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ class SafetensorsFolder:
         self.folder = folder
         self.file_of = {key: path for path in _files(folder) for key in _keys(path)}
         self._prefix = ""
+        self._unexpected: dict[str, list[str]] | None = None
 
     def parameters(self, module: nn.Module, names: Collection[str]) -> dict[str, Tensor]:
         """Reads some parameters of a model.
@@ -63,10 +65,13 @@ class SafetensorsFolder:
             HeterpsError: A parameter is in no file, or has another shape.
         """
         self._prefix = base_prefix(module)
+        if self._unexpected is None:
+            self._unexpected = self._unknown_keys(module)
         wanted = {name: p for name, p in module.named_parameters() if name in names}
         keys = self._stored(module, wanted)
+        # Copies: what the library returns is the file itself, mapped into memory.
         return {
-            name: self._read(keys[name], parameter.shape, name).to(parameter.dtype)
+            name: self._read(keys[name], parameter.shape, name).to(parameter.dtype, copy=True)
             for name, parameter in wanted.items()
         }
 
@@ -77,15 +82,22 @@ class SafetensorsFolder:
             if key is not None:
                 buffer.copy_(self._read(key, buffer.shape, name))
 
-    def unexpected(self, module: nn.Module) -> dict[str, list[str]]:
-        """Keys that the model has no parameter or persistent buffer for, by file name."""
-        self._prefix = base_prefix(module)
-        known = {self._key(name) for name in module.state_dict()}
+    def remarks(self) -> list[str]:
+        """Which keys the model has no use for, a line for each file."""
+        return [
+            f"{self.folder / name}: the model has no use for {shown(keys)}"
+            for name, keys in (self._unexpected or {}).items()
+        ]
+
+    def _unknown_keys(self, module: nn.Module) -> dict[str, list[str]]:
+        """Keys without a parameter or buffer, by file name."""
+        names = [*module.state_dict(), *(name for name, _ in module.named_buffers())]
+        known = {self._key(name) for name in names}
         # Some architectures say which keys of old checkpoints mean nothing.
-        known |= {self._key(name) for name, _ in module.named_buffers()}
+        old = getattr(module, "_keys_to_ignore_on_load_unexpected", None) or ()
         found: dict[str, list[str]] = {}
         for key, path in self.file_of.items():
-            if key not in known:
+            if key not in known and not any(re.search(pattern, key) for pattern in old):
                 found.setdefault(path.name, []).append(key)
         return found
 

@@ -33,6 +33,10 @@ class StartValues(Protocol):
         """Writes persistent buffers (running statistics), where the source knows them."""
         ...
 
+    def remarks(self) -> list[str]:
+        """What a user should know of the values given so far."""
+        ...
+
 
 class Initialised:
     """By the library's own rules, as a function of name and seed."""
@@ -46,6 +50,10 @@ class Initialised:
 
     def fill(self, buffers: Mapping[str, Tensor]) -> None:
         """They hold what the model's constructor gave them."""
+
+    def remarks(self) -> list[str]:
+        """None."""
+        return []
 
 
 class Blank:
@@ -61,6 +69,10 @@ class Blank:
 
     def fill(self, buffers: Mapping[str, Tensor]) -> None:
         """They are filled later."""
+
+    def remarks(self) -> list[str]:
+        """None."""
+        return []
 
 
 class Sharing:
@@ -82,6 +94,10 @@ class Sharing:
     def fill(self, buffers: Mapping[str, Tensor]) -> None:
         """As the source does."""
         self._source.fill(buffers)
+
+    def remarks(self) -> list[str]:
+        """The source's."""
+        return self._source.remarks()
 
 
 def start_values(specification: RunSpecification) -> StartValues:

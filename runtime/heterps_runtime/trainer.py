@@ -22,7 +22,7 @@ from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
-from heterps_runtime.start_values import Blank
+from heterps_runtime.start_values import Blank, start_values
 
 if TYPE_CHECKING:
     from heterps_runtime.checkpointer import Checkpointer
@@ -60,7 +60,11 @@ class Trainer:
         self._last_records: list[ActionRecord] = []
         self._next: RunSpecification | None = None
         self._memory: MemoryReport | None = None
-        modules = build_stages(specification, self._device)
+        start = start_values(specification)
+        modules = build_stages(specification, self._device, start)
+        if self._is_first_rank:
+            for remark in start.remarks():
+                on_step({"message": remark})
         self.owned = OwnedStages(specification, modules, communicator)
         self._checkpointer = self._start_checkpoints()
         self._begin_generation(step=specification.first_step)
