@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.cluster import Link
+from heterps_configs.cluster import Cluster, DeviceGroup, HostTimes, Link, LinkOverride, Node
+from heterps_configs.device import Emulation
 from heterps_configs.estimate import Estimate
+from heterps_configs.plan import Plan
+from heterps_envs.action_times import action_times
+from heterps_envs.actions import REDUCE, STEP
 from heterps_envs.binding import bind
 from heterps_envs.placement import PlacedStage
 from heterps_envs.problem import Problem
@@ -248,3 +253,128 @@ def test_a_plan_that_no_placement_describes_is_simulated_without_a_closed_form()
     result = estimate(problem, plan)
     assert result.closed_form_step_time_s is None
     assert result.step_time_s == pytest.approx(8)
+
+
+def with_host(problem: Problem, host: HostTimes, emulated: bool = False) -> Problem:
+    """The same problem on nodes with these host times."""
+    cluster = problem.cluster
+    types = cluster.device_types
+    if emulated:
+        emulation = Emulation(host_device_type=types[0].name, slowdown=1.0)
+        types = tuple(entry.model_copy(update={"emulation": emulation}) for entry in types)
+    fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
+    nodes = tuple(node.model_copy(update={"host": host}) for node in cluster.nodes)
+    changed = type(cluster)(**{**fields, "nodes": nodes, "device_types": types})
+    return replace(problem, cluster=changed)
+
+
+def two_alone(problem: Problem) -> Plan:
+    """Two pipelines of one stage; the second device is twice as slow."""
+    return plan_of(problem, {"a": (0, 0, "d0-0"), "b": (0, 0, "d1-0")}, {("a",): [0], ("b",): [1]})
+
+
+def test_passes_that_share_cores_slow_each_other_down_while_they_run_together() -> None:
+    host = HostTimes(slowdown_together=(1.0, 2.0))
+    problem = with_host(
+        chain_problem([1.0], [1.0], num_micro_batches=2, speeds=(1.0, 2.0), counts=(2, 2)), host
+    )
+    # 2 s of work beside 4 s: together at half pace until 4, and then 2 s alone.
+    result = simulate(problem, two_alone(problem))
+    assert result.step_time_s == pytest.approx(6.0)
+    ends = {event.device: event.end_s for event in result.timeline if event.action == "backward"}
+    assert ends == pytest.approx({"d0-0": 4.0, "d1-0": 6.0})
+    assert any("d0-0, d1-0 share the cores of node" in note for note in result.notes)
+
+
+def test_emulated_devices_have_neither_host_times_nor_shared_cores() -> None:
+    host = HostTimes(action_s=0.25, step_s=0.5, slowdown_together=(1.0, 2.0))
+    problem = chain_problem([1.0], [1.0], num_micro_batches=2, speeds=(1.0, 2.0), counts=(2, 2))
+    emulated = with_host(problem, host, emulated=True)
+    result = estimate(emulated, two_alone(emulated))
+    assert result.step_time_s == pytest.approx(4.0)
+    assert result.notes == ()
+
+
+def test_a_host_takes_its_time_for_each_pass_and_each_step() -> None:
+    problem = with_host(
+        chain_problem([1.0], [2.0], num_micro_batches=4), HostTimes(action_s=0.25, step_s=0.5)
+    )
+    assert one_layer_each(problem).step_time_s == pytest.approx(0.5 + 4 * (3.0 + 2 * 0.25))
+
+
+@pytest.mark.parametrize(("emulated", "last_leaves_s"), [(False, 11.1), (True, 5.1)])
+def test_a_message_leaves_when_its_receiver_has_asked_for_it(
+    emulated: bool, last_leaves_s: float
+) -> None:
+    # The receiver asks for four messages at once, and for one more with each that it has received:
+    # for the sixth when it is done with the first pass. Emulated links do not ask.
+    problem = chain_problem(
+        [0.1, 10.0],
+        [0.1, 10.0],
+        num_micro_batches=6,
+        output_bytes=[1.0, 0.0],
+        link=Link(latency_s=0.0, bandwidth_bytes_per_s=1.0),
+        schedule="gpipe",
+    )
+    timeline = one_layer_each(with_host(problem, HostTimes(), emulated)).timeline
+    leaves = [e.start_s for e in timeline if e.action == "send" and e.device == "d0-0"]
+    assert leaves == pytest.approx([0.1, 1.1, 2.1, 3.1, 4.1, last_leaves_s])
+
+
+def test_links_differ_by_direction() -> None:
+    problem = chain_problem([1.0, 1.0], [1.0, 1.0], num_micro_batches=1, output_bytes=[1.0, 0.0])
+    nodes = tuple(
+        Node(
+            name=name,
+            devices=(DeviceGroup(name=name, type="class0"),),
+            link=FAST,
+        )
+        for name in ("a", "b")
+    )
+    there = Link(latency_s=0.0, bandwidth_bytes_per_s=1.0)
+    back = Link(latency_s=0.0, bandwidth_bytes_per_s=0.25)
+    cluster = Cluster(
+        name="two",
+        device_types=problem.cluster.device_types,
+        nodes=nodes,
+        inter_node_link=FAST,
+        link_overrides=(LinkOverride(between=("a", "b"), link=there, reverse_link=back),),
+    )
+    changed = replace(problem, cluster=cluster)
+    plan = plan_of(changed, {"x": (0, 0, "a"), "y": (1, 1, "b")}, {("x", "y"): [0]})
+    assert estimate(changed, plan).step_time_s == pytest.approx(4 + 1 + 4)
+
+
+def test_layers_that_are_computed_again_add_their_forward_pass_to_the_backward_pass() -> None:
+    problem = chain_problem([1.0, 3.0], [2.0, 6.0], num_micro_batches=2)
+    plan = plan_of(problem, {"a": (0, 1, "d0-0")}, {("a",): [0, 1]})
+    stage = plan.stages[0].model_copy(update={"recompute_layers": (1,)})
+    again = plan.model_copy(update={"stages": (stage,)})
+    assert estimate(problem, plan).step_time_s == pytest.approx(24)
+    assert estimate(problem, again).step_time_s == pytest.approx(30)
+
+
+def test_all_reduces_that_overlap_start_early_and_are_done_before_the_step() -> None:
+    problem = chain_problem(
+        [1.0, 1.0],
+        [1.0, 1.0],
+        num_micro_batches=2,
+        parameters=[1, 1],
+        counts=(3,),
+        link=Link(latency_s=1.5, bandwidth_bytes_per_s=1e9),
+    )
+    # The last stage has two replicas: their gradients are ready while the first stage still works.
+    plan = bind(problem, (PlacedStage(0, 0, 0), PlacedStage(1, 1, 0, 2)), planner="test", seed=0)
+    late = build_schedule(problem, plan)
+    early = build_schedule(problem, plan, overlaps_reduce=True)
+    assert early.overlaps_reduce
+    kinds = [action.kind for action in early.actions["d0-1"]]
+    assert kinds.index("reduce") < len(kinds) - 2
+    assert [kind for kind in kinds if kind != "reduce"] == [
+        action.kind for action in late.actions["d0-1"] if action.kind != "reduce"
+    ]
+    for schedule in (late, early):
+        times = action_times(problem, plan, schedule)
+        own = schedule.device_of == 1
+        reduced_s = times.end_s[own & (schedule.kind == REDUCE)].max()
+        assert times.start_s[own & (schedule.kind == STEP)].min() >= reduced_s
