@@ -188,7 +188,9 @@ def compare(
 @app.command()
 def run(
     plan: Annotated[Path, typer.Argument(help="A plan file, from `heterps place -o`.")],
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")] = 10,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="Optimizer steps, from the beginning of training.")
+    ] = 10,
     model: Annotated[
         str | None, typer.Option("--model", help="MODEL, where the plan's own reference moved.")
     ] = None,
@@ -224,11 +226,31 @@ def run(
     run_directory: Annotated[
         Path, typer.Option("--run-directory", help="Logs, measurements, plans.")
     ] = Path("runs/run"),
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Chrome trace: a measured step beside the predicted one."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="Folder to save checkpoints in.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None,
+        typer.Option("--checkpoint-every", min=1, help="Steps between two; else the last only."),
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="Newest checkpoints to keep; 2 by default.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint, under any plan.")
+    ] = False,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="Start from a folder of *.safetensors.")
+    ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Execute a plan under torchrun; predicted against measured."""
-    from heterps.run_command import run_run
+    from heterps.run_command import checkpoint_settings, run_run
 
     run_run(
         plan,
@@ -243,8 +265,12 @@ def run(
         learning_rate=learning_rate,
         port=port,
         run_directory=run_directory,
+        trace=trace,
         seed=seed,
         as_json=as_json,
+        checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep),
+        resume=resume,
+        weights=weights,
     )
 
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from heterps.chrome_trace import write_chrome_trace
 from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
 from heterps.plans import load_plan_and_problem
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
+from heterps_envs.simulator import simulate
+from heterps_runtime.checkpoint_files import CheckpointSettings
 from heterps_runtime.run import Controller, PlanUpdate, run_plan
 from heterps_runtime.run_result import RunResult, StepProgress
 from heterps_runtime.run_specification import Slowdown
@@ -39,12 +42,18 @@ def run_run(
     learning_rate: float | None,
     port: int | None,
     run_directory: Path,
+    trace: Path | None,
     seed: int,
     as_json: bool,
+    checkpoint: CheckpointSettings | None = None,
+    resume: bool = False,
+    weights: Path | None = None,
 ) -> None:
     """Runs, prints, and says where the logs are."""
     if learning_rate is not None and not 0 < learning_rate < math.inf:
         raise HeterpsError(f"--learning-rate {learning_rate}: must be above 0")
+    if trace is not None and online:
+        raise HeterpsError("--trace: not with --online, under which the plan may change")
     slowdowns = [parse_slowdown(text) for text in slow]
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
     watcher = None
@@ -61,12 +70,50 @@ def run_run(
         learning_rate=learning_rate,
         port=port,
         run_directory=run_directory,
+        checkpoint=checkpoint,
+        resume=resume,
+        weights=weights,
     )
+    if trace is not None:
+        write_timelines(result, problem, plan, trace)
+        remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
     if as_json:
         print_json(result_mapping(result, watcher))
     else:
         print_result(result)
         remarks.print(f"logs and measurements: {run_directory}")
+
+
+def write_timelines(result: RunResult, problem: Problem, plan: Plan, path: Path) -> None:
+    """Writes the last step as measured beside the step as predicted, as one Chrome trace."""
+    predicted = simulate(problem, plan)
+    measured = predicted.model_copy(
+        update={
+            "step_time_s": result.measured_step_time_s,
+            "timeline": result.timeline,
+            "memory_curves": (),
+        }
+    )
+    write_chrome_trace({"predicted": predicted, "measured": measured}, path, problem, plan)
+
+
+def checkpoint_settings(
+    folder: Path | None, every: int | None, keep: int | None
+) -> CheckpointSettings | None:
+    """What --checkpoint, --checkpoint-every and --keep say together.
+
+    Raises:
+        HeterpsError: One of the others stands without --checkpoint.
+    """
+    given = {"every": every, "keep": keep}
+    if folder is None:
+        names = {"every": "--checkpoint-every", "keep": "--keep"}
+        for field, value in given.items():
+            if value is not None:
+                raise HeterpsError(f"{names[field]} {value}: needs --checkpoint FOLDER")
+        return None
+    chosen = {field: value for field, value in given.items() if value is not None}
+    return CheckpointSettings(folder=str(folder), **chosen)
 
 
 def parse_slowdown(text: str) -> Slowdown:
@@ -147,6 +194,7 @@ def run_with_progress(
             plan,
             steps=steps,
             on_progress=show,
+            on_message=lambda text: remarks.print(text, soft_wrap=True),
             controller=None if watcher is None else as_runtime_controller(watcher),
             **options,
         )
@@ -172,6 +220,8 @@ def print_result(result: RunResult) -> None:
         answer.print(
             f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
         )
+    if result.checkpoint is not None:
+        answer.print(f"checkpoint  {result.checkpoint}")
     _print_memory(result)
     for replan in result.replans:
         answer.print(

@@ -16,10 +16,16 @@ Heterps = Callable[..., Any]
 def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     heterps("place", "perceptron", "-c", "local-emulated", "--global-batch", 8, "-o", plan)
+    trace = tmp_path / "trace.json"
     outcome = heterps(
-        "run", plan, "--steps", 4, "--verify", "--run-directory", tmp_path / "run", "--json"
-    )
+        "run", plan, "--steps", 4, "--verify", "--run-directory", tmp_path / "run", "--json",
+        "--trace", trace,
+    )  # fmt: skip
     assert outcome.code == 0, outcome.err
+    names = [
+        event.get("args", {}).get("name") for event in json.loads(trace.read_text())["traceEvents"]
+    ]
+    assert {"predicted", "measured"} <= set(names)
     answer = outcome.data
     keys = {
         "predicted_step_time_s",
@@ -33,6 +39,9 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     assert answer["max_loss_difference"] < 1e-5
     assert len(answer["losses"]) == 4
     assert answer["replans"] == []
+    for device in answer["devices"]:
+        assert device["memory"]["peak_bytes"] > device["memory"]["at_peak"]["parameters"] > 0
+        assert device["predicted_memory_bytes"] > 0
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,7 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
         (("--slow", "fats=3@1"), "allowed: fast, medium"),
         (("--model", "gpt2"), "was made for the model"),
         (("--cluster", "a100-v100"), "was made for the cluster"),
+        (("--trace", "trace.json", "--online"), "not with --online"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(
