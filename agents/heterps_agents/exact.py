@@ -137,14 +137,14 @@ class _Search:
             gain = 0.0 if self._cost == built_for else 1 - self._cost / built_for
             if gain > TRY_GAIN:
                 continue
-            most = self.max_transitions
-            if gain > WORTH_A_SPACE:
+            most, is_trial = self.max_transitions, gain > WORTH_A_SPACE
+            if is_trial:
                 most = min(most, self.transitions + TRY_SHARE * space.work)
             if self._sweep(limited(space, self.kernel, self.goal, self._cost), 0, most):
                 return "infeasible" if self.incumbent is None else "optimal"
             if self.transitions > self.max_transitions:
                 return "over budget"
-            width *= BEAM_GROWTH
+            width *= 1 if is_trial else BEAM_GROWTH
         return "over budget"
 
     def _sweep(self, space: Space, width: int, max_transitions: float) -> bool:
