@@ -16,8 +16,10 @@ from heterps_runtime.profiler import measure
 from heterps_runtime.run_result import WARM_UP_STEPS
 
 PLANS = ("equal cuts", "unequal cuts", "replicas", "two depths")
-# Plan and schedule of the runs that not every model makes.
+# Plan and schedule of the runs that only some models make.
+EXTRA_MODELS = ("llama", "click-through")
 EXTRA: tuple[tuple[str, Schedule], ...] = (
+    ("shared ends", "1f1b"),
     ("equal cuts", "zero-bubble"),
     ("unequal cuts", "zero-bubble"),
     ("two stages each", "interleaved"),
@@ -29,18 +31,18 @@ def tasks(quick: bool, seed: int) -> Iterator[tuple[str, Callable[[Ticker], Row]
     """Names and what makes their rows; each model is profiled once, before its first run."""
     profiles: dict[str, ModelProfile] = {}
     for case in EMULATED[-1:] if quick else EMULATED:
-        for plan, schedule in QUICK if quick else _combinations():
+        for plan, schedule in QUICK if quick else _combinations(case.name):
             name = f"{case.name}, {plan}, {schedule}"
             yield name, partial(_row, profiles, case, plan, schedule, seed)
 
 
-def _combinations() -> Iterator[tuple[str, Schedule]]:
+def _combinations(model: str) -> Iterator[tuple[str, Schedule]]:
     schedules: tuple[Schedule, ...] = ("1f1b", "gpipe")
     for plan in PLANS:
         for schedule in schedules:
             yield plan, schedule
-    yield "shared ends", "1f1b"
-    yield from EXTRA
+    if model in EXTRA_MODELS:
+        yield from EXTRA
 
 
 def _row(
