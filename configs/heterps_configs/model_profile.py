@@ -58,7 +58,7 @@ class LayerProfile(Document):
         forward_flops: Floating-point operations of the forward pass of one sample.
         backward_flops: Floating-point operations of the backward pass of one sample.
         activation_bytes: Kept from the forward to the backward pass, one sample; a tensor that
-            several layers keep counts for the first of them.
+            several layers keep counts for the first of them. `shared_bytes` are not in it.
         output_bytes: Crosses the cut behind this layer, one sample, one way; 0 for the last layer.
         memory_traffic_bytes: Read and written by the forward pass of one sample, parameters not
             counted.
@@ -69,6 +69,8 @@ class LayerProfile(Document):
         saved_input_bytes: Of what crosses the cut in front of this layer, how much is kept behind
             the cut for the backward pass anyway; None when it is not known.
         saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
+        shared_bytes: Kept besides, but of no sample, and once for all layers of a stage (masks,
+            rotary tables): a stage keeps the largest of its layers'.
         buffer_bytes: Buffers that its device holds beside the parameters (running statistics); not
             for each sample.
     """
@@ -86,6 +88,7 @@ class LayerProfile(Document):
     tied_parameters: int = Field(ge=0, default=0)
     saved_input_bytes: float | None = Field(ge=0, default=None)
     saved_output_bytes: float | None = Field(ge=0, default=None)
+    shared_bytes: float = Field(ge=0, default=0)
     buffer_bytes: int = Field(ge=0, default=0)
 
 
@@ -216,7 +219,12 @@ class ModelProfile(Document):
 
         What is known of tensors that layers share, and of buffers, does not tell layers apart.
         """
-        unknown = {"saved_input_bytes": None, "saved_output_bytes": None, "buffer_bytes": 0}
+        unknown = {
+            "saved_input_bytes": None,
+            "saved_output_bytes": None,
+            "shared_bytes": 0,
+            "buffer_bytes": 0,
+        }
         return self.model_copy(
             update={
                 "layers": tuple(layer.model_copy(update=unknown) for layer in self.layers),

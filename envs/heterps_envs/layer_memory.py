@@ -164,9 +164,12 @@ def _column(
     # host's, and limits of emulated devices leave it out as well.
     is_gpu = entry.kind == "gpu" and entry.emulation is None
     workspace = _measured(profile, entry, job, "peak_bytes") if is_gpu else None
+    if shared is None:
+        element = job.weight_bytes_per_parameter / profile.bytes_per_element
+        shared = np.array([layer.shared_bytes for layer in profile.layers]) * element
     return _Column(
         np.maximum(traced_own if alone is None else alone - at_cuts, 0.0),
-        zeros if shared is None else shared,
+        shared,
         zeros if workspace is None else workspace,
     )
 

@@ -104,6 +104,7 @@ class _Costs:
         self.backward_flops: dict[int, float] = {}
         self.traffic_bytes: dict[int, float] = {}
         self.activation_bytes: dict[int, float] = {}
+        self.shared_bytes: dict[int, float] = {}
         # Storage -> the calls that keep it for the backward pass.
         self.savers: dict[int, set[int]] = {}
 
@@ -150,7 +151,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _FlashAttention(torch.autograd.Function):
-    """Costs of a flash attention kernel (Dao et al., 2022): saves query, key, value and output."""
+    """Costs of a flash attention kernel (Dao et al., 2022).
+
+    Saves query, key, value, output, and a number for each row of the attention matrix.
+    """
 
     @staticmethod
     def forward(
@@ -161,14 +165,20 @@ class _FlashAttention(torch.autograd.Function):
         )
         counter.charge(counter.current_call(), False, flops)
         ctx.counter, ctx.flops = counter, flops
-        output = query.new_empty((*query.shape[:-1], value.shape[-1]))
+        # As the kernels do: heads lie inside of positions, so that joining them copies nothing.
+        *batch, positions, _ = query.transpose(-2, -3).shape if query.dim() > 3 else query.shape
+        output = query.new_empty((*batch, positions, value.shape[-1]))
+        if query.dim() > 3:
+            output = output.transpose(-2, -3)
+        logsumexp = query.new_empty(query.shape[:-1], dtype=torch.float32)
         recorder.derive(output, query, key, value)
-        ctx.save_for_backward(query, key, value, output)
+        recorder.derive(logsumexp, query, key)
+        ctx.save_for_backward(query, key, value, output, logsumexp)
         return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        query, key, value, _ = ctx.saved_tensors
+        query, key, value, *_ = ctx.saved_tensors
         ctx.counter.charge(ctx.counter.current_call(), True, FLASH_BACKWARD_FACTOR * ctx.flops)
         return None, None, torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
@@ -210,7 +220,8 @@ def _run(
         if key not in seen and not counter.is_parameter(tensor):
             seen.add(key)
             alive.append(storage)
-            costs.activation_bytes[call] = costs.activation_bytes.get(call, 0) + size
+            sums = costs.shared_bytes if is_constant else costs.activation_bytes
+            sums[call] = sums.get(call, 0) + size
         return tensor
 
     args, kwargs = arguments(source, meta_inputs(source, batch_size), dtype)
@@ -285,6 +296,7 @@ def _layer_profiles(
             tied_parameters=sum(sizes[name] for name in layer.parameters if name in owner),
             saved_input_bytes=saved[index - 1][1] / batch_size if index else 0.0,
             saved_output_bytes=saved[index][0] / batch_size,
+            shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls),
             buffer_bytes=_buffer_bytes(
                 module, {recording.calls[call].path for call in layer.calls}
             ),
