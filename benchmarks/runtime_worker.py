@@ -66,17 +66,22 @@ def overhead(communicator: Communicator, repeats: int) -> list[dict[str, Any]]:
     for schedule in SCHEDULES:
         cases[f"heterps {schedule}"] = setup.ours(schedule)
         cases[f"torch {schedule}"] = setup.torchs(schedule)
-    seconds = _interleaved(cases, repeats, communicator)
+    clocks = {
+        "host time per micro-batch and rank": _interleaved(cases, repeats, communicator),
+        "of which CPU time of the main thread": _thread_seconds(cases, repeats, communicator),
+    }
     return [
         {
-            "what": "host time per micro-batch and rank",
+            "what": what,
             "model": "two linear layers",
             "schedule": schedule,
-            "heterps_us": 1e6 * (seconds[f"heterps {schedule}"] - seconds["compute"])
-            / num_micro_batches,
-            "torch_us": 1e6 * (seconds[f"torch {schedule}"] - seconds["compute"])
-            / num_micro_batches,
+            **{
+                f"{who}_us": 1e6 * (seconds[f"{who} {schedule}"] - seconds["compute"])
+                / num_micro_batches
+                for who in ("heterps", "torch")
+            },
         }
+        for what, seconds in clocks.items()
         for schedule in SCHEDULES
     ]  # fmt: skip
 
@@ -209,6 +214,22 @@ def _interleaved(
     found = [loss for name, loss in losses.items() if name != "compute"]
     assert max(found) - min(found) < 1e-4 * max(1.0, abs(max(found))), losses
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def _thread_seconds(
+    cases: dict[str, Run], repeats: int, communicator: Communicator
+) -> dict[str, float]:
+    """Median CPU seconds of a rank's main thread, mean of the ranks: without waiting."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(repeats):
+        for name, run in cases.items():
+            communicator.barrier()
+            started = time.thread_time()
+            run()
+            seconds[name].append(time.thread_time() - started)
+    own = [statistics.median(values) for values in seconds.values()]
+    rows = communicator.gather_numbers(*own)
+    return {name: statistics.mean(row[i] for row in rows) for i, name in enumerate(cases)}
 
 
 def _cluster() -> Cluster:
