@@ -103,7 +103,7 @@ class _TransformerHalf(nn.Module):
             if name == "gpt2":
                 body.wpe = _Nothing()
         self.model, self._rank = model, rank
-        buffers = {key: b for key, b in build_real_buffers(name).items()}
+        buffers = build_real_buffers(name)
         self.model.to_empty(device="cpu")
         for key, buffer in self.model.named_buffers():
             buffer.copy_(buffers[key])
@@ -129,5 +129,5 @@ def build_real_buffers(name: str) -> dict[str, Tensor]:
 
     config = _LLAMA if name == "llama" else _GPT2
     kwargs = {key: value for key, value in config.items() if key != "model_type"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **kwargs))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **kwargs))  # type: ignore[no-untyped-call]
     return dict(model.named_buffers())
