@@ -34,7 +34,13 @@ from benchmarks.fidelity_sections.own_errors import (
     memory_errors,
     summary,
 )
-from benchmarks.fidelity_sections.own_limits import LimitCase, draw_case, limit_row, process_row
+from benchmarks.fidelity_sections.own_limits import (
+    LimitCase,
+    draw_case,
+    limit_row,
+    measured_profiles,
+    process_row,
+)
 from benchmarks.fidelity_sections.own_models import EMULATED
 from benchmarks.fidelity_sections.own_runs import Ticker
 from benchmarks.fidelity_sections.own_store import Row, RowStore
@@ -97,7 +103,7 @@ def _limit_tasks(quick: bool, seed: int) -> Iterator[Task]:
 
     def case(number: int) -> LimitCase:
         if not profiles:
-            profiles.extend(entry.profile() for entry in EMULATED)
+            profiles.extend(measured_profiles(EMULATED))
         return draw_case(profiles, number)
 
     def limited(number: int, tick: Ticker) -> Row:

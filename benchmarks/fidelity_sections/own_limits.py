@@ -7,12 +7,13 @@ What the device really needs is measured in one process that executes the plan's
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.fidelity_sections.own_errors import relative_error
-from benchmarks.fidelity_sections.own_plans import cuts, emulated_cluster
+from benchmarks.fidelity_sections.own_models import Case
+from benchmarks.fidelity_sections.own_plans import HOST, cuts, emulated_cluster
 from heterps_configs.cluster import Cluster
 from heterps_configs.errors import HeterpsError
 from heterps_configs.job import Job, Optimizer, Schedule
@@ -21,9 +22,12 @@ from heterps_configs.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate
 from heterps_runtime.memory_check import peak_bytes
+from heterps_runtime.profiler import measure
 from heterps_runtime.run import run_plan
 
 LIMIT_SHARE = 0.15
+# Micro-batch sizes whose bytes are measured; a plan's may lie between them.
+PROFILED_SIZES = (1, 2, 4)
 SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "sgd-momentum", "sgd")
 DEVICES = ("d0", "d1", "d2", "d3")
@@ -49,6 +53,11 @@ class LimitCase:
     def predicted_to_fit(self) -> bool:
         """What the estimate says of the limited device."""
         return self.need_bytes[self.device] <= self.limit_bytes
+
+
+def measured_profiles(cases: Iterable[Case]) -> list[ModelProfile]:
+    """The models with the activation bytes that a profile measures."""
+    return [measure(case.profile(), HOST, PROFILED_SIZES, repeats=3) for case in cases]
 
 
 def draw_case(profiles: Sequence[ModelProfile], seed: int) -> LimitCase:

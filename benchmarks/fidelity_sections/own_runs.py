@@ -19,7 +19,7 @@ from benchmarks.fidelity_sections.own_errors import (
 from heterps_configs.estimate import Estimate
 from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.simulator import simulate
+from heterps_envs.simulator import estimate
 from heterps_runtime.run import run_plan
 from heterps_runtime.run_result import WARM_UP_STEPS, DeviceReport, RunResult
 
@@ -40,7 +40,7 @@ def plain_steps(step_time_s: float) -> int:
 
 def run_row(problem: Problem, plan: Plan, *, steps: int, seed: int, tick: Ticker) -> dict[str, Any]:
     """Predicts, runs, and compares: step time, memory of each rank, overruns."""
-    estimate = simulate(problem, plan)
+    predicted = estimate(problem, plan, with_memory=True)
     result = run_plan(
         problem,
         plan,
@@ -50,12 +50,12 @@ def run_row(problem: Problem, plan: Plan, *, steps: int, seed: int, tick: Ticker
         on_progress=lambda step: tick(f"step {step.step + 1} of {steps}"),
     )
     measured = result.step_times_s[WARM_UP_STEPS:]
-    ranks = memory_rows(estimate, result.devices)
+    ranks = memory_rows(predicted, result.devices)
     overruns = overrun_share(result.devices)
     return {
-        "predicted_s": estimate.step_time_s,
+        "predicted_s": predicted.step_time_s,
         "measured_s": statistics.median(measured),
-        "error": relative_error(estimate.step_time_s, statistics.median(measured)),
+        "error": relative_error(predicted.step_time_s, statistics.median(measured)),
         "spread": spread(measured),
         "memory_error": worst(memory_errors(ranks)),
         "activation_error": worst(activation_errors(ranks)),
@@ -74,9 +74,9 @@ def overrun_share(devices: tuple[DeviceReport, ...]) -> float:
     return sum(device.num_overruns for device in devices) / actions if actions else 0.0
 
 
-def memory_rows(estimate: Estimate, devices: tuple[DeviceReport, ...]) -> list[dict[str, Any]]:
+def memory_rows(predicted: Estimate, devices: tuple[DeviceReport, ...]) -> list[dict[str, Any]]:
     """Predicted and measured bytes of each rank at its peak, by kind."""
-    curves = {curve.device: curve for curve in estimate.memory_curves}
+    curves = {curve.device: curve for curve in predicted.memory_curves}
     return [
         {
             "device": device.device,
