@@ -36,7 +36,7 @@ class CheckpointSettings(Document):
     Attributes:
         folder: All hosts of the run must see the same one.
         every: Steps between two checkpoints; 0 for only one, behind the last step.
-        keep: How many of the newest are kept.
+        keep: How many of the newest are kept, beside the one that the run started from.
     """
 
     folder: str
@@ -172,8 +172,16 @@ def drop_unfinished(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def publish(folder: Path, document: CheckpointDocument, keep: int) -> Path:
+def publish(
+    folder: Path, document: CheckpointDocument, keep: int, origin: str | None = None
+) -> Path:
     """Makes what was written the newest checkpoint, and removes what is older than the `keep` last.
+
+    Args:
+        folder: Of the checkpoints.
+        document: Of the new one.
+        keep: How many stay.
+        origin: One that stays besides.
 
     Raises:
         OSError: A file cannot be written.
@@ -189,7 +197,8 @@ def publish(folder: Path, document: CheckpointDocument, keep: int) -> Path:
     written.rename(path)
     _sync(folder)
     for old in complete_checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        if str(old) != origin:
+            shutil.rmtree(old, ignore_errors=True)
     return path
 
 

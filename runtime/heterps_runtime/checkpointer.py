@@ -60,6 +60,8 @@ class Checkpointer:
     ) -> None:
         assert specification.checkpoint is not None
         self._settings = specification.checkpoint
+        # A reference run starts from it, too, when this one has ended.
+        self._origin = specification.resume_from
         self._folder = Path(self._settings.folder)
         self._communicator, self._on_event = communicator, on_event
         self._group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=TIMEOUT)
@@ -104,7 +106,9 @@ class Checkpointer:
             drop_unfinished(self._folder)
         try:
             write_tensors(unfinished_path(self._folder, document.step), tensors, self._group, rank)
-            return publish(self._folder, document, self._settings.keep) if is_first else None
+            if not is_first:
+                return None
+            return publish(self._folder, document, self._settings.keep, self._origin)
         except Exception:
             if is_first:
                 drop_unfinished(self._folder)

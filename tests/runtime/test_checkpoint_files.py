@@ -28,8 +28,8 @@ from heterps_runtime.starting_point import StartingPoint
 from tests.runtime.small_runs import chain_of, problem_of
 
 
-def _document(step: int, problem: Problem | None = None) -> CheckpointDocument:
-    problem = problem or problem_of("sequential")
+def _document(step: int) -> CheckpointDocument:
+    problem = problem_of("sequential")
     return CheckpointDocument(
         step=step,
         seed=3,
@@ -40,13 +40,13 @@ def _document(step: int, problem: Problem | None = None) -> CheckpointDocument:
     )
 
 
-def _save(folder: Path, step: int, problem: Problem | None = None) -> Path:
+def _save(folder: Path, step: int, origin: str | None = None) -> Path:
     """What the ranks and the publisher do, without tensors."""
     for rank in range(2):
         path = checksums_path(unfinished_path(folder, step), rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    return publish(folder, _document(step, problem), keep=2)
+    return publish(folder, _document(step), keep=2, origin=origin)
 
 
 def test_only_published_checkpoints_count_and_old_ones_go(tmp_path: Path) -> None:
@@ -59,6 +59,14 @@ def test_only_published_checkpoints_count_and_old_ones_go(tmp_path: Path) -> Non
     assert CheckpointDocument.of(find_checkpoint(tmp_path / "step-000004")) == _document(4)
     prepare_folder(tmp_path, is_resumed=True)
     assert not unfinished_path(tmp_path, 9).exists()
+
+
+def test_checkpoint_that_a_run_started_from_stays(tmp_path: Path) -> None:
+    origin = _save(tmp_path, 1)
+    for step in (2, 3, 4):
+        _save(tmp_path, step, origin=str(origin))
+    steps = [CheckpointDocument.of(path).step for path in complete_checkpoints(tmp_path)]
+    assert steps == [1, 3, 4]
 
 
 def test_ranks_that_wrote_elsewhere_are_named(tmp_path: Path) -> None:
