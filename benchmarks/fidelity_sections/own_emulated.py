@@ -30,19 +30,20 @@ QUICK: tuple[tuple[str, Schedule], ...] = (("replicas", "1f1b"), ("equal cuts", 
 def tasks(quick: bool, seed: int) -> Iterator[tuple[str, Callable[[Ticker], Row]]]:
     """Names and what makes their rows; each model is profiled once, before its first run."""
     profiles: dict[str, ModelProfile] = {}
-    for case in EMULATED[-1:] if quick else EMULATED:
-        for plan, schedule in QUICK if quick else _combinations(case.name):
+    for plan, schedule in QUICK if quick else _combinations():
+        for case in EMULATED[-1:] if quick else EMULATED:
+            if (plan, schedule) in EXTRA and case.name not in EXTRA_MODELS:
+                continue
             name = f"{case.name}, {plan}, {schedule}"
             yield name, partial(_row, profiles, case, plan, schedule, seed)
 
 
-def _combinations(model: str) -> Iterator[tuple[str, Schedule]]:
+def _combinations() -> Iterator[tuple[str, Schedule]]:
     schedules: tuple[Schedule, ...] = ("1f1b", "gpipe")
     for plan in PLANS:
         for schedule in schedules:
             yield plan, schedule
-    if model in EXTRA_MODELS:
-        yield from EXTRA
+    yield from EXTRA
 
 
 def _row(

@@ -26,7 +26,7 @@ from heterps_runtime.run_result import WARM_UP_STEPS, DeviceReport, RunResult
 # Real steps are repeated for about this long, emulated ones just a few times.
 PLAIN_RUN_S = 4.0
 MIN_PLAIN_STEPS, MAX_PLAIN_STEPS = 12, 60
-EMULATED_STEPS = 8
+EMULATED_STEPS = 5
 TIMEOUT_S = 300.0
 
 Ticker = Callable[[str], None]
