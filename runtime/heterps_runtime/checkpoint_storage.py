@@ -2,7 +2,8 @@
 
 Each rank writes what it was given, and reads what it asks for, whoever wrote it. The format is that
 of torch, so that its own tools read the folder, too. torch does not notice flipped bits; the
-checksums do.
+checksums do. Its table of contents is a pickle: as with `torch.load`, read only the checkpoints of
+people whom you trust.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ class LocalRun:
     """
 
     def __init__(self, specification: RunSpecification) -> None:
+        assert specification.resume_from is None, "it starts from the beginning"
         self._specification = specification.model_copy(update={"emulation": None})
         devices = specification.devices
         modules = [build_stages(self._specification, device) for device in devices]

@@ -30,6 +30,7 @@ from tests.runtime.small_models import profile_of, source_of
 from tests.runtime.small_runs import chain_of, problem_of
 
 MODELS = ("llama", "gpt2")
+_EMBEDDING = "model.embed_tokens.weight"
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +184,18 @@ def test_base_models_old_names_and_other_names_of_a_tie_are_found(
             tensors[old.replace("LayerNorm.bias", "LayerNorm.beta")] = tensors.pop(key)
 
     assert _stage("bert", _altered(folders("bert"), tmp_path / "old", age)).remarks() == []
+
+
+def test_weights_take_the_format_of_the_job(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    def halve(tensors: dict[str, Tensor]) -> None:
+        tensors.update({key: tensor.bfloat16() for key, tensor in tensors.items()})
+
+    folder = _altered(folders("llama"), tmp_path / "half", halve)
+    start = SafetensorsFolder(folder)
+    stage = build_stage(source_of("llama"), profile_of("llama"), 0, 0, 2, seed=0, start=start)
+    (weight,) = stage.parameters_by_name().values()
+    assert weight.dtype == torch.float32
+    assert torch.equal(weight.bfloat16(), load_file(folder / "model.safetensors")[_EMBEDDING])
 
 
 def test_missing_unexpected_and_misshapen_tensors_are_named_with_their_file(
