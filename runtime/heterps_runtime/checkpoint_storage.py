@@ -13,6 +13,7 @@ import logging
 import warnings
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
@@ -53,6 +54,17 @@ class _Writer(FileSystemWriter):
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+
+
+class _Reader(FileSystemReader):
+    """Holds one tensor at a time beside its target; torch's own reader holds two."""
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        for item in plan.items:
+            super().read_data(replace(plan, items=[item]), planner).wait()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
 
 def write_tensors(
@@ -88,7 +100,7 @@ class TensorFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._reader = FileSystemReader(folder)
+        self._reader = _Reader(folder)
         try:
             self._metadata: Metadata = self._reader.read_metadata()
             self._sums: dict[str, int] = {}

@@ -14,15 +14,17 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule import build_schedule
 from heterps_runtime import losses
 from heterps_runtime.batches import micro_batches
-from heterps_runtime.checkpoint import load_state_dict, optimizer_state_dict
+from heterps_runtime.checkpoint import load_state_dict, optimizer_state_dict, restore
 from heterps_runtime.checkpoint_files import CheckpointSettings, complete_checkpoints
 from heterps_runtime.communication import Communicator
 from heterps_runtime.model_source import arguments, build_module
+from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.recording import select_output
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.specification_builder import build_specification
 from heterps_runtime.trainer import Trainer
 from heterps_runtime.verify import reference_losses
+from tests.runtime.live_bytes import LiveBytes
 from tests.runtime.small_runs import plan_of, problem_of
 
 STEPS, SAVED = 4, 2
@@ -115,6 +117,20 @@ def saved(communicator: Communicator, tmp_path: Path) -> Path:
     specification = _specification("sequential", 2, tmp_path / "checkpoints", num_steps=1)
     _train(specification, tmp_path, communicator)
     return tmp_path / "checkpoints" / "step-000001"
+
+
+def test_rank_that_loads_holds_its_part_and_one_tensor(
+    saved: Path, communicator: Communicator
+) -> None:
+    specification = _specification("sequential", 2, saved.parent, resume_from=str(saved))
+    modules = build_stages(specification, "d0")
+    owned = OwnedStages(specification, {"b": modules["b"]}, communicator)
+    with LiveBytes() as live:
+        restore(str(saved), owned.parameters, [], owned.optimizer)
+    own = [*owned.parameters.values(), *owned.optimizer_tensors()]
+    sizes = [tensor.nbytes for tensor in own]
+    assert sum(sizes) <= live.most <= sum(sizes) + max(sizes)
+    assert len(own) == 4 * len(owned.parameters)
 
 
 def _flip_a_bit(file: Path, weight: torch.Tensor) -> None:

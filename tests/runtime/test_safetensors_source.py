@@ -12,9 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from heterps_configs.errors import HeterpsError
 from heterps_configs.model_profile import ModelSource
@@ -26,6 +23,7 @@ from heterps_runtime.safetensors_source import SafetensorsFolder
 from heterps_runtime.stage import build_stage
 from heterps_runtime.start_values import Initialised, StartValues
 from heterps_runtime.verify import max_difference, reference_losses
+from tests.runtime.live_bytes import LiveBytes
 from tests.runtime.small_models import profile_of, source_of
 from tests.runtime.small_runs import chain_of, problem_of
 
@@ -109,38 +107,16 @@ def test_pipeline_from_weights_trains_like_one_process(
     assert torch.equal(stage.eval()(inputs)[0], expected)
 
 
-class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Most bytes of CPU tensors that were alive at once; files mapped into memory not counted."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.most = 0
-        self._alive: dict[int, tuple[Any, int]] = {}
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        results = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(results):
-            if type(tensor) is Tensor and tensor.device.type == "cpu":
-                storage = tensor.untyped_storage()
-                weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-                self._alive[storage.data_ptr()] = weak, storage.nbytes()
-        self._alive = {k: v for k, v in self._alive.items() if not v[0].expired()}
-        self.most = max(self.most, sum(size for _, size in self._alive.values()))
-        return results
-
-
 @pytest.mark.parametrize("is_loaded", [True, False])
 def test_rank_never_holds_more_than_its_part_and_one_tensor(
     folders: Callable[[str], Path], is_loaded: bool
 ) -> None:
     source, profile, folder = source_of("gpt2"), profile_of("gpt2"), folders("gpt2")
     start: StartValues = SafetensorsFolder(folder) if is_loaded else Initialised(0)
-    with _LiveBytes() as building:
+    with LiveBytes() as building:
         stage = build_stage(source, profile, 2, 3, 2, seed=0, start=start)
     module = build_module(source)
-    with _LiveBytes() as filling:
+    with LiveBytes() as filling:
         held = start.parameters(module, stage.parameter_names())
     own = [tensor.nbytes for tensor in held.values()]
     assert sum(own) <= filling.most <= sum(own) + max(own)
