@@ -57,6 +57,17 @@ def predicted_by_kind(curve: MemoryCurve) -> dict[str, int]:
     }
 
 
+def predicted_largest(curve: MemoryCurve) -> dict[str, int]:
+    """The most of each kind by itself, at whatever moment."""
+    return {
+        "parameters": curve.parameter_bytes,
+        "optimizer": curve.optimizer_bytes,
+        "gradients": max(curve.gradient_bytes),
+        "activations": max(curve.activation_bytes),
+        "buffers": max(curve.buffer_bytes),
+    }
+
+
 def measured_by_kind(found: MemoryByKind) -> dict[str, int]:
     """The same kinds of a measured peak: samples and messages are buffers."""
     return {
@@ -77,12 +88,12 @@ def memory_errors(ranks: Iterable[Mapping[str, Any]]) -> list[float]:
 
 
 def activation_errors(ranks: Iterable[Mapping[str, Any]]) -> list[float]:
-    """The same for parameters, optimizer state and activations alone."""
+    """Error of parameters, optimizer state and activations alone, the most of each by itself."""
     kinds = ("parameters", "optimizer", "activations")
     return [
         relative_error(
-            sum(rank["predicted"][kind] for kind in kinds),
-            sum(rank["measured"][kind] for kind in kinds),
+            sum(rank["predicted_largest"][kind] for kind in kinds),
+            sum(rank["measured_largest"][kind] for kind in kinds),
         )
         for rank in ranks
     ]

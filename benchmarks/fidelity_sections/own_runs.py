@@ -12,6 +12,7 @@ from benchmarks.fidelity_sections.own_errors import (
     measured_by_kind,
     memory_errors,
     predicted_by_kind,
+    predicted_largest,
     relative_error,
     spread,
     worst,
@@ -75,13 +76,15 @@ def overrun_share(devices: tuple[DeviceReport, ...]) -> float:
 
 
 def memory_rows(predicted: Estimate, devices: tuple[DeviceReport, ...]) -> list[dict[str, Any]]:
-    """Predicted and measured bytes of each rank at its peak, by kind."""
+    """Predicted and measured bytes of each rank by kind: at its peak, and each at its own."""
     curves = {curve.device: curve for curve in predicted.memory_curves}
     return [
         {
             "device": device.device,
             "predicted": predicted_by_kind(curves[device.device]),
             "measured": measured_by_kind(device.memory.at_peak),
+            "predicted_largest": predicted_largest(curves[device.device]),
+            "measured_largest": measured_by_kind(device.memory.largest),
         }
         for device in devices
         if device.memory is not None

@@ -6,10 +6,12 @@ from typing import Any
 
 from benchmarks.fidelity_sections.own import shown, summarise
 
+RANK_FIELDS = ("predicted", "measured", "predicted_largest", "measured_largest")
+
 
 def _run(part: str, error: float, **more: Any) -> dict[str, Any]:
     kinds = ("parameters", "optimizer", "gradients", "activations", "buffers")
-    rank = {name: dict.fromkeys(kinds, 10) for name in ("predicted", "measured")}
+    rank = {name: dict.fromkeys(kinds, 10) for name in RANK_FIELDS}
     return {
         "part": part,
         "model": "m",

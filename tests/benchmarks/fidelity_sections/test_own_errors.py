@@ -9,6 +9,7 @@ from benchmarks.fidelity_sections.own_errors import (
     measured_by_kind,
     memory_errors,
     predicted_by_kind,
+    predicted_largest,
     relative_error,
     spread,
     summary,
@@ -56,6 +57,7 @@ def test_predicted_kinds_are_those_of_the_highest_moment() -> None:
         "activations": 9,
         "buffers": 1,
     }
+    assert predicted_largest(curve)["gradients"] == 10
 
 
 def test_samples_and_messages_are_buffers() -> None:
@@ -73,4 +75,5 @@ def test_errors_of_ranks_count_all_kinds_or_the_three_that_were_asked_for() -> N
         }
     ]
     assert memory_errors(ranks) == [pytest.approx(0.2)]
-    assert activation_errors(ranks) == [pytest.approx(0.125)]
+    largest = [{f"{name}_largest": kinds for name, kinds in rank.items()} for rank in ranks]
+    assert activation_errors(largest) == [pytest.approx(0.125)]
