@@ -220,6 +220,8 @@ def print_result(result: RunResult) -> None:
         answer.print(
             f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
         )
+    if result.first_step:
+        answer.print(f"resumed     behind step {result.first_step}")
     if result.checkpoint is not None:
         answer.print(f"checkpoint  {result.checkpoint}")
     _print_memory(result)

@@ -163,34 +163,3 @@ def test_tensors_of_another_shape_are_refused(
     other = _specification("in_place", 2, tmp_path / "other", resume_from=str(saved))
     with pytest.raises(HeterpsError, match=r"model\.\S+ is .* and the model's is|has no tensor"):
         _train(other, tmp_path, communicator)
-
-
-def test_save_that_fails_is_reported_and_the_run_goes_on(
-    communicator: Communicator, tmp_path: Path
-) -> None:
-    folder = tmp_path / "checkpoints"
-    specification = _specification("sequential", 2, folder)
-    lines: list[dict[str, Any]] = []
-
-    def block(line: dict[str, Any]) -> None:
-        """A file takes the folder's place until the third step."""
-        lines.append(line)
-        if line.get("step") == 0:
-            folder.write_text("no folder")
-        elif "message" in line:
-            folder.unlink()
-
-    Trainer(specification, tmp_path, communicator, on_step=block).run()
-    (message,) = [line["message"] for line in lines if "message" in line]
-    assert message.startswith("the checkpoint behind step 2 cannot be written to ")
-    assert message.endswith(": Not a directory (.saving-step-000002)")
-    assert len(_losses(lines)) == STEPS
-    assert [path.name for path in complete_checkpoints(folder)] == ["step-000004"]
-
-
-def test_run_whose_last_save_fails_says_so(communicator: Communicator, tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
-    folder.write_text("no folder")
-    specification = _specification("sequential", 2, folder, num_steps=1)
-    with pytest.raises(HeterpsError, match="behind step 1 cannot be written"):
-        _train(specification, tmp_path, communicator)
