@@ -99,8 +99,9 @@ def owned_tensors(owned: OwnedStages, rank: int, buffers: Iterable[str]) -> dict
         if owned.owners[name][0] != rank:
             continue
         tensors[_MODEL + name] = parameter
-        assert owned.optimizer is not None
-        for key, value in owned.optimizer.state.get(parameter, {}).items():
+        # A rank whose layers are all frozen has no optimizer.
+        state = {} if owned.optimizer is None else owned.optimizer.state.get(parameter, {})
+        for key, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"{_OPTIMIZER}{name}.{key}"] = value
     held = buffers_of(owned)
@@ -134,7 +135,6 @@ def restore(
         HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
     """
     saved = TensorFolder(find_checkpoint(checkpoint))
-    parts = _optimizer_keys(saved)
     targets = {_MODEL + name: parameter.detach() for name, parameter in parameters.items()}
     copies: list[tuple[Tensor, Tensor]] = []
     for stage in buffers:
@@ -142,18 +142,29 @@ def restore(
             # Two stages of a rank may have a buffer each.
             arrived = targets.setdefault(_MODEL + name, torch.empty_like(buffer, device="cpu"))
             copies.append((buffer, arrived))
-    for name, parameter in parameters.items():
-        assert optimizer is not None
-        state = {part: saved.blank(key) for part, key in parts.get(name, {}).items()}
-        for part, tensor in state.items():
-            if tensor.shape == parameter.shape and tensor.ndim:
-                state[part] = tensor.to(parameter.device)
-            targets[f"{_OPTIMIZER}{name}.{part}"] = state[part]
-        if state:
-            optimizer.state[parameter] = state
+    if optimizer is not None:
+        targets.update(_blank_optimizer_state(saved, parameters, optimizer))
     saved.read(targets)
     for buffer, arrived in copies:
         buffer.copy_(arrived)
+
+
+def _blank_optimizer_state(
+    saved: TensorFolder, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Gives an optimizer uninitialised state; returns it by key in the folder."""
+    targets: dict[str, Tensor] = {}
+    keys = _optimizer_keys(saved)
+    for name, parameter in parameters.items():
+        state: dict[str, Tensor] = {}
+        for part, key in keys.get(name, {}).items():
+            blank = saved.blank(key)
+            # Counters of steps stay on the CPU, as the optimizer makes them.
+            state[part] = blank if part == "step" else blank.to(parameter.device)
+            targets[key] = state[part]
+        if state:
+            optimizer.state[parameter] = state
+    return targets
 
 
 def _optimizer_keys(saved: TensorFolder) -> dict[str, dict[str, str]]:
