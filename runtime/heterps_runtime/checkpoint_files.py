@@ -151,6 +151,8 @@ def prepare_folder(folder: Path, *, is_resumed: bool) -> None:
     Raises:
         HeterpsError: It cannot be written to, or holds the checkpoints of another run.
     """
+    if (folder / DOCUMENT_FILE).is_file():
+        raise HeterpsError(f"{folder}: is a checkpoint itself; name the folder that holds it")
     found = complete_checkpoints(folder)
     if found and not is_resumed:
         raise HeterpsError(

@@ -84,6 +84,8 @@ def test_folders_that_cannot_be_used_are_refused_before_anything_starts(tmp_path
     _save(tmp_path / "used", 5)
     with pytest.raises(HeterpsError, match=r"has checkpoints already .*--resume"):
         _start(tmp_path / "used")
+    with pytest.raises(HeterpsError, match="is a checkpoint itself"):
+        _start(tmp_path / "used" / "step-000005", is_resumed=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(HeterpsError, match="cannot be written: Not a directory"):
         _start(tmp_path / "file" / "below")
