@@ -10,6 +10,7 @@ from heterps_agents.planner import Budget, Planner
 from heterps_agents.registry import planner_named
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.estimate import Estimate
+from heterps_configs.job import Schedule
 from heterps_configs.plan import Bound, Plan
 from heterps_envs.bounds import bound_for
 from heterps_envs.problem import Problem
@@ -68,7 +69,7 @@ class PlaceResult:
             f"on {len(self.plan.devices)} devices, "
             f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
             f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
-            f"{describe_bound(self.bound)}; layer times: {shown.layer_times}"
+            f"{describe_bound(self.bound, self.plan.job.schedule)}; layer times: {shown.layer_times}"
         )
 
 
@@ -103,10 +104,15 @@ def place(
     return PlaceResult(problem, chosen.name, plan, shown, bound, spent.evaluations_used, planning_s)
 
 
-def describe_bound(bound: Bound) -> str:
-    """The optimality of a plan in words: proven, within x %, or unknown."""
+def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:
+    """The optimality of a plan in words: proven, within x %, or unknown.
+
+    Planners have no closed form of their own for `interleaved` and `zero-bubble`: they use that of
+    1F1B, and the words say so.
+    """
+    form = "" if schedule in ("1f1b", "gpipe") else " of 1F1B"
     if bound.status == "proven":
-        return "proven optimal for the closed form"
+        return f"proven optimal for the closed form{form}"
     if bound.status == "bounded" and bound.gap is not None:
-        return f"within {100 * bound.gap:.1f} % of the bound"
+        return f"within {100 * bound.gap:.1f} % of the bound{form}"
     return "distance to the optimum unknown"

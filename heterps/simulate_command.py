@@ -11,7 +11,6 @@ from rich.table import Table
 from heterps.chrome_trace import write_chrome_trace
 from heterps.console import (
     answer,
-    bytes_text,
     interval_text,
     print_json,
     remarks,
@@ -29,6 +28,7 @@ from heterps_envs.workload import workload
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -114,7 +114,10 @@ def memory_table(shown: Estimate) -> Table:
     Args:
         shown: With its memory curves.
     """
-    table = Table(title="memory at its peak", title_justify="left", box=None)
+    # One unit for the whole table keeps it within eighty columns.
+    most = max([*shown.memory_bytes.values(), *shown.memory_limit_bytes.values(), 1])
+    unit_bytes, unit = next((size, name) for size, name in UNITS if most >= size)
+    table = Table(title=f"memory at its peak, {unit}", title_justify="left", box=None)
     headings = ("device", "parameters", "optimizer", "gradients", "activations", "buffers", "all")
     for heading in (*headings, "of"):
         table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
@@ -126,7 +129,7 @@ def memory_table(shown: Estimate) -> Table:
         limit = shown.memory_limit_bytes.get(curve.device)
         table.add_row(
             curve.device,
-            *map(bytes_text, (*parts, shown.memory_bytes[curve.device])),
-            bytes_text(limit) if limit else "",
+            *(f"{num / unit_bytes:.3g}" for num in (*parts, shown.memory_bytes[curve.device])),
+            f"{limit / unit_bytes:.3g}" if limit else "",
         )
     return table

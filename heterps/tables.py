@@ -54,7 +54,7 @@ def result_lines(result: PlaceResult) -> list[str]:
         f"step time     {seconds_text(shown.step_time_s)} simulated{sure}{bubble}",
         f"throughput    {shown.throughput_samples_per_s:.5g} samples/s",
         f"price         {shown.price_usd_per_million_samples:.5g} USD per million samples",
-        f"optimality    {describe_bound(result.bound)}"
+        f"optimality    {describe_bound(result.bound, result.plan.job.schedule)}"
         + (f" ({seconds_text(bound_s)})" if bound_s else ""),
         f"planner       {plan.planner}, {seconds_text(result.planning_s)}",
         f"layer times   {shown.layer_times}",
