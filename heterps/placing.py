@@ -69,7 +69,8 @@ class PlaceResult:
             f"on {len(self.plan.devices)} devices, "
             f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
             f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
-            f"{describe_bound(self.bound, self.plan.job.schedule)}; layer times: {shown.layer_times}"
+            f"{describe_bound(self.bound, self.plan.job.schedule)}; "
+            f"layer times: {shown.layer_times}"
         )
 
 
