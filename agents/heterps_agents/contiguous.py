@@ -22,6 +22,7 @@ from heterps_agents.ideals import IdealTables, Integers, groups_of, ideal_tables
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.operator_graph import OperatorGraph
 from heterps_envs.operator_graphs import MEMORY_TOLERANCE, graph_arrays, max_load
+from heterps_envs.split_certificate import SplitCertificate
 
 # With this many ideals the pairs of ideals take a few seconds.
 MAX_IDEALS = 60_000
@@ -45,6 +46,7 @@ class ContiguousSplit:
         linear_max_load_s: Of the first answer, along one execution order; inf where memory let
             none fit.
         num_ideals: How many ideals were looked at; None: more than the limit.
+        certificate: What `heterps_envs.split_certificate` re-checks the split and its bound by.
     """
 
     assignment: tuple[int, ...]
@@ -52,6 +54,7 @@ class ContiguousSplit:
     bound_s: float
     linear_max_load_s: float
     num_ideals: int | None
+    certificate: SplitCertificate
 
     @property
     def proven(self) -> bool:
@@ -84,12 +87,19 @@ def split_contiguous(graph: OperatorGraph, max_ideals: int = MAX_IDEALS) -> Cont
     assignment = tuple(found.best.device_of_group[groups.group_of_node].tolist())
     load_s = max_load(graph, assignment)
     is_exact = found.num_ideals is not None and not found.joining_matters
+    bound_s = load_s if is_exact else min(load_s, balanced_s(graph, groups))
     return ContiguousSplit(
         assignment=assignment,
         max_load_s=load_s,
-        bound_s=load_s if is_exact else min(load_s, balanced_s(graph, groups)),
+        bound_s=bound_s,
         linear_max_load_s=found.linear_s,
         num_ideals=found.num_ideals,
+        certificate=SplitCertificate(
+            max_load_s=load_s,
+            lower_bound_s=bound_s,
+            is_contiguous=True,
+            evidence="ideals" if is_exact else "balance",
+        ),
     )
 
 

@@ -17,7 +17,7 @@ The second argument leaves memory out: with less memory no load gets smaller, so
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -42,6 +42,37 @@ STEP = 0.3
 SETS_PER_ROUND = 12
 TOLERANCE = 1e-6
 ROUNDING = 1e-9
+# Bounds by single groups and by averages are stated this much too low, so that re-checks need not
+# tell equal loads apart.
+SLACK = 1e-7
+
+
+class Refutation(NamedTuple):
+    """Values that prove that every split has a load above a limit; see the module's docstring.
+
+    Attributes:
+        limit_s: The limit.
+        value: (G,) of the groups.
+        cpu_worth: A CPU holds at most this value.
+    """
+
+    limit_s: float
+    value: Floats
+    cpu_worth: float
+
+
+class _Reach(NamedTuple):
+    """Most value that all devices can hold.
+
+    Attributes:
+        total: That value.
+        cpu_worth: What a CPU holds of it, at most.
+        is_coarse: Sets were found that exceed the limit, by rounding.
+    """
+
+    total: float
+    cpu_worth: float
+    is_coarse: bool
 
 
 class _Cut:
@@ -59,6 +90,9 @@ class _Cut:
 
 class SplitBound:
     """Finds out which loads no split can keep to; what it learns at one load helps at the next.
+
+    `refutation` is the last proof that succeeded. `may_still_refute`: the last attempt that failed
+    ran out of rounds; another one goes on with the sets that it found.
 
     Args:
         graph: The groups.
@@ -84,6 +118,8 @@ class SplitBound:
         finite = np.where(np.isfinite(graph.accelerator_s), graph.accelerator_s, graph.cpu_s)
         self._total = float(finite.sum())
         self._value = finite
+        self.refutation: Refutation | None = None
+        self.may_still_refute = False
         self._cuts: tuple[list[_Cut], list[_Cut]] = ([], [])
 
     def at_once(self) -> float:
@@ -96,9 +132,18 @@ class SplitBound:
         if devices.num_cpus:
             alone = np.minimum(alone, graph.cpu_s)
         # Every group takes a share of its device: 1 / its seconds there, for each second of load.
-        fastest = np.minimum(graph.accelerator_s, graph.cpu_s)
+        seconds = graph.cpu_s if devices.num_cpus else np.inf
+        fastest = np.minimum(graph.accelerator_s, seconds)
         average = fastest.sum() / (devices.num_accelerators + devices.num_cpus)
-        return float(max(alone.max(), average))
+        bound_s = float(max(alone.max(), average))
+        limit_s = bound_s * (1 - SLACK)
+        if average >= alone.max():
+            self.refutation = Refutation(limit_s, fastest, limit_s if devices.num_cpus else 0.0)
+        else:
+            only = np.zeros(graph.num_groups)
+            only[np.argmax(alone)] = 1.0
+            self.refutation = Refutation(limit_s, only, 0.0)
+        return bound_s
 
     def _always_cut_s(self) -> Floats:
         """(G,) seconds of each group's nets whose members no accelerator has the memory for."""
@@ -127,12 +172,15 @@ class SplitBound:
             limit_s: Seconds.
             is_over: Asked once a round; True gives up.
         """
+        self.may_still_refute = False
         center, total = self._value, self._total
         num_cells, box = NUM_CELLS, FIRST_BOX * total / self.graph.num_groups
-        reached = self._reach(center, limit_s, num_cells)[0]
+        at_center = self._reach(center, limit_s, num_cells)
         for _ in range(MAX_ROUNDS):
+            reached = at_center.total
             if reached < total * (1 - ROUNDING):
                 self._value = center
+                self.refutation = Refutation(limit_s, center, at_center.cpu_worth)
                 return True
             if is_over():
                 return False
@@ -144,17 +192,19 @@ class SplitBound:
                 box *= 2
                 continue
             value = center + STEP * (proposal - center)
-            found, is_coarse = self._reach(value, limit_s, num_cells)
-            if is_coarse:
+            at_value = self._reach(value, limit_s, num_cells)
+            found = at_value.total
+            if at_value.is_coarse:
                 if num_cells >= MAX_CELLS:
                     return False
                 num_cells *= 2
             if reached - found > SERIOUS * (reached - model):
                 if reached - found > GOOD * (reached - model):
                     box *= BOX_GROWTH
-                center, reached = value, found
+                center, at_center = value, at_value
             elif found - reached > reached - model:
                 box *= BOX_SHRINKAGE
+        self._value, self.may_still_refute = center, True
         return False
 
     def _propose(self, center: Floats, box: float, limit_s: float) -> tuple[Floats, float]:
@@ -190,8 +240,8 @@ class SplitBound:
             cut.idle_rounds = cut.idle_rounds + 1 if slack > TOLERANCE * self._total else 0
         return found.x[:groups], float(found.fun)
 
-    def _reach(self, value: Floats, limit_s: float, num_cells: int) -> tuple[float, bool]:
-        """Most value that all devices can hold, and whether its sets exceed the limit, by rounding.
+    def _reach(self, value: Floats, limit_s: float, num_cells: int) -> _Reach:
+        """Most value that all devices can hold.
 
         Args:
             value: (G,) of the groups.
@@ -199,7 +249,7 @@ class SplitBound:
             num_cells: See `best_set`.
         """
         tolerance = TOLERANCE * self._total / (self.devices.num_accelerators + 1)
-        reached, is_coarse = 0.0, False
+        reached, cpu_worth, is_coarse = 0.0, 0.0, False
         for is_cpu, count in enumerate((self.devices.num_accelerators, self.devices.num_cpus)):
             if count == 0:
                 continue
@@ -218,11 +268,12 @@ class SplitBound:
                 SETS_PER_ROUND,
             )
             reached += count * best.upper
+            cpu_worth = best.upper
             num_before = len(cuts)
             self.add(best.sets, bool(is_cpu))
             new = cuts[num_before:]
             is_coarse |= bool(new) and all(cut.load_s > limit_s for cut in new)
-        return reached, is_coarse
+        return _Reach(reached, cpu_worth if self.devices.num_cpus else 0.0, is_coarse)
 
 
 @njit(cache=True)

@@ -25,6 +25,7 @@ from heterps_agents.graph_search import FIRST_TEMPERATURE, Devices, anneal, fits
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.operator_graph import OperatorGraph
 from heterps_envs.operator_graphs import assignment_problems, graph_arrays, max_load
+from heterps_envs.split_certificate import SplitCertificate
 
 # Nets of more than these shares of a device's fair load are not cut, level by level.
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -35,6 +36,7 @@ PATIENCE = 4
 SEARCH_SHARE, BEFORE_MILP_SHARE = 0.35, 0.75
 # Loads are refuted this far below the known split: what refutes one helps to refute the next.
 GAPS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 0.0)
+MAX_ATTEMPTS, BISECTIONS = 4, 3
 PROVEN_GAP = 1e-6
 # The integer programme of a larger graph does not get anywhere in a minute.
 MAX_MILP_CHOICES = 1500
@@ -48,12 +50,14 @@ class GraphSplit(NamedTuple):
         max_load_s: Its largest load, `heterps_envs.operator_graphs.max_load`.
         lower_bound_s: No split has a smaller one.
         evidence: What the bound rests on: `groups`, `prices` or `integer programme`.
+        certificate: What `heterps_envs.split_certificate` re-checks the split and its bound by.
     """
 
     assignment: tuple[int, ...]
     max_load_s: float
     lower_bound_s: float
     evidence: str
+    certificate: SplitCertificate
 
     @property
     def gap(self) -> float:
@@ -105,6 +109,7 @@ class _Solver:
         self.started, self.max_seconds = time.perf_counter(), max_seconds
         self.best: Integers | None = None
         self.best_s, self.bound_s, self.evidence = math.inf, 0.0, "groups"
+        self.bound: SplitBound | None = None
 
     def solve(self, known: Sequence[int] | None) -> GraphSplit:
         start = self._first_split() if known is None else self._checked(known)
@@ -114,7 +119,7 @@ class _Solver:
             return self._result()
         self._keep(self._anneal(self.groups, self.best, self.seed))
         states = border_states(self.groups)
-        bound = SplitBound(self.groups, self.devices, states)
+        self.bound = bound = SplitBound(self.groups, self.devices, states)
         self.bound_s = bound.at_once()
         searches = self._searches(states.order)
         fruitless = 0
@@ -219,9 +224,31 @@ class _Solver:
             limit_s = self.best_s / (1 + max(step, target * (1 - 1e-3)))
             if self._is_good() or limit_s <= self.bound_s:
                 continue
-            if not bound.refutes(limit_s, lambda: self._is_over(BEFORE_MILP_SHARE)):
+            if not self._refute(bound, limit_s):
+                self._narrow(bound, limit_s)
                 return
-            self.bound_s, self.evidence = limit_s, "prices"
+
+    def _narrow(self, bound: SplitBound, failed_s: float) -> None:
+        """Refutes loads between the bound and one that no prices refute."""
+        for _ in range(BISECTIONS):
+            if self._is_over(BEFORE_MILP_SHARE):
+                return
+            middle_s = 0.5 * (self.bound_s + failed_s)
+            if not self._refute(bound, middle_s):
+                failed_s = middle_s
+
+    def _refute(self, bound: SplitBound, limit_s: float) -> bool:
+        """Whether prices refute a load, in several attempts: each knows the sets of the last.
+
+        What is refuted becomes the bound.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            if bound.refutes(limit_s, lambda: self._is_over(BEFORE_MILP_SHARE)):
+                self.bound_s, self.evidence = limit_s, "prices"
+                return True
+            if not bound.may_still_refute:
+                return False
+        return False
 
     def _ask_milp(self) -> None:
         left_s = self.max_seconds - (time.perf_counter() - self.started)
@@ -245,7 +272,24 @@ class _Solver:
         assert self.best is not None
         assignment = tuple(int(self.best[group]) for group in self.node_group)
         load_s = max_load(self.graph, assignment)
-        return GraphSplit(assignment, load_s, min(self.bound_s, load_s), self.evidence)
+        bound_s = min(self.bound_s, load_s)
+        certificate = self._certificate(load_s, bound_s)
+        return GraphSplit(assignment, load_s, bound_s, self.evidence, certificate)
+
+    def _certificate(self, load_s: float, bound_s: float) -> SplitCertificate:
+        claimed = SplitCertificate(max_load_s=load_s, lower_bound_s=bound_s, evidence=self.evidence)
+        if self.bound is None or self.bound.refutation is None:
+            return claimed
+        proof, states = self.bound.refutation, self.bound.states
+        return claimed.model_copy(
+            update={
+                "limit_s": proof.limit_s,
+                "prices": tuple(proof.value.tolist()),
+                "cpu_worth": proof.cpu_worth,
+                "order": tuple(states.order.tolist()),
+                "ignored_s": states.ignored_s,
+            }
+        )
 
     def _checked(self, known: Sequence[int]) -> Integers:
         problems = assignment_problems(self.graph, known)
