@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 
 ROWS = 128
 # Pairs of ideals times what is compared of them: some ten seconds.
-MAX_WORK = 2e11
+MAX_WORK = 1e11
 NEVER = 1 << 20
 # Work that a CPU does for free must not make products infinite.
 FASTEST = 1e100

@@ -16,6 +16,7 @@ from heterps_envs.plain_sets import Net
 
 # Published bytes are sums of rounded numbers: they may exceed the memory by this share.
 MEMORY_TOLERANCE = 1e-9
+SHARE_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,26 @@ class PlainSplit:
     cpu_s: tuple[float, ...]
     nets: tuple[Net, ...]
 
-    def average_s(self) -> float:
-        """Load of a device if all work were shared out evenly, each where it is fastest."""
-        num_devices = self.graph.num_accelerators + self.graph.num_cpus
-        cpu_s = self.cpu_s if self.graph.num_cpus else (math.inf,) * len(self.cpu_s)
-        fastest = [min(pair) for pair in zip(self.accelerator_s, cpu_s, strict=True)]
-        return math.fsum(fastest) / num_devices
+    def shared_out_s(self) -> float:
+        """Largest load at least, if work could be divided freely and nets were free.
+
+        Prices of a second, p on an accelerator and q on a CPU, of which all devices together cost
+        1: at these every group costs at least its cheaper place, whatever the split. So their sum
+        is a bound, concave in p, and the best p is between two others. A group alone is one too.
+        """
+        num_accelerators, num_cpus = self.graph.num_accelerators, self.graph.num_cpus
+        cpu_s = self.cpu_s if num_cpus else (math.inf,) * len(self.cpu_s)
+        pairs = list(zip(self.accelerator_s, cpu_s, strict=True))
+
+        def cost(share: float) -> float:
+            p, q = share / num_accelerators, (1 - share) / max(1, num_cpus)
+            return math.fsum(min(_paid(p, a), _paid(q, c)) for a, c in pairs)
+
+        low, high = (0.0, 1.0) if num_cpus else (1.0, 1.0)
+        for _ in range(SHARE_STEPS):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            low, high = (left, high) if cost(left) < cost(right) else (low, right)
+        return max(cost(low), cost(high), *(min(pair) for pair in pairs))
 
     def nets_over(self, ignored_s: float) -> list[Net]:
         """All nets but the cheapest, which may be left out up to these seconds together."""
@@ -103,10 +118,8 @@ def together(graph: OperatorGraph) -> list[list[int]]:
     """Nodes that must share a device: those of a colour class; others are alone."""
     groups: dict[tuple[str, int], list[int]] = {}
     for index, node in enumerate(graph.nodes):
-        is_free = node.color_class is None
-        key = ("node", index) if node.color_class is None else ("class", node.color_class)
-        assert is_free == (key[0] == "node")
-        groups.setdefault(key, []).append(index)
+        color = node.color_class
+        groups.setdefault(("node", index) if color is None else ("class", color), []).append(index)
     return list(groups.values())
 
 
@@ -139,6 +152,11 @@ def split_problems(graph: OperatorGraph, assignment: Sequence[int]) -> list[str]
         if room is not None and held > room * (1 + MEMORY_TOLERANCE):
             problems.append(f"device {device} holds {held:.9g} bytes, {room:.9g} fit")
     return problems
+
+
+def _paid(price: float, seconds: float) -> float:
+    """Infinite where the group does not run, whatever the price."""
+    return math.inf if seconds == math.inf else price * seconds
 
 
 def _accelerator_s(graph: OperatorGraph, node: int) -> float:

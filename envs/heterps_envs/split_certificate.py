@@ -178,7 +178,7 @@ class _Check:
     def _prove(self, max_ideals: int) -> float:
         """Seconds below which this module knows no split to be."""
         parts = plain_split(self.graph)
-        bound_s = parts.average_s()
+        bound_s = parts.shared_out_s()
         if self.certificate.limit_s > 0:
             reason = self._refute(parts)
             if reason is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 
 from heterps_configs.errors import DocumentError
 from heterps_configs.operator_graph import OperatorGraph
+from heterps_envs import split_certificate
 from heterps_envs.operator_graphs import device_loads, max_load
 from heterps_envs.plain_ideals import is_in_row, no_row_below
 from heterps_envs.plain_sets import can_hold_more, layers_of
-from heterps_envs.plain_split import plain_split, split_problems
+from heterps_envs.plain_split import PlainSplit, plain_split, split_problems
 from heterps_envs.split_certificate import SplitCertificate, check_split_certificate
 from tests.envs.small_graphs import all_assignments, is_contiguous, random_graph
 
@@ -54,6 +57,16 @@ def certified(**changes: Any) -> SplitCertificate:
     return SplitCertificate.from_mapping(known | changes)
 
 
+def load_of_set(parts: PlainSplit, inside: set[int]) -> float:
+    """Of an accelerator; nets that no accelerator has the memory for are always cut."""
+    cut_s = [
+        net.seconds
+        for net in parts.nets
+        if net.members & inside and (net.is_never_whole or not net.members <= inside)
+    ]
+    return sum(parts.accelerator_s[group] for group in inside) + sum(cut_s)
+
+
 def least_s(graph: OperatorGraph, contiguous: bool = False) -> float:
     loads = (
         max_load(graph, choice)
@@ -85,21 +98,21 @@ def test_what_a_device_can_hold_is_found_by_trying_every_set(seed: int) -> None:
     limit_s = float(
         rng.uniform(0.3, 1.1) * max(10.0, sum(node.accelerator_s for node in graph.nodes))
     )
-    most = 0.0
-    for chosen in itertools.product((False, True), repeat=size):
-        inside = {group for group in range(size) if chosen[group]}
-        load_s = sum(parts.accelerator_s[group] for group in inside)
-        for net in parts.nets:
-            cut = bool(net.members & inside) and (net.is_never_whole or not net.members <= inside)
-            load_s += net.seconds * cut
-        if load_s <= limit_s:
-            most = max(most, sum(value[group] for group in inside))
+    sets = [
+        {group for group in range(size) if chosen[group]}
+        for chosen in itertools.product((False, True), repeat=size)
+    ]
+    loads = [load_of_set(parts, inside) for inside in sets]
+    worth = [sum(value[group] for group in inside) for inside in sets]
+    most, nearly = (
+        max(w for w, load_s in zip(worth, loads, strict=True) if load_s <= limit_s * slack)
+        for slack in (1, 1 + 1e-4)
+    )
     layers = layers_of(parts.nets, rng.permutation(size).tolist())
     assert layers is not None
-    assert can_hold_more(layers, value, parts.accelerator_s, limit_s, most + 1e-9) is not True or (
-        can_hold_more(layers, value, parts.accelerator_s, limit_s * (1 + 1e-4), most + 1e-9)
-    )
     assert can_hold_more(layers, value, parts.accelerator_s, limit_s, most - 1e-6) is True
+    # Cells of the load are optimistic: sets a bit over the limit may count.
+    assert can_hold_more(layers, value, parts.accelerator_s, limit_s, nearly + 1e-9) is False
 
 
 @settings(max_examples=100, deadline=None)
@@ -218,3 +231,28 @@ def test_too_many_ideals_are_said() -> None:
 def test_a_certificate_with_unknown_fields_is_refused() -> None:
     with pytest.raises(DocumentError, match="price"):
         SplitCertificate.from_mapping({"max_load_s": 1, "lower_bound_s": 1, "price": 3})
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_work_that_is_shared_out_is_a_bound(seed: int) -> None:
+    graph = random_graph(seed)
+    best_s = least_s(graph)
+    bound_s = plain_split(graph).shared_out_s()
+    assert bound_s <= best_s * (1 + 1e-12)
+    devices = graph.num_accelerators + graph.num_cpus
+    fastest = [
+        min(node.accelerator_s, math.inf if node.cpu_s is None else node.cpu_s)
+        for node in graph.nodes
+    ]
+    assert bound_s >= sum(fastest) / devices * (1 - 1e-9)
+
+
+def test_the_check_imports_nothing_but_documents_and_itself() -> None:
+    own = {"plain_ideals", "plain_sets", "plain_split", "split_certificate"}
+    folder = Path(split_certificate.__file__).parent
+    for name in own:
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("heterps_"):
+                package, module = str(node.module).split(".", 1)
+                assert package == "heterps_configs" or module in own
