@@ -196,9 +196,11 @@ def _anneal(
     for step in range(steps):
         if step % RESYNC_EVERY == 0:
             _tally(g, devices, assignment, loads, memory, counts)
-            if best_s <= 0.0:
-                return
             scale = loads.max()
+            if scale <= 0.0:
+                best[:] = assignment
+            if best_s <= 0.0 or scale <= 0.0:
+                return
             norm = _norm(loads, scale)
         temperature = first * math.exp(cooling * step)
         group = int(rng.random() * num_groups)
@@ -226,7 +228,7 @@ def _anneal(
         _put(g, group, accelerators, b, counts, loads)
         changed = norm - before + _two(loads, a, b, scale)
         # p-th root of the ratio: a relative change of about the largest load.
-        worse = math.log(max(changed, 1e-300) / norm) / NORM
+        worse = math.log(max(changed, 1e-300) / max(norm, 1e-300)) / NORM
         if worse <= 0.0 or rng.random() < math.exp(-worse / temperature):
             norm = changed
             assignment[group] = b

@@ -40,7 +40,7 @@ def branches(lengths: tuple[int, ...], **changes: object) -> OperatorGraph:
 
 
 @given(SEEDS)
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_no_contiguous_assignment_is_better(seed: int) -> None:
     graph = random_graph(seed)
     loads = [
@@ -61,7 +61,7 @@ def test_no_contiguous_assignment_is_better(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_the_bound_of_a_graph_that_is_too_wide_holds(seed: int) -> None:
     graph = random_graph(seed)
     try:

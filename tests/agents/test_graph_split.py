@@ -207,6 +207,14 @@ def test_a_known_split_is_never_made_worse_and_must_be_one() -> None:
         split_graph(graph, known=[7] * 8)
 
 
+def test_a_graph_whose_loads_can_all_be_nothing_is_split() -> None:
+    """Only a net costs seconds, and both its ends fit on one device."""
+    node = {"accelerator_s": 0, "communication_s": 1.5}
+    nodes = [{"name": f"n{index}", "memory_bytes": (0, 3, 1)[index], **node} for index in range(3)]
+    graph = chain(3, nodes=nodes, edges=[(0, 1)], num_accelerators=3, accelerator_memory_bytes=3.07)
+    assert split_graph(graph, target_gap=0.0).max_load_s == 0
+
+
 def test_equal_seeds_give_equal_splits() -> None:
     graph = random_graph(11, most_nodes=10)
     assert split_graph(graph, seed=3) == split_graph(graph, seed=3)

@@ -86,12 +86,12 @@ def long_chain() -> OperatorGraph:
 
 def test_prices_that_are_changed_are_refused() -> None:
     graph = long_chain()
-    split = split_graph(graph, target_gap=0.05)
+    split = split_graph(graph, target_gap=0.03)
     assert split.evidence == "prices"
     report = check_split_certificate(graph, split.assignment, split.certificate)
     assert report.is_valid
     assert report.is_bound_checked
-    assert report.gap == pytest.approx(split.gap, abs=1e-6)
+    assert report.gap <= split.gap + 1e-6
     prices = list(split.certificate.prices)
     prices[5] += 0.2 * sum(prices)
     for change in (
@@ -107,7 +107,7 @@ def test_prices_that_are_changed_are_refused() -> None:
 
 def test_a_node_that_is_moved_is_refused() -> None:
     graph = long_chain()
-    split = split_graph(graph, target_gap=0.05)
+    split = split_graph(graph, target_gap=0.03)
     moved = list(split.assignment)
     heaviest = max(range(40), key=lambda index: graph.nodes[index].accelerator_s)
     moved[heaviest] = (moved[heaviest] + 1) % 3
