@@ -207,6 +207,37 @@ def test_what_is_wrong_with_a_certificate_is_named(
         raise AssertionError(report.problems)
 
 
+@pytest.mark.parametrize(
+    ("cpu_worth", "reason"),
+    [
+        (2.0, ""),
+        (0.0, "one CPU can hold more than"),
+        (3.0, "one accelerator can hold more than"),
+        (4.0, "the CPUs alone may hold everything"),
+    ],
+)
+def test_what_a_cpu_holds_is_taken_off(cpu_worth: float, reason: str) -> None:
+    """A CPU as fast as the accelerator takes two of four seconds, without paying for nets."""
+    nodes = [node.model_dump() | {"cpu_s": 1} for node in two_devices().nodes]
+    graph = two_devices(nodes=nodes, num_accelerators=1, num_cpus=1)
+    claimed = certified(prices=(2.0, 1.0, 1.0), limit_s=2.4, cpu_worth=cpu_worth, evidence="")
+    report = check_split_certificate(graph, (0, 1, 1, 0), claimed)
+    assert report.is_valid == (reason == "")
+    assert reason in " ".join(report.problems)
+    assert report.lower_bound_s == (2.0 if reason else 2.4)
+
+
+def test_nodes_that_no_accelerator_runs_are_on_cpus() -> None:
+    nodes = [node.model_dump() | {"color_class": None} for node in two_devices().nodes[:3]]
+    nodes[1] |= {"supported_on_accelerator": False, "cpu_s": 3}
+    graph = two_devices(nodes=nodes, edges=[(0, 1), (1, 2)], num_accelerators=1, num_cpus=1)
+    # In a row: the first or the last node is with the second on the CPU.
+    assert no_row_below(graph, 13 * (1 - 1e-9), 100) is True
+    assert no_row_below(graph, 13 * (1 + 1e-9), 100) is False
+    assert split_problems(graph, (0, 0, 1)) == ["n1 does not run on device 0"]
+    assert plain_split(graph).shared_out_s() == 3
+
+
 def test_a_bound_that_nothing_supports_is_not_confirmed() -> None:
     claimed = certified(limit_s=0.0, evidence="integer programme")
     report = check_split_certificate(two_devices(), (0, 1, 1, 0), claimed)
