@@ -15,12 +15,14 @@ wastes less memory of the cluster:
   stage can hold. It suits long stages.
 
 `reserve` holds besides: the samples of a step, messages of the largest size (receives posted ahead,
-and gradients on their way to up to `MOST_PEERS` devices), and the largest workspace of a layer.
+and gradients on their way to as many replicas in front as the cluster allows), and the largest
+workspace of a layer.
 
-Two things are left out, because they depend on more than a stage: the flat copy of a gradient
-all-reduce, which counts where the gradients of a stage with replicas take more than all that it
-keeps for its backward passes; and gradients on their way to more than `MOST_PEERS` replicas in
-front. The estimate counts both, and says so where a plan does not fit for them.
+Two things are left out. The copies of a gradient all-reduce, at most `REDUCE_COPY_BYTES`: they come
+when a stage holds no activations any more, so they count only where the gradients of a stage with
+replicas take more than all that it keeps for its backward passes. To reserve them would take as
+much from every plan without replicas. And gradients on their way to more than `MOST_PEERS` replicas
+in front. The estimate counts both, and says so where a plan does not fit for them.
 """
 
 from __future__ import annotations
@@ -37,8 +39,11 @@ Floats = NDArray[np.float64]
 
 # Receives that a device asks for ahead of the one that it waits for. Few: they take memory.
 POSTED_AHEAD = 4
+# Copies of gradients that an all-reduce holds at most. Large enough that two halves of it, one
+# after the other on their way, hide the latency of a usual network (1 ms at 2 GB/s).
+REDUCE_COPY_BYTES = 4 * 2**20
 # Devices in front of a stage that gradients are on their way to; to each, two at a time.
-MOST_PEERS = 4
+MOST_PEERS = 16
 
 
 class MemoryRule(NamedTuple):
@@ -70,7 +75,7 @@ def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) 
     buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
     if num_devices == 1:
         return MemoryRule(inside, buffers)
-    num_messages = POSTED_AHEAD + 2 + 2 * min(num_devices - 1, MOST_PEERS)
+    num_messages = POSTED_AHEAD + 2 + 2 * np.minimum(_most_peers(device_count), MOST_PEERS)
     buffers = buffers + num_messages * memory.out_bytes.max()
     at_ends = held * (at_front.max() + at_back.max())
     # On average a stage holds half as many micro-batches as the first one; each stage has its ends
@@ -79,3 +84,9 @@ def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) 
     if usual * (at_front + at_back).sum() < num_devices * at_ends:
         return MemoryRule(inside + at_front + at_back, buffers)
     return MemoryRule(inside, buffers + at_ends)
+
+
+def _most_peers(device_count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(T,) the most replicas that another stage can have, beside a device of each class."""
+    beside = device_count - np.eye(len(device_count), dtype=np.int64)
+    return np.asarray(beside.max(axis=1))

@@ -11,7 +11,7 @@ frees memory at its own actions:
   its cuts. Stages of one device that follow each other share the tensor between them.
 - Buffers: the samples of all micro-batches that the device computes; `POSTED_AHEAD` receives; what
   was received until its pass; gradients that were sent until a message comes back that the peer
-  sent after receiving them; the flat copy of a gradient all-reduce, until its end, or where it
+  sent after receiving them; the copies of a gradient all-reduce, until its end, or where it
   overlaps with compute until the optimizer step; and the workspace of the running pass.
 
 Sent activations are the stage's outputs, which it keeps anyway. All is exact for chains of tensors;
@@ -45,7 +45,7 @@ from heterps_envs.arrivals import confirmed_at
 from heterps_envs.memory_rule import POSTED_AHEAD
 from heterps_envs.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.problem import Problem
-from heterps_envs.reduce_buckets import reduce_bytes
+from heterps_envs.reduce_buckets import reduce_copy_bytes
 from heterps_envs.schedule import build_schedule
 from heterps_envs.stage_memory import StageBytes, stage_bytes
 from heterps_envs.workload import workload
@@ -244,14 +244,16 @@ class _Builder:
     def _reduces(self) -> None:
         schedule = self.schedule
         steps = np.flatnonzero(schedule.kind == STEP)
-        sizes = np.array([reduce_bytes(self.problem, bucket) for bucket in schedule.buckets])
+        sizes = np.array([reduce_copy_bytes(self.problem, bucket) for bucket in schedule.buckets])
         index = np.flatnonzero(schedule.kind == REDUCE)
         if len(index):
-            copies = sizes[schedule.micro_batch[index]]
+            device = schedule.device_of[index]
+            own = np.bincount(self.arrays.stage_device, self.bytes.gradient_bytes, len(self.before))
+            copies = np.minimum(sizes[schedule.micro_batch[index]], own[device])
             self.extra[index, BUFFER] += copies
             if schedule.overlaps_reduce:
                 self.change[index, BUFFER] += copies
-                freed = np.bincount(schedule.device_of[index], copies, len(self.before))
+                freed = np.bincount(device, copies, len(self.before))
                 self.change[steps, BUFFER] -= freed[schedule.device_of[steps]]
         # The optimizer step drops all gradients.
         held = np.bincount(schedule.device_of, self.change[:, GRADIENT], minlength=len(self.before))

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from heterps_configs.plan import Plan
 from heterps_envs.actions import ReduceBucket
+from heterps_envs.memory_rule import REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.workload import tied_layers, tied_share
 
@@ -44,8 +45,16 @@ def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     return total
 
 
+def reduce_copy_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the copies that the all-reduce of one bucket holds at most."""
+    return min(reduce_bytes(problem, bucket), float(REDUCE_COPY_BYTES))
+
+
 def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
-    """Seconds of one ring all-reduce over the bucket's devices, in their order."""
+    """Seconds of one ring all-reduce over the bucket's devices, in their order.
+
+    Its pieces (`REDUCE_COPY_BYTES`) overlap: the latency counts once.
+    """
     devices, n = bucket.devices, len(bucket.devices)
     links = [problem.link(a, b) for a, b in zip(devices, devices[1:] + devices[:1], strict=True)]
     bandwidth = min(link.bandwidth_bytes_per_s for link in links)

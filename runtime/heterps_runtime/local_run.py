@@ -19,6 +19,7 @@ from heterps_envs.schedule import build_schedule
 from heterps_runtime.batches import Batch, micro_batches
 from heterps_runtime.emulation import HostClock
 from heterps_runtime.executor import ActionRecord, Executor
+from heterps_runtime.gradient_sums import numbers_in_piece
 from heterps_runtime.measured_step import MeasuredStep
 from heterps_runtime.messenger import Direction
 from heterps_runtime.owned_stages import OwnedStages, build_stages
@@ -49,7 +50,7 @@ class LocalRun:
             for own in modules
         ]
         mail: dict[_Address, Tensor] = {}
-        self._sums: dict[tuple[int, ...], Tensor] = {}
+        self._sums: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
         self._next: dict[str, int] = {}
         self.owned = {
             device: OwnedStages(self._specification, modules[rank], _Everybody(rank, names))
@@ -150,7 +151,8 @@ class LocalRun:
             owned = [flat for flat in flats if flat is not None]
             if owned:
                 ranks = self.owned[devices[0]].bucket_ranks(index)
-                self._sums[ranks] = torch.stack(owned).sum(dim=0)
+                total = torch.stack(owned).sum(dim=0)
+                self._sums[ranks] = torch.split(total, numbers_in_piece(total.element_size()))
         for device in devices:
             runners[device].execute(self._next[device])
             self._next[device] += 1
@@ -186,9 +188,13 @@ class _LocalMessenger:
     """Messages by a shared letter box; sums that the run has made."""
 
     def __init__(
-        self, rank: int, mail: dict[_Address, Tensor], sums: Mapping[tuple[int, ...], Tensor]
+        self,
+        rank: int,
+        mail: dict[_Address, Tensor],
+        sums: Mapping[tuple[int, ...], tuple[Tensor, ...]],
     ) -> None:
         self._rank, self._mail, self._sums = rank, mail, sums
+        self._num_summed: dict[tuple[int, ...], int] = {}
 
     def receive(self, buffer: Tensor, source: int, direction: Direction, tag: int) -> _Letter:
         """Asks for a message."""
@@ -201,9 +207,13 @@ class _LocalMessenger:
         self._mail[address] = buffer.detach()
         return _Sent()
 
-    def sum(self, flat: Tensor, ranks: tuple[int, ...]) -> None:
-        """Takes the sum."""
-        flat.copy_(self._sums[ranks])
+    def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> _Sent:
+        """Takes the next piece of the sum, which is there already."""
+        pieces = self._sums[ranks]
+        number = self._num_summed.get(ranks, 0)
+        flat.copy_(pieces[number])
+        self._num_summed[ranks] = (number + 1) % len(pieces)
+        return _Sent()
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """There is no emulated time here."""
@@ -211,8 +221,10 @@ class _LocalMessenger:
 
 
 class _Sent:
+    """What is done already."""
+
     def wait(self) -> None:
-        """The box has it."""
+        """There is nothing to wait for."""
 
     def is_completed(self) -> bool:
         return True

@@ -13,7 +13,7 @@ The kinds are exact at every moment in which the accounted sum can rise:
   saved by autograd, the stage's inputs and its outputs.
 - `inputs`: the samples and targets of the step's micro-batches.
 - `messages`: receives posted ahead, received and not yet used, sent and not yet known to have
-  arrived, and the flat copies of a gradient all-reduce.
+  arrived, and the copies of a gradient all-reduce.
 - `workspace`: all else, which dies within its action. It is not part of the accounted sum.
 """
 

@@ -36,8 +36,8 @@ class Messenger(Protocol):
         """Sends to rank `destination`; the buffer must stay as it is until the work is done."""
         ...
 
-    def sum(self, flat: Tensor, ranks: tuple[int, ...]) -> None:
-        """Replaces `flat` by its sum over some ranks; all of them call it."""
+    def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
+        """Begins to replace `flat` by its sum over some ranks; all of them call it in one order."""
         ...
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
@@ -66,9 +66,12 @@ class ProcessMessenger:
         work: Work = self._groups[direction].send([buffer], destination, tag)
         return work
 
-    def sum(self, flat: Tensor, ranks: tuple[int, ...]) -> None:
-        """One all-reduce."""
-        dist.all_reduce(flat, group=self._communicator.groups([ranks])[ranks])
+    def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
+        """Starts one all-reduce."""
+        group = self._communicator.groups([ranks])[ranks]
+        work: Work | None = dist.all_reduce(flat, group=group, async_op=True)
+        assert work is not None, "a rank outside the group takes part"
+        return work
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """One all-reduce of one number."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor, nn
 
 from heterps_runtime.communication import Gatherer
+from heterps_runtime.gradient_sums import flatten_gradients, sum_gradients
 from heterps_runtime.messenger import Messenger
 from heterps_runtime.model_source import build_module
 from heterps_runtime.optimizer import build_optimizer
@@ -108,21 +108,19 @@ class OwnedStages:
 
     def flat_gradients(self, index: int) -> Tensor | None:
         """The gradients of one bucket in one tensor, and who has one; None for no part in it."""
-        ranks, names = self._buckets[index]
-        if not names or self._rank not in ranks:
-            return None
-        return flatten_gradients([self.parameters[name] for name in names])
-
-    def take_gradients(self, index: int, flat: Tensor) -> None:
-        """Takes the sums of what `flat_gradients` gave."""
-        take_sums([self.parameters[name] for name in self._buckets[index][1]], flat)
+        parameters = self._bucket_parameters(index)
+        return flatten_gradients(parameters) if parameters else None
 
     def reduce_bucket(self, index: int, messenger: Messenger) -> None:
         """Sums the gradients of one bucket over its owners; all of them call it."""
-        flat = self.flat_gradients(index)
-        if flat is not None:
-            messenger.sum(flat, self.bucket_ranks(index))
-            self.take_gradients(index, flat)
+        parameters, ranks = self._bucket_parameters(index), self.bucket_ranks(index)
+        if parameters:
+            sum_gradients(parameters, lambda piece: messenger.start_sum(piece, ranks))
+
+    def _bucket_parameters(self, index: int) -> list[nn.Parameter]:
+        """None where this rank takes no part."""
+        ranks, names = self._buckets[index]
+        return [self.parameters[name] for name in names] if self._rank in ranks else []
 
     def update(self, messenger: Messenger) -> None:
         """One optimizer step with the gradients of this step, which are dropped afterwards.
@@ -162,24 +160,3 @@ def _assign_buckets(
                 buckets.append((holders, names))
             names.append(name)
     return buckets
-
-
-def flatten_gradients(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """All gradients in one tensor, zeros where there is none; last, a flag for each: has it one?"""
-    has_gradient = torch.tensor(
-        [parameter.grad is not None for parameter in parameters],
-        dtype=parameters[0].dtype,
-        device=parameters[0].device,
-    )
-    return torch.cat([*(_gradient_or_zeros(p).reshape(-1) for p in parameters), has_gradient])
-
-
-def take_sums(parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
-    """Gets the gradients back from what was summed: what nobody used keeps none."""
-    sums = torch.split(flat, [*(p.numel() for p in parameters), len(parameters)])
-    for parameter, total, count in zip(parameters, sums[:-1], sums[-1].tolist(), strict=True):
-        parameter.grad = total.view_as(parameter) if count else None
-
-
-def _gradient_or_zeros(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 from heterps_configs.job import Schedule as ScheduleName
 from heterps_configs.plan import Plan
 from heterps_envs.action_times import action_times
+from heterps_envs.actions import REDUCE
 from heterps_envs.binding import bind
 from heterps_envs.closed_form import FITS, evaluate, kernel_tables
+from heterps_envs.memory import plan_memory_bytes
 from heterps_envs.memory_curves import memory_curves
 from heterps_envs.memory_timeline import memory_timeline, peak_memory_bytes
-from heterps_envs.placement import encode, placement_of
+from heterps_envs.placement import PlacedStage, Placement, encode
 from heterps_envs.problem import Problem
-from heterps_envs.simulator import estimate
+from heterps_envs.reduce_buckets import reduce_copy_bytes
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "interleaved", "zero-bubble")
@@ -176,13 +179,83 @@ def test_curves_begin_and_end_with_the_state_and_reach_the_peak(
         assert peaks[curve.device] <= state + changing.sum(axis=0).max() <= peaks[curve.device] + 3
 
 
-@given(planned())
-@settings(max_examples=150, deadline=None)
-def test_a_placement_that_planners_call_fitting_fits(found: tuple[Problem, Plan]) -> None:
-    problem, plan = found
-    shown = estimate(problem, plan)
-    placement = placement_of(problem, plan)
-    assert placement is not None
-    verdict = evaluate(encode(placement)[None], kernel_tables(problem.tables))[2][0]
-    if verdict == FITS:
-        assert not [reason for reason in shown.reasons if reason.startswith("memory")]
+def tight(rng: np.random.Generator) -> tuple[Problem, Placement]:
+    """Replicas, many gradients beside few activations, and a placement that just fits."""
+    counts = ((3, 4), (6, 1), (2,), (1, 1, 2))[int(rng.integers(4))]
+    num_layers, batch = int(rng.integers(1, 6)), int(rng.integers(1, 15))
+    free = list(counts)
+    placement: list[PlacedStage] = []
+    while not placement or placement[-1].last_layer < num_layers - 1:
+        first = placement[-1].last_layer + 1 if placement else 0
+        kind = int(rng.choice([index for index, count in enumerate(free) if count]))
+        replicas = int(rng.integers(1, min(free[kind], batch) + 1))
+        free[kind] -= replicas
+        last = int(rng.integers(first, num_layers)) if sum(free) else num_layers - 1
+        placement.append(PlacedStage(first, last, kind, replicas))
+    largest = rng.integers(1, 60, 3)
+
+    def sizes(most: int) -> list[int]:
+        return [int(value) for value in rng.integers(0, most + 1, num_layers)]
+
+    activations = [float(value) for value in sizes(int(largest[1]))]
+    values: dict[str, Any] = {
+        "num_micro_batches": batch,
+        "counts": counts,
+        "speeds": [1.0, 3.0, 0.5][: len(counts)],
+        "parameters": sizes(int(largest[0])),
+        "activation_bytes": activations,
+        "output_bytes": [float(value) for value in sizes(int(largest[2]))],
+        "schedule": SCHEDULES[int(rng.integers(len(SCHEDULES)))],
+    }
+    if num_layers > 2 and rng.integers(4) == 0:
+        values["tied_to"] = {num_layers - 1: 0}
+        values["parameters"][-1] = values["parameters"][0]
+    seconds = rng.integers(1, 9, (2, num_layers)).astype(float).tolist()
+    roomy = chain_problem(*seconds, **values)
+    plan = bind(roomy, tuple(placement), planner="test", seed=0)
+    need = plan_memory_bytes(roomy, plan)
+    limits = [1] * len(counts)
+    for device, num_bytes in need.items():
+        kind = roomy.class_of[device]
+        limits[kind] = max(limits[kind], num_bytes + int(rng.choice([0, 0, 1, 30])))
+    return chain_problem(*seconds, **values, memory_bytes=limits), tuple(placement)
+
+
+def misses(seeds: range) -> tuple[int, list[str]]:
+    """How many placements fit by the rule, and what their plans do where they have no room.
+
+    The copies of an all-reduce are left out of the rule: that much is allowed, and only then.
+    """
+    num_fitting, missed = 0, []
+    for seed in seeds:
+        problem, placement = tight(np.random.default_rng(seed))
+        verdict = evaluate(encode(placement)[None], kernel_tables(problem.tables))[2][0]
+        if verdict != FITS:
+            continue
+        num_fitting += 1
+        timeline = memory_timeline(problem, bind(problem, placement, planner="test", seed=0))
+        schedule = timeline.schedule
+        buckets = schedule.micro_batch
+        copies = [reduce_copy_bytes(problem, bucket) for bucket in schedule.buckets]
+        room = np.array([problem.usable_bytes(name) for name in schedule.devices])
+        held = timeline.parameter_bytes + timeline.optimizer_bytes
+        worst = held[schedule.device_of] + timeline.during.sum(axis=1)
+        for at in np.flatnonzero(worst > room[schedule.device_of] + 1e-6):
+            is_reduce = schedule.kind[at] == REDUCE
+            allowed = copies[buckets[at]] if is_reduce else 0
+            if worst[at] > room[schedule.device_of[at]] + allowed + 1e-6:
+                missed.append(f"seed {seed}, action {at}")
+    return num_fitting, missed
+
+
+def test_placements_that_planners_call_fitting_fit() -> None:
+    num_fitting, missed = misses(range(500))
+    assert num_fitting > 300
+    assert not missed
+
+
+@pytest.mark.slow
+def test_thousands_of_placements_that_planners_call_fitting_fit() -> None:
+    num_fitting, missed = misses(range(500, 6000))
+    assert num_fitting > 3000
+    assert not missed
