@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from heterps_agents.planner import Budget as Budget
     from heterps_agents.registry import planner_named as planner_named
     from heterps_configs.errors import HeterpsError as HeterpsError
+    from heterps_runtime.pipeline_trainer import PipelineTrainer as PipelineTrainer
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "heterps_agents.planner",
     "HeterpsError": "heterps_configs.errors",
+    "PipelineTrainer": "heterps_runtime.pipeline_trainer",
     "PlaceResult": "heterps.placing",
     "compare": "heterps.comparison",
     "load_problem": "heterps.problems",

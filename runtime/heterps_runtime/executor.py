@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heterps_runtime import losses
 from heterps_runtime.batches import Batch
 from heterps_runtime.deferred_gradients import DeferredGradients
 from heterps_runtime.emulation import Clock, EmulatedLinks
+from heterps_runtime.losses import Loss, SourceLoss
 from heterps_runtime.messages import pack
 from heterps_runtime.messenger import Messenger, Work
 from heterps_runtime.owned_stages import OwnedStages
@@ -66,6 +66,8 @@ class Executor:
         owned: Its stages.
         messenger: Carries its messages.
         clock: The device's time.
+        loss: By default the one that the model's source names.
+        first_step: Number of the first step, which dropout depends on.
 
     Attributes:
         program: The device's actions, resolved.
@@ -78,10 +80,14 @@ class Executor:
         owned: OwnedStages,
         messenger: Messenger,
         clock: Clock,
+        loss: Loss | None = None,
+        first_step: int | None = None,
     ) -> None:
         self._owned, self._messenger, self._clock = owned, messenger, clock
         assert specification.profile.source is not None
-        self._source = specification.profile.source
+        self._loss = loss or SourceLoss(specification.profile.source)
+        self._seed_of_run = specification.seed
+        self._step_number = specification.first_step if first_step is None else first_step
         self._global_batch_size = specification.plan.job.global_batch_size
         self.program = build_program(specification, device, owned.modules)
         self._receives = [
@@ -183,6 +189,7 @@ class Executor:
         assert not self._saved
         assert not self._posted
         assert not self._deferred
+        self._step_number += 1
         return sum(float(loss) * share for loss, share in self._losses), self._records
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
@@ -265,10 +272,11 @@ class Executor:
         inputs, target = self._batches[key[1]]
         self._clock.begin()
         received = self._activations.pop(key, ())
-        outputs = step.module.forward(inputs, received)
+        random_key = self._seed_of_run, self._step_number, key[1]
+        outputs = step.module.forward(inputs, received, random_key)
         if step.behind is None:
-            loss = losses.loss_total(self._source, outputs[0], target)
-            share = 1 / (losses.elements_per_sample(target) * self._global_batch_size)
+            loss = self._loss.total(outputs[0], target)
+            share = 1 / (self._loss.elements(target) * self._global_batch_size)
             self._losses.append((loss.detach(), share))
             outputs = (loss,)
         self._saved[key] = received, outputs
@@ -289,14 +297,16 @@ class Executor:
         received, outputs = self._saved.pop(key)
         self._clock.begin()
         if step.behind is None:
-            torch.autograd.backward(outputs, self._seed(outputs[0], key[1]))
+            if outputs[0].requires_grad:
+                torch.autograd.backward(outputs, self._seed(outputs[0], key[1]))
         else:
             pairs = [
                 (output, gradient)
                 for output, gradient in zip(outputs, self._gradients.pop(key), strict=True)
                 if output.requires_grad and gradient is not None
             ]
-            torch.autograd.backward([p[0] for p in pairs], [p[1] for p in pairs])
+            if pairs:  # none where all layers up to the cut are frozen
+                torch.autograd.backward([p[0] for p in pairs], [p[1] for p in pairs])
         self._finish(step)
         if step.before is None:
             return
@@ -308,7 +318,7 @@ class Executor:
 
     def _seed(self, loss: Tensor, micro_batch: int) -> tuple[Tensor]:
         """The gradient of a summed loss: what each of its elements weighs in the batch's mean."""
-        elements = losses.elements_per_sample(self._batches[micro_batch][1])
+        elements = self._loss.elements(self._batches[micro_batch][1])
         if elements not in self._seeds:
             self._seeds[elements] = (torch.full_like(loss, 1 / elements / self._global_batch_size),)
         return self._seeds[elements]

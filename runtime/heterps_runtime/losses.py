@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -48,3 +51,47 @@ def loss_total(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
     if source.loss == "binary_cross_entropy":
         return F.binary_cross_entropy_with_logits(output, target, reduction="sum")
     return F.mse_loss(output, target, reduction="sum")
+
+
+class Loss(Protocol):
+    """A loss as a sum over the samples of a micro-batch."""
+
+    def total(self, output: Tensor, target: Tensor) -> Tensor:
+        """A scalar; over `elements`, the sum of the samples' losses."""
+        ...
+
+    def elements(self, target: Tensor) -> int:
+        """Over how many elements a sample's loss is the mean."""
+        ...
+
+
+class SourceLoss(NamedTuple):
+    """The loss that a model's source names."""
+
+    source: ModelSource
+
+    def total(self, output: Tensor, target: Tensor) -> Tensor:
+        """See `loss_total`."""
+        return loss_total(self.source, output, target)
+
+    def elements(self, target: Tensor) -> int:
+        """See `elements_per_sample`."""
+        return elements_per_sample(target)
+
+
+class MeanLoss(NamedTuple):
+    """A user's function, which returns the mean over the samples it is given.
+
+    Attributes:
+        function: Of the model's output and the target.
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def total(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean times the number of samples."""
+        return self.function(output, target) * len(target)
+
+    def elements(self, target: Tensor) -> int:
+        """The mean is over samples."""
+        return 1

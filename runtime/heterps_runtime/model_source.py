@@ -11,7 +11,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,6 +90,25 @@ def is_huggingface(reference: str) -> bool:
 def is_factory(reference: str) -> bool:
     """Whether a reference has the form `package.module:factory`."""
     return bool(re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", reference))
+
+
+# Models of a running program, which nobody else can import.
+_REGISTERED: dict[str, Callable[[], nn.Module]] = {}
+_TAKES_NAMES: set[str | None] = set()
+
+
+def register_factory(factory: Callable[[], nn.Module], *, takes_names: bool = False) -> str:
+    """Makes a callable known in this process; returns what a source's `factory` is then.
+
+    Args:
+        factory: Returns a new module.
+        takes_names: Whether `forward` is called with inputs by name.
+    """
+    name = f"{getattr(factory, '__qualname__', 'model')}#{len(_REGISTERED)}"
+    _REGISTERED[name] = factory
+    if takes_names:
+        _TAKES_NAMES.add(name)
+    return name
 
 
 def parse_input(text: str) -> InputSpecification:
@@ -193,7 +212,8 @@ def arguments(
         else inputs[entry.name]
         for entry in source.inputs
     }
-    return ((), ordered) if source.kind == "huggingface" else (tuple(ordered.values()), {})
+    takes_names = source.kind == "huggingface" or source.factory in _TAKES_NAMES
+    return ((), ordered) if takes_names else (tuple(ordered.values()), {})
 
 
 def meta_inputs(source: ModelSource, batch_size: int) -> dict[str, Tensor]:
@@ -217,22 +237,7 @@ def _build(source: ModelSource) -> nn.Module:
 def _call_factory(factory: str) -> nn.Module:
     from torch import nn
 
-    module_name, _, attribute = factory.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        container = importlib.import_module(module_name)
-    except Exception as error:
-        raise HeterpsError(f"{factory}: cannot import {module_name}: {one_line(error)}") from error
-    function = container
-    for part in attribute.split("."):
-        if not hasattr(function, part):
-            near = difflib.get_close_matches(part, dir(function), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise HeterpsError(f"{factory}: {module_name} has no {attribute}{hint}")
-        function = getattr(function, part)
-    if not callable(function):
-        raise HeterpsError(f"{factory}: is not a function")
+    function = _REGISTERED.get(factory) or _imported(factory)
     try:
         module = function()
     except Exception as error:
@@ -242,6 +247,27 @@ def _call_factory(factory: str) -> nn.Module:
             f"{factory} returned {type(module).__name__}, expected a torch.nn.Module"
         )
     return module
+
+
+def _imported(factory: str) -> Callable[[], Any]:
+    module_name, _, attribute = factory.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        container = importlib.import_module(module_name)
+    except Exception as error:
+        raise HeterpsError(f"{factory}: cannot import {module_name}: {one_line(error)}") from error
+    function: Any = container
+    for part in attribute.split("."):
+        if not hasattr(function, part):
+            near = difflib.get_close_matches(part, dir(function), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise HeterpsError(f"{factory}: {module_name} has no {attribute}{hint}")
+        function = getattr(function, part)
+    if not callable(function):
+        raise HeterpsError(f"{factory}: is not a function")
+    found: Callable[[], Any] = function
+    return found
 
 
 @contextmanager

@@ -18,14 +18,14 @@ LEARNING_RATE: dict[str, float] = {"adamw": 3e-4, "sgd": 1e-2, "sgd-momentum": 1
 def build_optimizer(
     name: Optimizer, parameters: Iterable[nn.Parameter], learning_rate: float | None = None
 ) -> torch.optim.Optimizer | None:
-    """The optimizer of a job over some parameters; None where there are no parameters.
+    """The optimizer of a job over some parameters; None where there are none to train.
 
     Args:
         name: Kind of optimizer.
-        parameters: What it updates.
+        parameters: What it updates; frozen ones (`requires_grad` is False) are left out.
         learning_rate: None for the kind's usual one.
     """
-    owned = list(parameters)
+    owned = [parameter for parameter in parameters if parameter.requires_grad]
     if not owned:
         return None
     rate = LEARNING_RATE[name] if learning_rate is None else learning_rate

@@ -18,6 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves
 
+from heterps_runtime.random_numbers import draws_numbers
+
 FLOAT_INPUT = "<float input>"
 
 # Operations whose result has the shape of their argument, but not its values.
@@ -99,6 +101,7 @@ class Recording:
         output: Its shape and dtype; None until the pass is over.
         sequence_ends: Behind each call, the number that autograd gives to its next node.
         glue_parameters: Names of parameters that are read outside of every unit.
+        is_random: Whether the pass draws random numbers.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -106,6 +109,7 @@ class Recording:
     output: TensorSpec | None = None
     sequence_ends: list[int] = field(default_factory=list)
     glue_parameters: set[str] = field(default_factory=set)
+    is_random: bool = False
 
     def spec(self, source: UnitOutput) -> TensorSpec:
         """Shape and dtype of a unit's output."""
@@ -243,6 +247,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Labels the results of one operation."""
         kwargs = kwargs or {}
+        self.recording.is_random = self.recording.is_random or draws_numbers(func, args, kwargs)
         result = func(*args, **kwargs)
         if func.namespace == "prim" or torch._C._current_autograd_node() is not None:
             return result

@@ -5,8 +5,8 @@ returned when the model was recorded, with the received tensors in the places th
 zeros elsewhere; the stage's own units compute; the pass ends behind the last of them. What lies
 between units (masks, rotary tables, positions) is thereby computed where it is needed.
 
-Dropout is as the model's config says; for a loss that does not depend on the split it must be 0, as
-in all shipped models. Batch normalisation uses the statistics of each micro-batch.
+Random numbers (dropout) are a function of seed, step, micro-batch and unit call, so that they do
+not depend on the split. Batch normalisation uses the statistics of each micro-batch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from heterps_runtime.deferred_gradients import defer_weight_gradients
 from heterps_runtime.initialise import place
 from heterps_runtime.layers import Layer, layers_of, parameter_layers
 from heterps_runtime.model_source import arguments, build_module
+from heterps_runtime.random_numbers import random_numbers
 from heterps_runtime.recording import (
     Recording,
     TensorSpec,
@@ -190,7 +191,10 @@ class StageModule(nn.Module):
         self._own.update((name, parameters[name]) for name in self._own if name in parameters)
 
     def forward(
-        self, inputs: dict[str, Tensor], received: tuple[Tensor, ...] = ()
+        self,
+        inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...] = (),
+        random_key: tuple[int, int, int] = (0, 0, 0),
     ) -> tuple[Tensor, ...]:
         """Runs the stage on one micro-batch.
 
@@ -199,6 +203,7 @@ class StageModule(nn.Module):
             received: One tensor for each of `receive_specs`; those that need gradients are leaves
                 (`requires_grad_()`), and have a contiguous `.grad` after the backward pass, or None
                 where nothing depends on them.
+            random_key: Seed, step and micro-batch, which dropout depends on.
 
         Returns:
             One tensor for each of `send_specs`; of the last stage, the model's output alone. All
@@ -208,7 +213,11 @@ class StageModule(nn.Module):
         recording = self._recording(batch_size)
         arrived = dict(zip(self._receives, received, strict=True))
         call = arguments(self._source, inputs, self._dtype)
-        output = self._pass.run(call, self.module, recording, arrived)
+        if recording.is_random:
+            with random_numbers(random_key, self.device) as draw:
+                output = self._pass.run(call, self.module, recording, arrived, draw)
+        else:
+            output = self._pass.run(call, self.module, recording, arrived)
         if self.is_last:
             return (_sendable(select_output(output)),)
         made = self._pass.collected

@@ -45,6 +45,7 @@ class StagePass:
         self._count: dict[str, int] = {}
         self._inside = False
         self._recording = recording
+        self._draw: Callable[[int], None] | None = None
         self._arrived: dict[UnitOutput, Tensor] = {}
         for path, unit in units_of(module).items():
             if any(path == known for known, _ in self._numbers):
@@ -56,9 +57,19 @@ class StagePass:
         module: nn.Module,
         recording: Recording,
         arrived: dict[UnitOutput, Tensor],
+        draw: Callable[[int], None] | None = None,
     ) -> Any:
-        """The model's output where the stage is the last one, else None."""
+        """The model's output where the stage is the last one, else None.
+
+        Args:
+            call_arguments: Of the model's `forward`.
+            module: The model.
+            recording: Of a pass with as many samples.
+            arrived: What was received.
+            draw: Starts the random numbers of a part of the pass; None where none are drawn.
+        """
         self.collected = {}
+        self._draw = draw
         self._count, self._inside, self._recording = {}, False, recording
         self._arrived = {
             source: self._as_input(source, tensor) for source, tensor in arrived.items()
@@ -69,7 +80,7 @@ class StagePass:
         except _StageDoneError:
             return None
         finally:
-            self._arrived = {}
+            self._arrived, self._draw = {}, None
 
     def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
         overwritten = source.leaf in self._recording.calls[source.call].overwritten
@@ -84,11 +95,20 @@ class StagePass:
             if number is None:
                 return forward(*args, **kwargs)
             if number not in self._own:
-                return self._replay(number)
+                output = self._replay(number)
+                if self._draw is not None:
+                    self._draw(2 * number + 1)
+                return output
+            if self._draw is not None:
+                self._draw(2 * number)
             if number in self._recomputed:
+                # Torch puts back the state of the generator before it calls `forward` again.
                 output = self._run_recomputed(forward, args, kwargs)
             else:
                 output = self._run(forward, args, kwargs)
+            if self._draw is not None:
+                # The model's own code behind the call runs on other stages as well.
+                self._draw(2 * number + 1)
             if not self._is_last and number in self._collected_calls:
                 self._collect(number, output)
             return output

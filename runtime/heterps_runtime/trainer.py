@@ -109,6 +109,7 @@ class Trainer:
             self.owned,
             ProcessMessenger(self._communicator),
             self._clock,
+            first_step=step,
         )
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []

@@ -53,10 +53,11 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     for step in range(specification.first_step, specification.num_steps):
         total = 0.0
         batches = micro_batches(specification, step, range(job.num_micro_batches))
-        for _, (inputs, target) in sorted(batches.items()):
-            output = module(inputs, ())[0]
+        for index, (inputs, target) in sorted(batches.items()):
+            output = module(inputs, (), (specification.seed, step, index))[0]
             loss = losses.loss_sum(profile.source, output, target) / job.global_batch_size
-            torch.autograd.backward(loss)
+            if loss.requires_grad:
+                torch.autograd.backward(loss)
             total += float(loss.detach())
         if optimizer is not None:
             optimizer.step()

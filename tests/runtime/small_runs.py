@@ -30,6 +30,16 @@ def sequential() -> nn.Module:
     return nn.Sequential(*(part for a, b in pairs for part in (nn.Linear(a, b), nn.Tanh())))
 
 
+def dropping() -> nn.Module:
+    """Dropout in two places, and a frozen first layer."""
+    module = nn.Sequential(
+        nn.Linear(8, 24), nn.Dropout(0.3), nn.Linear(24, 16), nn.Tanh(), nn.Dropout(0.2),
+        nn.Linear(16, 32), nn.Linear(32, 4),
+    )  # fmt: skip
+    module[0].requires_grad_(False)
+    return module
+
+
 class _Broken(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if type(x) is Tensor and not x.is_meta:
@@ -44,8 +54,8 @@ def broken() -> nn.Module:
 
 @cache
 def profile_of(model: str) -> ModelProfile:
-    """Of one of the two modules above, or of a model of `small_models`."""
-    if model in ("sequential", "broken"):
+    """Of one of the modules above, or of a model of `small_models`."""
+    if model in ("sequential", "broken", "dropping"):
         return trace_source(factory_source(f"{HERE}:{model}", ["x=8:float32"]), model)
     return small_models.profile_of(model)
 

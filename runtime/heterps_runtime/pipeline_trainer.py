@@ -1,0 +1,242 @@
+"""Trains a user's own model under a plan, inside the user's own loop.
+
+    trainer = PipelineTrainer(make_model, plan="plan.yaml", loss=loss_function,
+                              optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
+    for inputs, target in loader:
+        loss = trainer.step(inputs, target)
+    trainer.save("checkpoints")
+
+Started by `torchrun --nproc-per-node N` with N devices in the plan; with one device also by plain
+`python`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from heterps_configs.errors import HeterpsError
+from heterps_configs.plan import Plan
+from heterps_runtime.communication import Communicator
+from heterps_runtime.emulation import HostClock
+from heterps_runtime.executor import Executor
+from heterps_runtime.losses import MeanLoss
+from heterps_runtime.messenger import ProcessMessenger
+from heterps_runtime.owned_stages import build_stages
+from heterps_runtime.run_specification import RunSpecification
+from heterps_runtime.start_values import StartValues
+from heterps_runtime.user_model import Inputs, ModuleValues, named_inputs, source_of
+from heterps_runtime.user_plan import check_world, specification_of
+from heterps_runtime.user_stages import OptimizerFactory, UserStages
+
+_Value = TypeVar("_Value")
+
+
+class PipelineTrainer:
+    """One rank of a training run. All ranks make the same calls in the same order.
+
+    A step is equal to one of a single process on the whole batch: micro-batches are gradient
+    accumulation, gradients are summed over them and over replicas. Initial parameters of a factory
+    are a function of the seed and their names; a module keeps its own.
+
+    Args:
+        model: Returns a new module, built without memory on every rank; or a module.
+        plan: A plan or its file. Its job says the sizes of batch and micro-batch, and the dtype of
+            the parameters.
+        loss: Mean loss of some samples from the model's output (the first tensor, or `logits`)
+            and their target.
+        optimizer: Makes an optimizer over some parameters; not called where all are frozen.
+        seed: Of initial parameters and dropout.
+        max_gradient_norm: Gradients are clipped to it, over the whole model.
+        weights: Folder of safetensors files that the parameters are read from.
+        resume: Checkpoint, or folder of them, that the training goes on from.
+
+    Attributes:
+        num_steps: Optimizer steps that are done, those of a checkpoint included.
+
+    Raises:
+        HeterpsError: No such plan, or another number of processes than its devices.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        plan: str | os.PathLike[str] | Plan,
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        optimizer: OptimizerFactory,
+        seed: int = 0,
+        max_gradient_norm: float | None = None,
+        weights: str | os.PathLike[str] | None = None,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
+        check_world(self._plan, int(os.environ.get("WORLD_SIZE", "1")))
+        if isinstance(model, nn.Module) and weights is not None:
+            raise HeterpsError("weights: a module has values already; give a factory")
+        self._model, self._loss, self._make_optimizer = model, loss, optimizer
+        self._seed, self._max_norm = seed, max_gradient_norm
+        self._weights = None if weights is None else str(weights)
+        self._resume = None if resume is None else str(resume)
+        if "RANK" not in os.environ and not dist.is_initialized():
+            store = torch._C._distributed_c10d.HashStore()
+            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        self._communicator = Communicator()
+        # A group that is left to the interpreter's end is torn down in any order, and may abort.
+        atexit.register(_leave)
+        self._device = self._plan.devices[self._communicator.rank]
+        self._executor: Executor | None = None
+        self.num_steps = 0
+        if resume is not None:
+            self.num_steps = self._together(lambda: _steps_of(str(resume)))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """This rank's optimizer, for learning rate schedules; None before the first step."""
+        return None if self._executor is None else self._owned.optimizer
+
+    def step(self, inputs: Inputs, target: Tensor) -> float:
+        """Trains on one batch.
+
+        Args:
+            inputs: The whole batch on every rank; a mapping goes to the model by name. Only the
+                micro-batches that this rank computes are used.
+            target: (B, ...).
+
+        Returns:
+            The mean loss of the batch, on every rank.
+
+        Raises:
+            HeterpsError: On every rank, where the batch has another size than the plan's, the model
+                does not fit the plan, or a rank failed.
+        """
+        named = self._together(lambda: self._checked(inputs, target))
+        if self._executor is None:
+            self._executor = self._built(inputs, target)
+        start, batches = 0, {}
+        for index, size in enumerate(self._plan.job.micro_batch_sizes):
+            if index in self._executor.micro_batches:
+                part = slice(start, start + size)
+                parts = {name: tensor[part] for name, tensor in named.items()}
+                batches[index] = parts, target[part]
+            start += size
+        try:
+            loss, _ = self._executor.step(batches, time.perf_counter())
+            rows = self._communicator.gather_numbers(loss)
+        except RuntimeError as error:
+            if any(sign in str(error) for sign in ("Connection closed", "Connection reset")):
+                raise HeterpsError("another rank has failed; its message says why") from error
+            raise
+        self.num_steps += 1
+        return sum(row[0] for row in rows)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint `step-N` into a folder; complete when it returns.
+
+        Raises:
+            HeterpsError: There was no step yet, or it cannot be written.
+        """
+        # torch.distributed.checkpoint takes a second to import.
+        from heterps_runtime.checkpoint_files import CheckpointSettings, prepare_folder
+        from heterps_runtime.checkpointer import Checkpointer
+
+        if self._executor is None:
+            raise HeterpsError("save: nothing has been trained yet")
+        if self._communicator.rank == 0:
+            self._together(lambda: prepare_folder(Path(folder), is_resumed=True))
+        else:
+            self._together(lambda: None)
+        specification = self._specification.model_copy(
+            update={
+                "checkpoint": CheckpointSettings(folder=str(folder)),
+                "num_steps": self.num_steps,
+            }
+        )
+        checkpointer = Checkpointer(specification, self._communicator, lambda event: None)
+        checkpointer.after_step(self.num_steps, self._owned, specification)
+        checkpointer.close()
+
+    def _checked(self, inputs: Inputs, target: Tensor) -> dict[str, Tensor]:
+        named = named_inputs(inputs)
+        expected = self._plan.job.global_batch_size
+        for name, tensor in {**named, "target": target}.items():
+            if len(tensor) != expected:
+                raise HeterpsError(
+                    f"batch: {name} has {len(tensor)} samples; the plan's job has "
+                    f"global_batch_size {expected}"
+                )
+        return named
+
+    def _built(self, inputs: Inputs, target: Tensor) -> Executor:
+        """The stages of this rank, from what the first batch says of the model."""
+        source = self._together(lambda: source_of(self._model, inputs, target))
+        is_first = self._communicator.rank == 0
+        made = self._together(
+            lambda: specification_of(self._plan, source, self._seed) if is_first else None
+        )
+        text = self._communicator.broadcast_text(made.model_dump_json() if made else None)
+        received = RunSpecification.from_json(text)
+        self._specification = received.model_copy(
+            update={
+                # The name of a callable means nothing to another process.
+                "profile": received.profile.model_copy(update={"source": source}),
+                "weights": self._weights,
+                "resume_from": self._resume,
+                "first_step": self.num_steps,
+            }
+        )
+        start: StartValues | None = None
+        if isinstance(self._model, nn.Module):
+            start = ModuleValues(self._model)
+        modules = self._together(lambda: build_stages(self._specification, self._device, start))
+        self._owned = UserStages(
+            self._specification, modules, self._communicator, self._make_optimizer, self._max_norm
+        )
+        if self._resume is not None:
+            self._together(self._restore)
+        messenger = ProcessMessenger(self._communicator)
+        loss = MeanLoss(self._loss)
+        return Executor(
+            self._specification, self._device, self._owned, messenger, HostClock(), loss
+        )
+
+    def _restore(self) -> None:
+        from heterps_runtime.checkpoint import restore
+
+        buffers = [module.buffers_by_name() for module in self._owned.modules.values()]
+        assert self._resume is not None
+        restore(self._resume, self._owned.parameters, buffers, self._owned.optimizer)
+
+    def _together(self, make: Callable[[], _Value]) -> _Value:
+        """What `make` returns; where it fails on one rank, all ranks raise the same error."""
+        message: str | None = None
+        made: list[_Value] = []
+        try:
+            made.append(make())
+        except Exception as error:
+            is_own = isinstance(error, HeterpsError)
+            message = str(error) if is_own else f"{type(error).__name__}: {error}"
+        for rank, found in enumerate(self._communicator.gather(message)):
+            if found is not None:
+                raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found}")
+        return made[0]
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _steps_of(folder: str) -> int:
+    """Steps that the newest checkpoint of a folder has behind it."""
+    from heterps_runtime.checkpoint_files import CheckpointDocument, find_checkpoint
+
+    return CheckpointDocument.of(find_checkpoint(folder)).step
