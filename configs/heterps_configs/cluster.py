@@ -56,7 +56,9 @@ class HostTimes(Document):
     """What the processes of a node cost beside their layers.
 
     Attributes:
-        action_s: Host time of one forward or backward action, its messages included.
+        action_s: Host time of one forward or backward action, beside its messages.
+        message_s: Host time of each end of a message: packed and sent, or received. A link's latency
+            holds it for both ends, so it is subtracted there: it keeps a process busy.
         step_s: Host time of one step: start, data, loss, end.
         slowdown_together: How much slower each of k processes computes while k of them do, for
             k = 1, 2, ...; beyond the last value in proportion to k. Empty: they do not disturb
@@ -64,6 +66,7 @@ class HostTimes(Document):
     """
 
     action_s: float = Field(ge=0, default=0)
+    message_s: float = Field(ge=0, default=0)
     step_s: float = Field(ge=0, default=0)
     slowdown_together: tuple[PositiveFloat, ...] = ()
 

@@ -71,6 +71,9 @@ class LayerProfile(Document):
         saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
         shared_bytes: Kept besides, but of no sample, and once for all layers of a stage (masks,
             rotary tables): a stage keeps the largest of its layers'.
+        deferred_bytes: What a zero-bubble schedule holds between the two parts of a backward pass,
+            one sample: inputs of linear layers and convolutions, and the gradients of their
+            outputs; None when it is not known.
         buffer_bytes: Buffers that its device holds beside the parameters (running statistics); not
             for each sample.
     """
@@ -89,6 +92,7 @@ class LayerProfile(Document):
     saved_input_bytes: float | None = Field(ge=0, default=None)
     saved_output_bytes: float | None = Field(ge=0, default=None)
     shared_bytes: float = Field(ge=0, default=0)
+    deferred_bytes: float | None = Field(ge=0, default=None)
     buffer_bytes: int = Field(ge=0, default=0)
 
 
@@ -114,6 +118,9 @@ class Measurement(Document):
         stage_forward_s: What a stage's forward pass takes beside its layers, where it begins with
             this layer (masks, rotary tables, host time); empty when it was not measured.
         stage_backward_s: The same for the backward pass.
+        cut_s: What it takes to pack the tensors that cross the cut behind this layer into one
+            message, and to lay them out where it is received; 0 for a single tensor, which
+            travels as it is; empty when it was not measured.
         num_repeats: Passes that the medians are taken over; 0 when it is not known.
         date: When (YYYY-MM-DD).
     """
@@ -136,6 +143,7 @@ class Measurement(Document):
     shared_bytes: tuple[NonNegativeFloat, ...] = ()
     stage_forward_s: tuple[NonNegativeFloat, ...] = ()
     stage_backward_s: tuple[NonNegativeFloat, ...] = ()
+    cut_s: tuple[NonNegativeFloat, ...] = ()
     num_repeats: int = Field(ge=0, default=0)
 
 
@@ -151,6 +159,7 @@ _MAY_BE_MEASURED = (
     "shared_bytes",
     "stage_forward_s",
     "stage_backward_s",
+    "cut_s",
 )
 
 
@@ -207,7 +216,7 @@ class ModelProfile(Document):
         What crosses its cuts does not count: some of that may only pass by.
         """
         differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
-        differing |= {"saved_input_bytes", "saved_output_bytes"}
+        differing |= {"saved_input_bytes", "saved_output_bytes", "deferred_bytes"}
         first: dict[str, int] = {}
         return tuple(
             first.setdefault(layer.model_dump_json(exclude=differing), index)
@@ -222,6 +231,7 @@ class ModelProfile(Document):
         unknown = {
             "saved_input_bytes": None,
             "saved_output_bytes": None,
+            "deferred_bytes": None,
             "shared_bytes": 0,
             "buffer_bytes": 0,
         }

@@ -198,6 +198,12 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, factors: Floats) -> Floats:
     seconds *= factors[device]
     seconds[passes] += arrays.action_s[device[passes]]
     sends = np.flatnonzero((kind == SEND_FORWARD) | (kind == SEND_BACKWARD))
+    receives = np.flatnonzero(kind <= RECEIVE_BACKWARD)
+    # A message keeps the device busy in the pass before it is sent, or behind which it is received.
+    for ends, at in ((sends, -1), (receives, 0)):
+        np.add.at(
+            seconds, passes[np.searchsorted(passes, ends) + at], arrays.message_s[device[ends]]
+        )
     stage, micro_batch = schedule.stage[sends], schedule.micro_batch[sends]
     front = arrays.front[arrays.pipeline_of[micro_batch], stage]
     cut = np.where(kind[sends] == SEND_FORWARD, stage, front)

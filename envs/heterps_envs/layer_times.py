@@ -39,6 +39,7 @@ class LayerTimes:
         stage_forward_s: What a stage that begins with the layer takes beside its layers; 0 where
             nobody has measured it.
         stage_backward_s: The same for the backward pass.
+        cut_s: What packing the tensors of the cut behind the layer takes; 0 where it is not known.
         sources: (T,) origin of each type's seconds.
         types: (T,) the device types.
         estimator: Estimated the types that were not measured.
@@ -50,6 +51,7 @@ class LayerTimes:
     weight_gradient_s: Floats
     stage_forward_s: Floats
     stage_backward_s: Floats
+    cut_s: Floats
     sources: tuple[LayerTimesSource, ...]
     types: tuple[DeviceType, ...]
     estimator: Estimator
@@ -97,6 +99,7 @@ def layer_times(
         weight_gradient_s=np.stack([column.weight_gradient_s for column in columns], axis=1),
         stage_forward_s=np.stack([column.stage_forward_s for column in columns], axis=1),
         stage_backward_s=np.stack([column.stage_backward_s for column in columns], axis=1),
+        cut_s=np.stack([column.cut_s for column in columns], axis=1),
         sources=tuple(column.source for column in columns),
         types=tuple(types),
         estimator=estimator,
@@ -112,6 +115,7 @@ class _Column(NamedTuple):
     weight_gradient_s: Floats
     stage_forward_s: Floats
     stage_backward_s: Floats
+    cut_s: Floats
     source: LayerTimesSource
 
 
@@ -125,7 +129,7 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
         forward, backward, optimizer, source = estimator.seconds(entry)
         weight_gradient = _weight_gradient_share(profile) * backward
         nothing = np.zeros(profile.num_layers)
-        return _Column(forward, backward, optimizer, weight_gradient, nothing, nothing, source)
+        return _Column(forward, backward, optimizer, weight_gradient, *[nothing] * 3, source)
     forward, backward = (
         _at_micro_batch(
             list(measurements),
@@ -148,6 +152,7 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
         _weight_gradient_s(profile, list(measurements.values()), job) * factor,
         _stage_s(profile, measurements, job, "stage_forward_s") * factor,
         _stage_s(profile, measurements, job, "stage_backward_s") * factor,
+        _stage_s(profile, measurements, job, "cut_s") * factor,
         "corrected" if corrected else "measured",
     )
 
@@ -168,7 +173,7 @@ def _stage_s(
     profile: ModelProfile,
     measurements: dict[int, Measurement],
     job: Job,
-    field: Literal["stage_forward_s", "stage_backward_s"],
+    field: Literal["stage_forward_s", "stage_backward_s", "cut_s"],
 ) -> Floats:
     """(L,) seconds that a stage takes beside its layers; 0 where it was not measured.
 

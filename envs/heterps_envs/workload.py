@@ -100,15 +100,23 @@ def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
     tables, times = problem.tables, problem.layer_times
     part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
     kind = problem.class_of[device]
+    # Each pass packs what it sends over one cut and lays out what it received over the other.
+    cuts = [cut for cut in (stage.first_layer - 1, stage.last_layer) if cut >= 0]
+    cut_s = times.cut_s[cuts, kind].sum() / 2
     again_s = tables.forward_s[list(stage.recompute_layers), kind].sum()
     return StageCost(
         device,
         stage.first_layer,
-        float(tables.forward_s[part, kind].sum() + times.stage_forward_s[stage.first_layer, kind]),
+        float(
+            tables.forward_s[part, kind].sum()
+            + times.stage_forward_s[stage.first_layer, kind]
+            + cut_s
+        ),
         float(
             tables.backward_s[part, kind].sum()
             + again_s
             + times.stage_backward_s[stage.first_layer, kind]
+            + cut_s
         ),
         float(times.weight_gradient_s[part, kind].sum()),
         float(tables.output_bytes[stage.last_layer]),

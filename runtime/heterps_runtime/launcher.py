@@ -27,6 +27,8 @@ from heterps_configs.errors import HeterpsError
 LAUNCHER_VARIABLE = "HETERPS_LAUNCHER"
 LOG_FILE = "workers.log"
 POLL_S = 0.05
+# Last lines of the log that an error shows: the folder of a run may be gone by then.
+NUM_LOG_LINES = 8
 # How long torchrun gets to end its workers before it is killed.
 GRACE_S = 10.0
 
@@ -127,7 +129,10 @@ class Workers:
         return f"the workers ended with code {self._process.returncode}; {self._log_hint()}"
 
     def _log_hint(self) -> str:
-        return f"see {self.directory / LOG_FILE}"
+        """The end of the log."""
+        text = (self.directory / LOG_FILE).read_text(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
+        return "\n".join(["the workers' log ends with:", *lines]) if lines else "they left no log"
 
     def _end(self) -> None:
         if self._process.poll() is None:

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from heterps_configs.job import Optimizer
 from heterps_runtime.data import make_batch
+from heterps_runtime.messages import Layout, pack
 from heterps_runtime.observed_stage import ObservedModel, ObservedStage, Pass
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.peak_bytes import peak_bytes
 from heterps_runtime.profile_samples import SizeSamples
+from heterps_runtime.recording import TensorSpec
 from heterps_runtime.saved_bytes import saved_bytes
 
 # Micro-batches of one visit: the first makes the gradients, the others add to them.
@@ -170,12 +172,15 @@ def measure_overhead(
         received = stage.random_input(size)
         watch.synchronize()
         made = stage.run_forward(moved, target.to(model.device), received)
+        packed_s = _packing_s(stage, made)
         gradients = [torch.randn_like(root) for root in made.roots]
         if made.roots:
             stage.run_backward(made, gradients, all_of_it=True)
         watch.synchronize()
         if number < NUM_OVERHEAD_WARM_UPS:
             continue
+        if packed_s is not None:
+            samples.cut_s.setdefault(last, []).append(packed_s)
         inside = made.forward.layer_seconds(watch)
         entry.forward_s.append(made.forward.total_s(watch) - sum(inside.values()))
         if made.backward.began is not None:
@@ -184,6 +189,23 @@ def measure_overhead(
         is_enough = len(entry.forward_s) >= MIN_OVERHEAD_PASSES
         if is_enough and time.perf_counter() - started > limit_s:
             break
+
+
+def _packing_s(stage: ObservedStage, made: Pass) -> float | None:
+    """Seconds to pack what the stage sends, and to lay it out again; None for a single tensor."""
+    if stage.stage.is_last or len(made.roots) < 2:
+        return None
+    tensors = [root.detach() for root in made.roots]
+    layout = Layout([TensorSpec(tuple(t.shape), t.dtype, True) for t in tensors])
+    stage.watch.synchronize()
+    began = time.perf_counter()
+    pack(tensors)
+    _, found = layout.allocate()
+    for tensor in found:
+        if tensor is not None:
+            tensor.requires_grad_()
+    stage.watch.synchronize()
+    return time.perf_counter() - began
 
 
 def _backward_seconds(stage: ObservedStage, made: Pass) -> dict[int, float]:

@@ -48,11 +48,15 @@ class SizeSamples(BaseModel):
         distinct: For each layer of the model, the first one that is equal.
         layers: Samples by index of distinct layers.
         starts: By index of the layer that a stage begins with.
+        crossing: For each layer, number of tensors that cross the cut behind it.
+        cut_s: By index of a layer, seconds to pack what crosses the cut behind it.
     """
 
     distinct: tuple[int, ...]
     layers: dict[int, LayerSamples] = {}
     starts: dict[int, StartSamples] = {}
+    crossing: tuple[int, ...] = ()
+    cut_s: dict[int, list[float]] = {}
 
     def of(self, index: int) -> LayerSamples:
         """The samples that a layer shares with its equals."""

@@ -154,6 +154,9 @@ class _Measuring:
         stages = overhead_stages(profile, largest, dtype)
         self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(stages))
         model = ObservedModel.of(profile, self._sizes[0], dtype, self._settings.device)
+        for size in self._sizes:
+            crossing = tuple(len(layer.crossing) for layer in model.layers)
+            self._samples.sizes[size].crossing = crossing
         for group in grouped(windows, bytes_of, budget):
             self._visit_group(model, group, optimizer)
         for size in self._sizes:
@@ -249,6 +252,7 @@ def _measurement(samples: SizeSamples, size: int, dtype: Dtype, settings: Settin
         peak_bytes=each(lambda entry: entry.peak_bytes),
         stage_forward_s=_interpolated(samples, "forward_s"),
         stage_backward_s=_interpolated(samples, "backward_s"),
+        cut_s=_cut_s(samples),
         num_repeats=min(len(entry.forward_s) for entry in layers),
     )
 
@@ -258,6 +262,13 @@ def _interpolated(samples: SizeSamples, field: str) -> tuple[float, ...]:
     known = sorted(samples.starts)
     values = [max(middle(getattr(samples.starts[index], field)), 0.0) for index in known]
     return tuple(_rounded(v) for v in np.interp(range(len(samples.distinct)), known, values))
+
+
+def _cut_s(samples: SizeSamples) -> tuple[float, ...]:
+    """In proportion to the number of tensors, by the median of the cuts that were measured."""
+    crossing = samples.crossing
+    known = [middle(found) / crossing[cut] for cut, found in samples.cut_s.items()]
+    return tuple(_rounded(middle(known) * count if count > 1 else 0.0) for count in crossing)
 
 
 def _rounded(value: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, Schedule
@@ -14,6 +15,7 @@ from heterps_envs.simulator_kernels import POSTED_AHEAD
 from heterps_envs.workload import workload
 
 ROUNDING = 1e-12
+PASSES = ("forward", "backward", "backward-input", "backward-weight")
 
 
 @dataclass
@@ -151,7 +153,18 @@ class ReferenceSimulator:
         assert action.kind != "send"
         assert action.kind != "reduce"
         host_s = 0.0 if self.emulated[device.name] else self.hosts[device.name].action_s
+        host_s += self._ends_of_messages(device) * self._message_s(device.name)
         return self.work.seconds(action.kind, action.stage, action.micro_batch) + host_s
+
+    def _message_s(self, name: str) -> float:
+        return 0.0 if self.emulated[name] else self.hosts[name].message_s
+
+    def _ends_of_messages(self, device: _Device) -> int:
+        """Receives just before the running pass, and sends just behind it."""
+        kinds = [action.kind for action in device.actions]
+        before = takewhile(lambda kind: kind not in PASSES, reversed(kinds[: device.at]))
+        behind = takewhile(lambda kind: kind not in PASSES, kinds[device.at + 1 :])
+        return list(before).count("receive") + list(behind).count("send")
 
     def _post(self, device: _Device) -> None:
         """The device asks for its next receive."""
@@ -186,7 +199,9 @@ class ReferenceSimulator:
         link = self.problem.link(source, to)
         start_s = max(self.now, self.link_free_s[source, to])
         self.link_free_s[source, to] = start_s + message.num_bytes / link.bandwidth_bytes_per_s
-        message.arrival_s = self.link_free_s[source, to] + link.latency_s
+        message.arrival_s = self.link_free_s[source, to] + max(
+            link.latency_s - self._message_s(source) - self._message_s(to), 0.0
+        )
 
     def _reduce(self, device: _Device, action: Action) -> bool:
         bucket, overlaps = self.schedule.buckets[action.bucket], self.schedule.overlaps_reduce

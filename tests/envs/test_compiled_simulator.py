@@ -45,6 +45,7 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
     )
     host = HostTimes(
         action_s=float(rng.uniform(0, 0.3)),
+        message_s=float(rng.uniform(0, 0.3)),
         step_s=float(rng.uniform(0, 1)),
         slowdown_together=draw(st.sampled_from([(), (1.0, 1.4), (1.0, 1.0, 1.5, 2.1)])),
     )

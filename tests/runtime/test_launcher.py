@@ -63,12 +63,14 @@ def test_error_file_holds_one_line_and_the_traceback(tmp_path: Path) -> None:
 
 def test_killed_rank_is_found_in_the_log_of_torchrun(tmp_path: Path) -> None:
     program = f"import sys; sys.stderr.write({KILLED!r}); raise SystemExit(1)"
-    with pytest.raises(HeterpsError, match=r"^rank 2 was ended by SIGKILL; see .*workers\.log$"):
+    with pytest.raises(
+        HeterpsError, match=r"^rank 2 was ended by SIGKILL; the workers' log ends with:\n"
+    ):
         _run(tmp_path, program)
 
 
 def test_failure_without_a_trace_names_the_log(tmp_path: Path) -> None:
-    with pytest.raises(HeterpsError, match=r"ended with code 3; see .*workers\.log"):
+    with pytest.raises(HeterpsError, match=r"ended with code 3; they left no log$"):
         _run(tmp_path, "raise SystemExit(3)")
 
 

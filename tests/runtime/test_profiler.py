@@ -8,12 +8,29 @@ import pytest
 import torch
 
 from heterps_configs.errors import HeterpsError
+from heterps_configs.model_profile import ModelProfile
 from heterps_runtime.profile_samples import ProfileSamples
 from heterps_runtime.profiler import measure
 from tests.runtime.small_models import profile_of
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "ctr", "sequential"])
+Call = tuple[int, int, str]
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[ModelProfile, list[Call]]:
+    """A Llama's profile, and what its progress was."""
+    calls: list[Call] = []
+    profile = measure(
+        profile_of("llama"), "host-cpu", [2], repeats=3, progress=lambda *call: calls.append(call)
+    )
+    return profile, calls
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", "sequential", *(pytest.param(name, marks=pytest.mark.slow) for name in ("t5", "ctr"))],
+)
 def test_every_layer_gets_times_for_every_size(name: str) -> None:
     profile = profile_of(name)
     measured = measure(profile, "host-cpu", [2, 3], repeats=3, layer_limit_s=0.1)
@@ -27,8 +44,8 @@ def test_every_layer_gets_times_for_every_size(name: str) -> None:
     assert measured.layers == profile.layers
 
 
-def test_equal_layers_share_one_measurement() -> None:
-    entry = measure(profile_of("llama"), "host-cpu", [2], repeats=3).measurements[0]
+def test_equal_layers_share_one_measurement(measured: tuple[ModelProfile, list[Call]]) -> None:
+    entry = measured[0].measurements[0]
     assert len(set(entry.forward_s[1:5])) == 1
     assert len(set(entry.backward_s[1:5])) == 1
 
@@ -41,21 +58,24 @@ def test_a_new_measurement_replaces_the_old_one_of_the_same_kind() -> None:
     assert [entry.device_type for entry in again.measurements] == ["other", "host-cpu"]
 
 
-def test_progress_and_threads() -> None:
-    calls: list[tuple[int, int, str]] = []
-    before = torch.get_num_threads()
-    measure(
-        profile_of("llama"), "host-cpu", [1], repeats=3, progress=lambda *call: calls.append(call)
-    )
+def test_progress_goes_from_the_first_visit_to_the_last(
+    measured: tuple[ModelProfile, list[Call]],
+) -> None:
+    calls = measured[1]
     assert calls[0] == (0, calls[0][1], "model.embed_tokens .. model.norm+lm_head, warm-up")
     assert calls[-1] == (calls[0][1], calls[0][1], "")
     assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
+
+
+def test_threads_are_as_before() -> None:
+    before = torch.get_num_threads()
+    measure(profile_of("sequential"), "host-cpu", [1], repeats=3, num_threads=before + 1)
     assert torch.get_num_threads() == before
 
 
-def test_every_number_is_there_with_its_spread() -> None:
-    profile = profile_of("llama")
-    entry = measure(profile, "host-cpu", [2], repeats=3).measurements[0]
+def test_every_number_is_there_with_its_spread(measured: tuple[ModelProfile, list[Call]]) -> None:
+    profile = measured[0]
+    entry = profile.measurements[0]
     for field in ("forward_spread_s", "backward_spread_s", "activation_bytes", "peak_bytes"):
         assert len(getattr(entry, field)) == profile.num_layers
     assert entry.num_repeats >= 3 * 4
@@ -104,6 +124,14 @@ def test_an_interrupted_profile_of_another_device_is_refused(tmp_path: Path) -> 
     partial.write_text("{}")
     with pytest.raises(HeterpsError, match="delete it to start anew"):
         measure(profile, "host-cpu", [2], repeats=3, partial=partial)
+
+
+def test_packing_is_measured_where_several_tensors_cross_a_cut() -> None:
+    profile = measure(profile_of("ctr"), "host-cpu", [2], repeats=3, layer_limit_s=0.05)
+    cut_s = profile.measurements[0].cut_s
+    assert len(cut_s) == profile.num_layers
+    assert max(cut_s) > 0
+    assert cut_s[-1] == 0
 
 
 def test_a_profile_without_source_and_an_absent_device_are_refused() -> None:
