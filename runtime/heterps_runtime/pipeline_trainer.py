@@ -13,9 +13,12 @@ Started by `torchrun --nproc-per-node N` with N devices in the plan; with one de
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +41,7 @@ from heterps_runtime.user_plan import check_world, specification_of
 from heterps_runtime.user_stages import OptimizerFactory, UserStages
 
 _Value = TypeVar("_Value")
+_LEAVE_TIMEOUT = timedelta(seconds=5)
 
 
 class PipelineTrainer:
@@ -102,6 +106,11 @@ class PipelineTrainer:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """This rank's optimizer, for learning rate schedules; None before the first step."""
         return None if self._executor is None else self._owned.optimizer
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one step, over all ranks."""
+        return self._plan.job.global_batch_size
 
     def step(self, inputs: Inputs, target: Tensor) -> float:
         """Trains on one batch.
@@ -231,8 +240,14 @@ class PipelineTrainer:
 
 
 def _leave() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    """Ends the process group with the other ranks: one that goes early may abort the others."""
+    if not dist.is_initialized():
+        return
+    # After an error of its own a rank does not wait for those that wait for its messages.
+    if not hasattr(sys, "last_value"):
+        with contextlib.suppress(RuntimeError):
+            dist.monitored_barrier(timeout=_LEAVE_TIMEOUT)
+    dist.destroy_process_group()
 
 
 def _steps_of(folder: str) -> int:

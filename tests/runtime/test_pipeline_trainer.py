@@ -11,33 +11,11 @@ import pytest
 import torch
 
 from heterps_configs.errors import HeterpsError
-from heterps_configs.job import Job
-from heterps_configs.plan import Pipeline, Plan, Stage
+from heterps_configs.plan import Plan
 from heterps_runtime.checkpoint import load_state_dict
 from heterps_runtime.launcher import torchrun_command
 from heterps_runtime.pipeline_trainer import PipelineTrainer
-
-
-def _plan(*cuts: int, num_layers: int = 5, global_batch_size: int = 16) -> Plan:
-    starts, ends = (0, *cuts), (*cuts, num_layers)
-    stages = tuple(
-        Stage(name=f"s{i}", first_layer=a, last_layer=b - 1, devices=(f"d{i}",))
-        for i, (a, b) in enumerate(zip(starts, ends, strict=True))
-    )
-    job = Job(global_batch_size=global_batch_size, micro_batch_size=4, dtype="float32")
-    route = Pipeline(
-        stages=tuple(stage.name for stage in stages),
-        micro_batches=tuple(range(job.num_micro_batches)),
-    )
-    return Plan(
-        model="mine",
-        model_fingerprint="",
-        num_layers=num_layers,
-        cluster="here",
-        job=job,
-        stages=stages,
-        pipelines=(route,),
-    )
+from tests.runtime.trainer_plans import plan_of_cuts
 
 
 def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]:
@@ -56,8 +34,8 @@ def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]
 
 
 def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
-    (alone,) = _run(tmp_path / "one", _plan(), 1)
-    together = _run(tmp_path / "two", _plan(2), 2)
+    (alone,) = _run(tmp_path / "one", plan_of_cuts(), 1)
+    together = _run(tmp_path / "two", plan_of_cuts(2), 2)
     for text in together:
         assert ast.literal_eval(text) == pytest.approx(ast.literal_eval(alone), abs=1e-5)
     saved, expected = (load_state_dict(tmp_path / name).model for name in ("two", "one"))
@@ -66,12 +44,12 @@ def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_another_size_on_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
-    for text in _run(tmp_path, _plan(2), 2, "wrong"):
+    for text in _run(tmp_path, plan_of_cuts(2), 2, "wrong"):
         assert "rank 1 (d1): batch: x0 has 12 samples" in text
 
 
 def test_a_plan_of_another_model_is_an_error_on_every_rank(tmp_path: Path) -> None:
-    for text in _run(tmp_path, _plan(2, num_layers=7), 2):
+    for text in _run(tmp_path, plan_of_cuts(2, num_layers=7), 2):
         assert "with 7 layers; this model has 5" in text
 
 
@@ -79,7 +57,7 @@ def test_another_number_of_processes_is_refused_before_anything_starts() -> None
     with pytest.raises(HeterpsError, match=r"for 2 processes .* and 1 started"):
         PipelineTrainer(
             lambda: pytest.fail("built"),
-            _plan(2),
+            plan_of_cuts(2),
             loss=lambda a, b: a,
             optimizer=lambda p: None,  # type: ignore[arg-type,return-value]
         )
