@@ -63,8 +63,9 @@ def run_links(
         f"{link.bandwidth_bytes_per_s / 1e9:.3g} GB/s between any two processes"
     )
     answer.print(
-        f"host        {seconds_text(host.action_s)} for each action, {seconds_text(host.message_s)} "
-        f"for each end of a message, {seconds_text(host.step_s)} for each step"
+        f"host        {seconds_text(host.action_s)} for each action, "
+        f"{seconds_text(host.message_s)} for each end of a message, "
+        f"{seconds_text(host.step_s)} for each step"
     )
     kinds = [f"{name} {values[-1]:.3f}" for name, values in measured.slowdowns.items()]
     answer.print(f"together    {count} processes are slower by {', '.join(kinds)}")

@@ -57,8 +57,8 @@ class HostTimes(Document):
 
     Attributes:
         action_s: Host time of one forward or backward action, beside its messages.
-        message_s: Host time of each end of a message: packed and sent, or received. A link's latency
-            holds it for both ends, so it is subtracted there: it keeps a process busy.
+        message_s: Host time of each end of a message, sent or received. A link's latency holds it
+            for both ends, so it is subtracted there: it keeps a process busy.
         step_s: Host time of one step: start, data, loss, end.
         slowdown_together: How much slower each of k processes computes while k of them do, for
             k = 1, 2, ...; beyond the last value in proportion to k. Empty: they do not disturb

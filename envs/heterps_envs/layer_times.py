@@ -129,7 +129,9 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
         forward, backward, optimizer, source = estimator.seconds(entry)
         weight_gradient = _weight_gradient_share(profile) * backward
         nothing = np.zeros(profile.num_layers)
-        return _Column(forward, backward, optimizer, weight_gradient, *[nothing] * 3, source)
+        return _Column(
+            forward, backward, optimizer, weight_gradient, nothing, nothing, nothing, source
+        )
     forward, backward = (
         _at_micro_batch(
             list(measurements),

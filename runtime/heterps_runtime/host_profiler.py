@@ -2,7 +2,7 @@
 
 Four stages on two processes, two on each, compute all the time, so that no host work hides behind
 waiting. A process records when each action began and ended; what lies between two actions is host
-time: behind a pass, behind a message that was sent, around one that was there when it was asked for.
+time: behind a pass, behind a message that was sent, around one that had already arrived.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from heterps_runtime.profile_samples import ProfileSamples
 from heterps_runtime.profiler import measure
 from tests.runtime.small_models import profile_of
 
-
 Call = tuple[int, int, str]
 
 
