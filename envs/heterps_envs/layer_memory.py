@@ -49,6 +49,8 @@ class LayerMemory:
         saved_in_bytes: (L,) of `in_bytes`, what the layer saves itself.
         saved_out_bytes: (L,) of `out_bytes`, what the layer saves itself.
         workspace_bytes: (L, T) what a pass needs besides; 0 where nobody has measured it.
+        deferred_bytes: (L,) held between the two parts of a zero-bubble backward pass; NaN where
+            the profile does not say it.
         input_bytes: Samples and targets of one full micro-batch, which every device gets.
     """
 
@@ -59,6 +61,7 @@ class LayerMemory:
     saved_in_bytes: Floats
     saved_out_bytes: Floats
     workspace_bytes: Floats
+    deferred_bytes: Floats
     input_bytes: float
 
     def chain_bytes(self) -> Floats:
@@ -142,6 +145,8 @@ def layer_memory(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -
         saved_in_bytes=saved_in,
         saved_out_bytes=saved_out,
         workspace_bytes=np.stack([column.workspace_bytes for column in columns], axis=1),
+        deferred_bytes=scale
+        * np.array([np.nan if x.deferred_bytes is None else x.deferred_bytes for x in layers]),
         input_bytes=inputs,
     )
 

@@ -7,8 +7,9 @@ frees memory at its own actions:
 - Gradients: of a stage from its first backward pass on, layer by layer from the back, while that
   pass frees activations; until the optimizer step drops them all.
 - Activations: what a stage keeps of a micro-batch (`heterps_envs.layer_memory`), from its forward
-  to its backward pass; in a zero-bubble schedule until `backward-weight`, except for what came over
-  its cuts. Stages of one device that follow each other share the tensor between them.
+  to its backward pass; in a zero-bubble schedule what linear layers and convolutions read, and the
+  gradients of what they returned, until `backward-weight`. Stages of one device that follow each
+  other share the tensor between them.
 - Buffers: the samples of all micro-batches that the device computes; `POSTED_AHEAD` receives; what
   was received until its pass; gradients that were sent until a message comes back that the peer
   sent after receiving them; the copies of a gradient all-reduce, until its end, or where it
@@ -202,16 +203,14 @@ class _Builder:
         whole = self.schedule.kind[some.index] == BACKWARD
         kept = held.kept_bytes[some.stage] * some.share - some.in_bytes * some.front_is_here
         later = held.later_bytes[some.stage] * some.share
-        rest = np.minimum(later, kept)
         change[some.index, BUFFER] += some.in_bytes - some.out_bytes
-        change[some.index, ACTIVATION] -= np.where(whole, kept, kept - rest)
-        extra[some.index, ACTIVATION] += held.again_bytes[some.stage] * some.share
+        change[some.index, ACTIVATION] -= np.where(whole, kept, kept - later)
+        beyond = np.where(whole, held.again_bytes[some.stage], held.turn_bytes[some.stage])
+        extra[some.index, ACTIVATION] += beyond * some.share
         extra[some.index, BUFFER] += held.workspace_bytes[some.stage] * some.share
 
         some = self._of(BACKWARD_WEIGHT)
-        kept = held.kept_bytes[some.stage] * some.share - some.in_bytes * some.front_is_here
-        later = held.later_bytes[some.stage] * some.share
-        change[some.index, ACTIVATION] -= np.minimum(later, kept)
+        change[some.index, ACTIVATION] -= held.later_bytes[some.stage] * some.share
 
         stages = np.flatnonzero(self.first_gradient >= 0)
         first = self.first_gradient[stages]

@@ -33,7 +33,10 @@ class StageBytes:
         optimizer_bytes: (D,) moments and master weights.
         gradient_bytes: (S,) gradients that the stage is the first on its device to have.
         kept_bytes: (S,) from a forward to its backward pass.
-        later_bytes: (S,) of these, what `backward-weight` frees; the rest, `backward-input`.
+        later_bytes: (S,) held from `backward-input` to `backward-weight`: what linear layers and
+            convolutions read, and the gradients of what they returned.
+        turn_bytes: (S,) most that `backward-input` holds beyond `kept_bytes`: such gradients come
+            before as many activations have gone.
         again_bytes: (S,) most that a backward pass holds beyond them: layers computed again.
         first_pass: (S, 2) gradients, and activations beyond those before it, at the worst moment
             of the stage's first backward pass.
@@ -45,6 +48,7 @@ class StageBytes:
     gradient_bytes: Floats
     kept_bytes: Floats
     later_bytes: Floats
+    turn_bytes: Floats
     again_bytes: Floats
     first_pass: Floats
     workspace_bytes: Floats
@@ -76,9 +80,10 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
         gradient_bytes=np.array([new.sum() for new in gradients]),
         kept_bytes=columns[0],
         later_bytes=columns[1],
-        again_bytes=columns[2],
-        first_pass=columns[3:5].T,
-        workspace_bytes=columns[5],
+        turn_bytes=columns[2],
+        again_bytes=columns[3],
+        first_pass=columns[4:6].T,
+        workspace_bytes=columns[6],
     )
 
 
@@ -157,12 +162,26 @@ def _micro_batch(
     level = done - freed + again
     level[:-1] = np.maximum(level[:-1], level[1:]) + inside
     worst = int(np.argmax(level))
-    later = kept - memory.out_bytes[last] - memory.in_bytes[first] + memory.saved_in_bytes[first]
+    later, turn = _deferred(memory, stage, kept, freed)
     return (
         kept,
         later,
+        turn,
         float(max((again - freed).max(), 0.0)),
         float(done[worst]),
         float(level[worst] - done[worst]),
         float(memory.workspace_bytes[part, kind].max()),
     )
+
+
+def _deferred(memory: LayerMemory, stage: Stage, kept: float, freed: Floats) -> tuple[float, float]:
+    """`later_bytes` and `turn_bytes` of a stage; `freed` is by the number of layers done."""
+    first, last = stage.first_layer, stage.last_layer
+    deferred = memory.deferred_bytes[first : last + 1]
+    if np.isnan(deferred).any():  # then all that is kept but for what crossed the cuts
+        crossed = memory.out_bytes[last] + memory.in_bytes[first] - memory.saved_in_bytes[first]
+        return float(kept - crossed), 0.0
+    done = np.concatenate([[0.0], np.cumsum(deferred[::-1])])
+    level = done - freed
+    level[:-1] += UNEVEN_SHARE * np.minimum(np.diff(done), np.diff(freed))
+    return float(done[-1]), float(max(level.max(), 0.0))

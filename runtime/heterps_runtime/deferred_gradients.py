@@ -50,8 +50,10 @@ class DeferredGradients:
         """Does the jobs of one stage and micro-batch; each frees what it kept."""
         jobs = self._jobs.pop(key)
         jobs.reverse()
-        while jobs:
-            jobs.pop()()
+        # What was read still requires a gradient: with a graph, the sums would keep it all.
+        with torch.no_grad():
+            while jobs:
+                jobs.pop()()
 
 
 def defer_weight_gradients(module: nn.Module) -> None:
@@ -61,19 +63,25 @@ def defer_weight_gradients(module: nn.Module) -> None:
     (layers of other stages).
     """
     for part in module.modules():
-        if not isinstance(part._parameters.get("weight"), nn.Parameter):
+        if not can_defer(part):
             continue
-        if type(part) is nn.Linear:
-            part.__dict__["forward"] = _linear(part, is_transposed=False)
-        elif type(part).__name__ == "Conv1D" and type(part).__module__.startswith("transformers."):
-            # GPT-2's linear layer; its weight is (inputs, outputs).
-            part.__dict__["forward"] = _linear(part, is_transposed=True)
-        elif (
-            type(part) is nn.Conv2d
-            and part.padding_mode == "zeros"
-            and not isinstance(part.padding, str)
-        ):
+        if isinstance(part, nn.Conv2d):
             part.__dict__["forward"] = _convolution(part)
+        else:
+            # The weight of GPT-2's linear layer is (inputs, outputs).
+            part.__dict__["forward"] = _linear(part, is_transposed=type(part) is not nn.Linear)
+
+
+def can_defer(part: nn.Module) -> bool:
+    """Whether a module is a linear layer or convolution whose weight gradient can be put off."""
+    if not isinstance(part._parameters.get("weight"), nn.Parameter):
+        return False
+    if type(part) is nn.Conv2d:
+        return part.padding_mode == "zeros" and not isinstance(part.padding, str)
+    is_gpt2_linear = type(part).__name__ == "Conv1D"
+    return type(part) is nn.Linear or (
+        is_gpt2_linear and type(part).__module__.startswith("transformers.")
+    )
 
 
 def _linear(part: nn.Module, is_transposed: bool) -> Callable[[Tensor], Tensor]:

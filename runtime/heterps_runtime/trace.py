@@ -19,10 +19,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+from torch.utils.hooks import RemovableHandle
 
 from heterps_configs.document import Dtype
 from heterps_configs.errors import HeterpsError
 from heterps_configs.model_profile import LayerProfile, ModelProfile, ModelSource
+from heterps_runtime.deferred_gradients import can_defer
 from heterps_runtime.layers import Layer, layers_of
 from heterps_runtime.losses import loss_sum
 from heterps_runtime.model_source import arguments, build_module, meta_inputs
@@ -64,7 +66,12 @@ def trace(
     )
     batch_size = 2 if has_batch_norm else 1
     recorder, costs = Recorder(module), _Costs()
-    _run(recorder, costs, source, batch_size, dtype)
+    hooks = _count_deferred(module, recorder, costs)
+    try:
+        _run(recorder, costs, source, batch_size, dtype)
+    finally:
+        for hook in hooks:
+            hook.remove()
     layers = layers_of(recorder.recording)
     saved = _saved_at_cuts(recorder, costs, layers)
     return ModelProfile(
@@ -105,6 +112,7 @@ class _Costs:
         self.traffic_bytes: dict[int, float] = {}
         self.activation_bytes: dict[int, float] = {}
         self.shared_bytes: dict[int, float] = {}
+        self.deferred_bytes: dict[int, float] = {}
         # Storage -> the calls that keep it for the backward pass.
         self.savers: dict[int, set[int]] = {}
 
@@ -296,6 +304,7 @@ def _layer_profiles(
             tied_parameters=sum(sizes[name] for name in layer.parameters if name in owner),
             saved_input_bytes=saved[index - 1][1] / batch_size if index else 0.0,
             saved_output_bytes=saved[index][0] / batch_size,
+            deferred_bytes=sum(costs.deferred_bytes.get(call, 0.0) for call in calls) / batch_size,
             shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls),
             buffer_bytes=_buffer_bytes(
                 module, {recording.calls[call].path for call in layer.calls}
@@ -303,6 +312,22 @@ def _layer_profiles(
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)
+
+
+def _count_deferred(module: nn.Module, recorder: Recorder, costs: _Costs) -> list[RemovableHandle]:
+    """Hooks that note what the jobs of `heterps_runtime.deferred_gradients` will hold."""
+    entered: dict[int, torch.UntypedStorage] = {}  # alive, so that no number comes twice
+
+    def note(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        storage = args[0].untyped_storage()
+        num_bytes = output.numel() * output.element_size()
+        if storage._cdata not in entered:
+            entered[storage._cdata] = storage
+            num_bytes += args[0].numel() * args[0].element_size()
+        call = recorder.cursor
+        costs.deferred_bytes[call] = costs.deferred_bytes.get(call, 0.0) + num_bytes
+
+    return [part.register_forward_hook(note) for part in module.modules() if can_defer(part)]
 
 
 def _saved_at_cuts(
