@@ -52,7 +52,7 @@ def milp_split(
     Args:
         graph: The groups.
         devices: What they are put on.
-        max_seconds: HiGHS stops after this long and returns incumbent and bound.
+        max_seconds: HiGHS stops after this long (by the clock) and returns incumbent and bound.
         least_s: A load below which there is no split.
         most_s: A load that a known split has; only splits within it are looked for.
         relative_gap: HiGHS stops when it has proven this gap.
