@@ -218,8 +218,8 @@ class _Builder:
         extra[first, GRADIENT] = held.first_pass[stages, 0]
         extra[first, ACTIVATION] = held.first_pass[stages, 1]
         split = self.schedule.kind[first] == BACKWARD_WEIGHT
-        extra[first[split], GRADIENT] = held.gradient_bytes[stages[split]]
-        extra[first[split], ACTIVATION] = 0.0
+        extra[first[split], GRADIENT] = held.first_weight[stages[split], 0]
+        extra[first[split], ACTIVATION] = held.first_weight[stages[split], 1]
 
     def _receives(self) -> None:
         """Each receive asks for the one `POSTED_AHEAD` places behind it."""

@@ -40,6 +40,7 @@ class StageBytes:
         again_bytes: (S,) most that a backward pass holds beyond them: layers computed again.
         first_pass: (S, 2) gradients, and activations beyond those before it, at the worst moment
             of the stage's first backward pass.
+        first_weight: (S, 2) the same for its first `backward-weight`.
         workspace_bytes: (S,) beyond all that, while a pass runs.
     """
 
@@ -51,6 +52,7 @@ class StageBytes:
     turn_bytes: Floats
     again_bytes: Floats
     first_pass: Floats
+    first_weight: Floats
     workspace_bytes: Floats
 
 
@@ -83,7 +85,8 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
         turn_bytes=columns[2],
         again_bytes=columns[3],
         first_pass=columns[4:6].T,
-        workspace_bytes=columns[6],
+        first_weight=columns[6:8].T,
+        workspace_bytes=columns[8],
     )
 
 
@@ -162,7 +165,7 @@ def _micro_batch(
     level = done - freed + again
     level[:-1] = np.maximum(level[:-1], level[1:]) + inside
     worst = int(np.argmax(level))
-    later, turn = _deferred(memory, stage, kept, freed)
+    later, turn, first_weight = _deferred(memory, stage, kept, freed, done)
     return (
         kept,
         later,
@@ -170,18 +173,31 @@ def _micro_batch(
         float(max((again - freed).max(), 0.0)),
         float(done[worst]),
         float(level[worst] - done[worst]),
+        *first_weight,
         float(memory.workspace_bytes[part, kind].max()),
     )
 
 
-def _deferred(memory: LayerMemory, stage: Stage, kept: float, freed: Floats) -> tuple[float, float]:
-    """`later_bytes` and `turn_bytes` of a stage; `freed` is by the number of layers done."""
+def _deferred(
+    memory: LayerMemory, stage: Stage, kept: float, freed: Floats, gradients: Floats
+) -> tuple[float, float, tuple[float, float]]:
+    """`later_bytes`, `turn_bytes` and `first_weight` of a stage.
+
+    Activations that are free and gradients that are there are by the number of layers done.
+    """
     first, last = stage.first_layer, stage.last_layer
     deferred = memory.deferred_bytes[first : last + 1]
     if np.isnan(deferred).any():  # then all that is kept but for what crossed the cuts
         crossed = memory.out_bytes[last] + memory.in_bytes[first] - memory.saved_in_bytes[first]
-        return float(kept - crossed), 0.0
+        return float(kept - crossed), 0.0, (float(gradients[-1]), 0.0)
     done = np.concatenate([[0.0], np.cumsum(deferred[::-1])])
     level = done - freed
     level[:-1] += UNEVEN_SHARE * np.minimum(np.diff(done), np.diff(freed))
-    return float(done[-1]), float(max(level.max(), 0.0))
+    level_of_weights = gradients.copy()
+    level_of_weights[:-1] += UNEVEN_SHARE * np.minimum(np.diff(gradients), np.diff(done))
+    worst = int(np.argmax(level_of_weights - done))
+    return (
+        float(done[-1]),
+        float(max(level.max(), 0.0)),
+        (float(level_of_weights[worst]), float(-done[worst])),
+    )
