@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heterps_envs.memory_rule import POSTED_AHEAD
 from heterps_runtime.batches import Batch
 from heterps_runtime.deferred_gradients import DeferredGradients
 from heterps_runtime.emulation import Clock, EmulatedLinks
@@ -33,9 +34,6 @@ from heterps_runtime.program import (
     build_program,
 )
 from heterps_runtime.run_specification import RunSpecification
-
-# Receives posted ahead of the one that is waited for. Few, because their buffers take memory.
-POSTED_AHEAD = 4
 
 
 class ActionRecord(NamedTuple):

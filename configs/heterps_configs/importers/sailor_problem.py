@@ -17,10 +17,11 @@ from heterps_configs.device import DeviceType
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor import SailorEnd, SailorLink, SailorLinks, SailorModel
 from heterps_configs.importers.sailor_gpus import sailor_gpu
+from heterps_configs.importers.sailor_profile import sailor_layers
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan
 from heterps_configs.importers.sailor_times import group_times
 from heterps_configs.job import Job
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.model_profile import Measurement, ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
 
 FLOAT_BYTES = 4
@@ -110,7 +111,6 @@ def _groups(plan: SailorPlan) -> Iterator[tuple[str, SailorGroup]]:
 
 def _profile(model: SailorModel, plan: SailorPlan) -> ModelProfile:
     """Layers as one GPU without tensor parallelism has them; times of the groups of the plan."""
-    last = model.num_layers - 1
     measurements = []
     for group in dict.fromkeys(group for _, group in _groups(plan)):
         times = group_times(model, group, plan.micro_batch_size)
@@ -127,18 +127,7 @@ def _profile(model: SailorModel, plan: SailorPlan) -> ModelProfile:
         name=model.name,
         description="imported from Sailor's profiles, tensor-parallel groups as devices",
         dtype="float32",
-        layers=tuple(
-            LayerProfile(
-                name=f"layer{index}",
-                kind="SailorLayer",
-                num_parameters=size.parameters,
-                forward_flops=0,
-                backward_flops=0,
-                activation_bytes=size.activation_memory * FLOAT_BYTES,
-                output_bytes=size.output * FLOAT_BYTES if index < last else 0,
-            )
-            for index, size in enumerate(model.layer_sizes(1))
-        ),
+        layers=sailor_layers(model),
         measurements=tuple(measurements),
     )
 

@@ -25,19 +25,7 @@ def to_model_profile(
         HeterpsError: There are no sizes for tensor-parallel degree 1.
     """
     names = device_types or {}
-    last = model.num_layers - 1
-    layers = tuple(
-        LayerProfile(
-            name=f"layer{index}",
-            kind="SailorLayer",
-            num_parameters=size.parameters,
-            forward_flops=0,
-            backward_flops=0,
-            activation_bytes=size.activation_memory * _FLOAT_BYTES,
-            output_bytes=size.output * _FLOAT_BYTES if index < last else 0,
-        )
-        for index, size in enumerate(model.layer_sizes(1))
-    )
+    layers = sailor_layers(model)
     measurements = tuple(
         Measurement(
             device_type=names.get(shape.gpu, shape.gpu),
@@ -55,4 +43,25 @@ def to_model_profile(
         dtype="float32",
         layers=layers,
         measurements=measurements,
+    )
+
+
+def sailor_layers(model: SailorModel) -> tuple[LayerProfile, ...]:
+    """The layers without tensor parallelism; bytes are those of float32, FLOPs are not known.
+
+    Raises:
+        HeterpsError: There are no sizes for tensor-parallel degree 1.
+    """
+    last = model.num_layers - 1
+    return tuple(
+        LayerProfile(
+            name=f"layer{index}",
+            kind="SailorLayer",
+            num_parameters=size.parameters,
+            forward_flops=0,
+            backward_flops=0,
+            activation_bytes=size.activation_memory * _FLOAT_BYTES,
+            output_bytes=size.output * _FLOAT_BYTES if index < last else 0,
+        )
+        for index, size in enumerate(model.layer_sizes(1))
     )

@@ -23,8 +23,3 @@ def perceptron(
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
-
-
-def tiny_perceptron() -> nn.Sequential:
-    """Four layers of next to no work: what a step of it takes is the host's time."""
-    return nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 4))
