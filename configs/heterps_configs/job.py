@@ -24,6 +24,9 @@ class Job(Document):
     Attributes:
         global_batch_size: Samples for each optimizer step.
         micro_batch_size: Samples that pass the pipeline together; the last one may be smaller.
+        unequal_micro_batch_sizes: Samples of each micro-batch, where they are not of one size; the
+            largest is `micro_batch_size`, as which planners count them all. The simulator, memory
+            and a run count each as what it is.
         objective: `throughput`: most samples per second. `price`: cheapest sample, under
             `min_throughput_samples_per_s` where that is given.
         schedule: Order of forward and backward passes on every device.
@@ -31,6 +34,7 @@ class Job(Document):
 
     global_batch_size: PositiveInt = 32
     micro_batch_size: PositiveInt = 1
+    unequal_micro_batch_sizes: tuple[PositiveInt, ...] | None = None
     dtype: Dtype = "bfloat16"
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "1f1b"
@@ -39,24 +43,40 @@ class Job(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
+        problems = []
         if self.micro_batch_size > self.global_batch_size:
-            raise InconsistentError(
-                [
-                    f"micro_batch_size: {self.micro_batch_size} is larger than "
-                    f"global_batch_size {self.global_batch_size}"
-                ]
+            problems.append(
+                f"micro_batch_size: {self.micro_batch_size} is larger than "
+                f"global_batch_size {self.global_batch_size}"
             )
+        sizes = self.unequal_micro_batch_sizes
+        if sizes is not None and sum(sizes) != self.global_batch_size:
+            problems.append(
+                f"unequal_micro_batch_sizes: their sum is {sum(sizes)}; it must be "
+                f"global_batch_size, {self.global_batch_size}"
+            )
+        if sizes and max(sizes) != self.micro_batch_size:
+            problems.append(
+                f"unequal_micro_batch_sizes: the largest is {max(sizes)}; it must be "
+                f"micro_batch_size, {self.micro_batch_size}"
+            )
+        if problems:
+            raise InconsistentError(problems)
         return self
 
     @property
     def micro_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each micro-batch; all equal but perhaps the last."""
+        """Samples of each micro-batch; as a rule all equal but perhaps the last."""
+        if self.unequal_micro_batch_sizes is not None:
+            return self.unequal_micro_batch_sizes
         full, rest = divmod(self.global_batch_size, self.micro_batch_size)
         return (self.micro_batch_size,) * full + ((rest,) if rest else ())
 
     @property
     def num_micro_batches(self) -> int:
         """How many micro-batches one step has."""
+        if self.unequal_micro_batch_sizes is not None:
+            return len(self.unequal_micro_batch_sizes)
         return -(-self.global_batch_size // self.micro_batch_size)
 
     @property

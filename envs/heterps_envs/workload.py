@@ -46,7 +46,7 @@ class Workload(NamedTuple):
         front: For each micro-batch, stage -> the stage in front of it on the route, if any.
         behind: The same for the stage behind it.
         shares: For each micro-batch, its samples over those of a full one. Tables hold the seconds
-            and bytes of a full micro-batch; a smaller last one is charged this share.
+            and bytes of a full micro-batch; a smaller one is charged this share.
     """
 
     stages: dict[str, StageCost]
@@ -92,7 +92,7 @@ def workload(problem: Problem, plan: Plan) -> Workload:
         stages,
         tuple(front[m] for m in micro_batches),
         tuple(behind[m] for m in micro_batches),
-        tuple(size / sizes[0] for size in sizes),
+        tuple(size / problem.job.micro_batch_size for size in sizes),
     )
 
 

@@ -81,18 +81,28 @@ class ActionTimes:
         self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def add(self, records: Iterable[ActionRecord]) -> None:
-        """Takes one step; a smaller last micro-batch is left out.
+        """Takes one step.
 
-        A backward pass in two parts, as in zero-bubble schedules, counts as their sum.
+        Of a stage's micro-batches the largest count, scaled to full ones where none is full. A
+        backward pass in two parts, as in zero-bubble schedules, counts as their sum.
         """
-        sizes = self._plan.job.micro_batch_sizes
+        job, records = self._plan.job, list(records)
+        sizes, largest = job.micro_batch_sizes, dict[str, int]()
+        for record in records:
+            if record.kind == "forward":
+                size = sizes[record.micro_batch]
+                largest[record.stage] = max(size, largest.get(record.stage, 0))
         taken_s: dict[tuple[str, str, int], float] = defaultdict(float)
         for record in records:
             kind = "backward" if record.kind.startswith("backward") else record.kind
-            if kind == "step" or (
-                kind in ("forward", "backward") and sizes[record.micro_batch] == sizes[0]
-            ):
-                taken_s[kind, record.stage, record.micro_batch] += record.end_s - record.start_s
+            seconds = record.end_s - record.start_s
+            if kind in ("forward", "backward"):
+                if sizes[record.micro_batch] < largest[record.stage]:
+                    continue
+                seconds *= job.micro_batch_size / largest[record.stage]
+            elif kind != "step":
+                continue
+            taken_s[kind, record.stage, record.micro_batch] += seconds
         for (kind, stage, _), seconds in taken_s.items():
             self._seconds[kind, stage].append(seconds)
 

@@ -21,6 +21,12 @@ def test_micro_batches_cover_the_batch_and_only_the_last_is_smaller(
     assert 0 < job.micro_batch_sizes[-1] <= size
 
 
+def test_a_job_may_state_the_size_of_every_micro_batch() -> None:
+    job = Job(global_batch_size=12, micro_batch_size=6, unequal_micro_batch_sizes=(2, 6, 1, 3))
+    assert job.micro_batch_sizes == (2, 6, 1, 3)
+    assert job.num_micro_batches == 4
+
+
 @pytest.mark.parametrize(
     ("dtype", "optimizer", "num_bytes"),
     [
@@ -43,6 +49,18 @@ def test_state_counts_weight_gradient_moments_and_master_copy(
         (
             {"global_batch_size": 4, "micro_batch_size": 8},
             "micro_batch_size: 8 is larger than global_batch_size 4",
+        ),
+        (
+            {"global_batch_size": 8, "micro_batch_size": 4, "unequal_micro_batch_sizes": [4, 3]},
+            "unequal_micro_batch_sizes: their sum is 7; it must be global_batch_size, 8",
+        ),
+        (
+            {"global_batch_size": 8, "micro_batch_size": 4, "unequal_micro_batch_sizes": [3, 5]},
+            "unequal_micro_batch_sizes: the largest is 5; it must be micro_batch_size, 4",
+        ),
+        (
+            {"global_batch_size": 4, "micro_batch_size": 4, "unequal_micro_batch_sizes": [4, 0]},
+            "unequal_micro_batch_sizes.1: must be greater than 0, got 0",
         ),
         ({"global_batch_size": 0}, "global_batch_size: must be greater than 0, got 0"),
         ({"micro_batch_size": 1.5}, "micro_batch_size: must be a whole number, got 1.5"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from heterps_envs.simulator import simulate
 from heterps_envs.workload import tied_layers, workload
 from tests.envs.small_problems import chain_problem, plan_of
 
@@ -38,6 +41,18 @@ def test_a_stage_shared_by_routes_of_unequal_depth_has_other_neighbours_on_each(
     assert work.message_bytes("forward", "short", 1) == 16
     assert work.message_bytes("backward", "end", 2) == 8
     assert work.message_bytes("backward", "long1", 0) == 14
+
+
+def test_micro_batches_of_unequal_size_are_charged_their_samples() -> None:
+    equal = chain_problem([1, 2], [3, 4], speeds=(1,), counts=(1,), samples=12, micro_batch_size=4)
+    job = equal.job.model_copy(update={"unequal_micro_batch_sizes": (1, 4, 2, 3, 2)})
+    problem = replace(equal, job=job)
+    plan = plan_of(problem, {"all": (0, 1, "d0")}, {("all",): range(5)})
+    work = workload(problem, plan)
+    assert work.shares == (0.25, 1.0, 0.5, 0.75, 0.5)
+    assert work.seconds("backward", "all", 3) == 0.75 * 7
+    # As many samples take as long, however they are cut.
+    assert simulate(problem, plan).step_time_s == 10 * 12 / 4
 
 
 def test_tied_layers_are_listed_by_the_owner_of_the_parameters() -> None:

@@ -39,6 +39,21 @@ def test_median_leaves_the_smaller_last_micro_batch_out() -> None:
     assert times.optimizer_s() == 0.0
 
 
+def test_a_stage_without_a_full_micro_batch_is_scaled_to_one() -> None:
+    problem = problem_of("sequential", global_batch_size=9, unequal_micro_batch_sizes=(2, 4, 1, 2))
+    plan = chain_of(problem, 3)
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    times = ActionTimes(specification, "d0")
+    times.add(
+        ActionRecord(kind, "s0", m, 0.0, end_s)
+        for kind, ends in (("forward", {0: 1.0, 2: 0.7}), ("backward", {0: 2.0, 2: 0.9}))
+        for m, end_s in ends.items()
+    )
+    (entry,) = times.stages()
+    assert (entry.forward_s, entry.backward_s, entry.num_samples) == (2.0, 4.0, 1)
+
+
 def test_a_backward_pass_in_two_parts_counts_as_their_sum() -> None:
     problem = problem_of("sequential", schedule="zero-bubble")
     plan = chain_of(problem, 3)
