@@ -33,6 +33,7 @@ from heterps.command_options import (
 )
 from heterps.library_cli import library
 from heterps.profile_cli import profile
+from heterps.run_cli import run
 from heterps_configs.errors import HeterpsError
 
 app = typer.Typer(
@@ -185,93 +186,7 @@ def compare(
     )
 
 
-@app.command()
-def run(
-    plan: Annotated[Path, typer.Argument(help="A plan file, from `heterps place -o`.")],
-    steps: Annotated[
-        int, typer.Option("--steps", min=1, help="Optimizer steps, from the beginning of training.")
-    ] = 10,
-    model: Annotated[
-        str | None, typer.Option("--model", help="MODEL, where the plan's own reference moved.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Cluster, where the plan's own moved.")
-    ] = None,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Also train in one process; print the largest difference."),
-    ] = False,
-    online: Annotated[
-        bool,
-        typer.Option("--online", help="Correct the profile, fine-tune, re-place while running."),
-    ] = False,
-    slow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slow", help="DEVICE=FACTOR@STEP: make an emulated device slower from a step on."
-        ),
-    ] = None,
-    policy: Annotated[
-        str, typer.Option("--policy", help="Policy that --online fine-tunes.")
-    ] = "generalist",
-    fine_tune_s: Annotated[
-        float, typer.Option("--fine-tune-seconds", min=0, help="Of each --online fine-tuning.")
-    ] = 15.0,
-    learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", help="By default the optimizer's usual one.")
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", help="Rendezvous port; by default the system chooses.")
-    ] = None,
-    run_directory: Annotated[
-        Path, typer.Option("--run-directory", help="Logs, measurements, plans.")
-    ] = Path("runs/run"),
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", help="Chrome trace: a measured step beside the predicted one."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Folder to save checkpoints in.")
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None,
-        typer.Option("--checkpoint-every", min=1, help="Steps between two; else the last only."),
-    ] = None,
-    keep: Annotated[
-        int | None, typer.Option("--keep", min=1, help="Newest checkpoints to keep; 2 by default.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, under any plan.")
-    ] = False,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="Start from a folder of *.safetensors.")
-    ] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """Execute a plan under torchrun; predicted against measured."""
-    from heterps.run_command import checkpoint_settings, run_run
-
-    run_run(
-        plan,
-        steps=steps,
-        model=model,
-        cluster=cluster,
-        verify=verify,
-        online=online,
-        slow=slow or [],
-        policy=policy,
-        fine_tune_s=fine_tune_s,
-        learning_rate=learning_rate,
-        port=port,
-        run_directory=run_directory,
-        trace=trace,
-        seed=seed,
-        as_json=as_json,
-        checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep),
-        resume=resume,
-        weights=weights,
-    )
+app.command()(run)
 
 
 @app.command()
