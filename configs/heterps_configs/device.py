@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from heterps_configs.document import Document, Dtype
+from heterps_configs.document import Document, Dtype, NumberFormat, compute_format
 
 
 class Emulation(Document):
@@ -27,7 +27,7 @@ class DeviceType(Document):
 
     Attributes:
         memory_bytes: Usable memory of one device.
-        peak_flops_per_s: Dense peak for each dtype (no sparsity, no boost tricks).
+        peak_flops_per_s: Dense peak for each number format (no sparsity, no boost tricks).
         memory_bandwidth_bytes_per_s: Peak memory bandwidth.
         price_usd_per_hour: On-demand price of one device; 0 for a machine that is already paid for.
         price_source: Who asks that price.
@@ -38,7 +38,7 @@ class DeviceType(Document):
     name: str = Field(min_length=1)
     kind: Literal["gpu", "cpu"] = "gpu"
     memory_bytes: PositiveInt
-    peak_flops_per_s: Mapping[Dtype, PositiveFloat] = Field(min_length=1)
+    peak_flops_per_s: Mapping[NumberFormat, PositiveFloat] = Field(min_length=1)
     memory_bandwidth_bytes_per_s: PositiveFloat
     price_usd_per_hour: float = Field(ge=0)
     price_source: str = ""
@@ -48,7 +48,7 @@ class DeviceType(Document):
 
     def peak(self, dtype: Dtype) -> float:
         """Peak FLOP/s in `dtype`; a type without that format runs it at its float32 rate."""
-        return self.peak_flops_per_s.get(dtype) or self.peak_flops_per_s.get(
+        return self.peak_flops_per_s.get(compute_format(dtype)) or self.peak_flops_per_s.get(
             "float32", min(self.peak_flops_per_s.values())
         )
 

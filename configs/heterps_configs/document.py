@@ -18,15 +18,31 @@ __all__ = [
     "BYTES_PER_ELEMENT",
     "Document",
     "Dtype",
+    "NumberFormat",
+    "compute_format",
     "describe_problems",
+    "parameter_format",
     "parse_yaml",
     "read_yaml",
     "write_text",
 ]
 
-Dtype = Literal["float32", "float16", "bfloat16"]
+NumberFormat = Literal["float32", "float16", "bfloat16"]
+# `mixed-bfloat16`: parameters, gradients and optimizer state are float32; the forward pass runs
+# under torch's autocast, which computes matrix products and convolutions in bfloat16.
+Dtype = Literal["float32", "float16", "bfloat16", "mixed-bfloat16"]
 
-BYTES_PER_ELEMENT: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+BYTES_PER_ELEMENT: Mapping[NumberFormat, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def parameter_format(dtype: Dtype) -> NumberFormat:
+    """Format of parameters and gradients."""
+    return "float32" if dtype == "mixed-bfloat16" else dtype
+
+
+def compute_format(dtype: Dtype) -> NumberFormat:
+    """Format that matrix products are computed in."""
+    return "bfloat16" if dtype == "mixed-bfloat16" else dtype
 
 
 class Document(BaseModel):

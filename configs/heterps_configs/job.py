@@ -6,15 +6,14 @@ from typing import Literal, Self
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
+from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype, parameter_format
 from heterps_configs.problems import InconsistentError
 
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
 Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]
 Objective = Literal["throughput", "price"]
 
-# Optimizer state for each parameter, in bytes. Reduced-precision training with AdamW keeps float32
-# master weights beside the two moments (Micikevicius et al., Mixed Precision Training, 2018).
+# Optimizer state for each parameter, in bytes: float32 moments.
 _MOMENT_BYTES: dict[str, int] = {"adamw": 8, "sgd": 0, "sgd-momentum": 4}
 
 
@@ -30,6 +29,8 @@ class Job(Document):
         objective: `throughput`: most samples per second. `price`: cheapest sample, under
             `min_throughput_samples_per_s` where that is given.
         schedule: Order of forward and backward passes on every device.
+        overlaps_reduce: Gradients of replicas are summed while backward passes still run, layer by
+            layer from the back; otherwise behind all passes.
     """
 
     global_batch_size: PositiveInt = 32
@@ -38,6 +39,7 @@ class Job(Document):
     dtype: Dtype = "bfloat16"
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "1f1b"
+    overlaps_reduce: bool = True
     objective: Objective = "throughput"
     min_throughput_samples_per_s: PositiveFloat | None = None
 
@@ -82,12 +84,16 @@ class Job(Document):
     @property
     def weight_bytes_per_parameter(self) -> int:
         """Bytes of one weight, and of one gradient."""
-        return BYTES_PER_ELEMENT[self.dtype]
+        return BYTES_PER_ELEMENT[parameter_format(self.dtype)]
 
     @property
     def optimizer_bytes_per_parameter(self) -> int:
-        """Moments, and the float32 master copy where the weights are smaller than float32."""
-        master = 4 if self.dtype != "float32" and self.optimizer == "adamw" else 0
+        """Moments, and the float32 master copy where the weights are smaller than float32.
+
+        Without a copy, most updates would be lost to rounding (Micikevicius et al., Mixed
+        Precision Training, 2018, section 3.1), whatever the optimizer.
+        """
+        master = 4 if self.weight_bytes_per_parameter < 4 else 0
         return _MOMENT_BYTES[self.optimizer] + master
 
     @property

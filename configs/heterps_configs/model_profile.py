@@ -6,7 +6,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
-from heterps_configs.document import BYTES_PER_ELEMENT, Document, Dtype
+from heterps_configs.document import (
+    BYTES_PER_ELEMENT,
+    Document,
+    Dtype,
+    compute_format,
+    parameter_format,
+)
 from heterps_configs.problems import InconsistentError, repeated
 
 LossName = Literal["cross_entropy", "binary_cross_entropy", "mean_squared_error"]
@@ -76,6 +82,9 @@ class LayerProfile(Document):
             outputs; None when it is not known.
         buffer_bytes: Buffers that its device holds beside the parameters (running statistics); not
             for each sample.
+        cast_bytes: Under `mixed-bfloat16`, copies of its parameters in bfloat16, which its device
+            holds once from a step's first forward pass to the optimizer step; None when it is not
+            known.
     """
 
     name: str
@@ -94,6 +103,7 @@ class LayerProfile(Document):
     shared_bytes: float = Field(ge=0, default=0)
     deferred_bytes: float | None = Field(ge=0, default=None)
     buffer_bytes: int = Field(ge=0, default=0)
+    cast_bytes: float | None = Field(ge=0, default=None)
 
 
 class Measurement(Document):
@@ -205,10 +215,28 @@ class ModelProfile(Document):
         """Parameters of the model; tied ones are counted once."""
         return sum(layer.num_parameters - layer.tied_parameters for layer in self.layers)
 
-    @property
-    def bytes_per_element(self) -> int:
-        """Bytes of one number in the profile's dtype."""
-        return BYTES_PER_ELEMENT[self.dtype]
+    def activation_scale(self, dtype: Dtype) -> float:
+        """Bytes of activations and messages of a job in `dtype`, over those counted here.
+
+        Under `mixed-bfloat16` some numbers have two bytes and some four, so that from or to it
+        this is an upper limit; the profile of a trace in that dtype has the true bytes.
+        """
+        if dtype == self.dtype:
+            return 1.0
+        most = BYTES_PER_ELEMENT[parameter_format(dtype)]
+        return most / BYTES_PER_ELEMENT[compute_format(self.dtype)]
+
+    def cast_bytes(self, dtype: Dtype) -> tuple[float, ...]:
+        """(L,) `LayerProfile.cast_bytes` of a job in `dtype`; all of it where it is not known."""
+        if parameter_format(dtype) == compute_format(dtype):
+            return (0.0,) * self.num_layers
+        size = BYTES_PER_ELEMENT[compute_format(dtype)]
+        return tuple(
+            float(size * (layer.num_parameters - layer.sparse_parameters))
+            if layer.cast_bytes is None
+            else layer.cast_bytes
+            for layer in self.layers
+        )
 
     def first_equal_layers(self) -> tuple[int, ...]:
         """For each layer, the index of the first one that costs the same: of equal kind and sizes.
@@ -234,6 +262,7 @@ class ModelProfile(Document):
             "deferred_bytes": None,
             "shared_bytes": 0,
             "buffer_bytes": 0,
+            "cast_bytes": None,
         }
         return self.model_copy(
             update={

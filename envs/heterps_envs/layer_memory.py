@@ -125,7 +125,7 @@ def layer_memory(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -
     A measurement of the type wins (of its host, where it is emulated), then the traced bytes.
     """
     layers = profile.layers
-    scale = job.weight_bytes_per_parameter / profile.bytes_per_element * job.micro_batch_size
+    scale = profile.activation_scale(job.dtype) * job.micro_batch_size
     out = np.array([layer.output_bytes for layer in layers]) * scale
     out[-1] = 0.0
     into = np.concatenate([[0.0], out[:-1]])
@@ -170,8 +170,8 @@ def _column(
     is_gpu = entry.kind == "gpu" and entry.emulation is None
     workspace = _measured(profile, entry, job, "peak_bytes") if is_gpu else None
     if shared is None:
-        element = job.weight_bytes_per_parameter / profile.bytes_per_element
-        shared = np.array([layer.shared_bytes for layer in profile.layers]) * element
+        scale = profile.activation_scale(job.dtype)
+        shared = np.array([layer.shared_bytes for layer in profile.layers]) * scale
     return _Column(
         np.maximum(traced_own if alone is None else alone - at_cuts, 0.0),
         shared,

@@ -123,7 +123,7 @@ def device_samples(
     forward, backward, ratios = [], [], []
     for found in measurements:
         sized = job.model_copy(update={"micro_batch_size": found.micro_batch_size})
-        work = work_of_layers(layers, profile.bytes_per_element, entry, sized)
+        work = work_of_layers(layers, profile.activation_scale(job.dtype), entry, sized)
         forward.append(_pass_samples(work.forward, found.forward_s, groups))
         backward.append(_pass_samples(work.backward, found.backward_s, groups))
         counted_s = float(layer_work(profile, entry, sized).optimizer_s.sum())

@@ -59,7 +59,7 @@ class CostTables:
         is_gpipe: All forwards before all backwards (every micro-batch is in flight).
         forward_s, backward_s: (L, T) seconds of one micro-batch.
         optimizer_s: (L, T) seconds of the optimizer step.
-        state_bytes: (L,) weights, gradients and optimizer state.
+        state_bytes: (L,) weights, their copies under mixed precision, gradients, optimizer state.
         gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
         activation_bytes: (L,) kept for the backward pass of one micro-batch, as planners count it
             (`heterps_envs.memory_rule`).
@@ -211,9 +211,7 @@ class Problem:
         """The arrays of the cost model."""
         job, layers = self.job, self.profile.layers
         parameters = np.array([layer.num_parameters for layer in layers], dtype=float)
-        scale = (
-            job.weight_bytes_per_parameter / self.profile.bytes_per_element * job.micro_batch_size
-        )
+        scale = self.profile.activation_scale(job.dtype) * job.micro_batch_size
         output = np.array([layer.output_bytes for layer in layers]) * scale
         output[-1] = 0.0
         latency, inverse_bandwidth = self._links()
@@ -226,7 +224,8 @@ class Problem:
             forward_s=self.layer_times.forward_s,
             backward_s=self.layer_times.backward_s,
             optimizer_s=self.layer_times.optimizer_s,
-            state_bytes=parameters * job.state_bytes_per_parameter,
+            state_bytes=parameters * job.state_bytes_per_parameter
+            + np.array(self.profile.cast_bytes(job.dtype)),
             gradient_bytes=parameters * job.weight_bytes_per_parameter,
             activation_bytes=rule.activation_bytes,
             output_bytes=output,

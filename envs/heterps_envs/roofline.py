@@ -52,17 +52,17 @@ class LayerWork(NamedTuple):
 
 def layer_work(profile: ModelProfile, entry: DeviceType, job: Job) -> LayerWork:
     """The work of every layer for one micro-batch of `job.micro_batch_size` samples."""
-    return work_of_layers(profile.layers, profile.bytes_per_element, entry, job)
+    return work_of_layers(profile.layers, profile.activation_scale(job.dtype), entry, job)
 
 
 def work_of_layers(
-    layers: Sequence[LayerProfile], bytes_per_element: int, entry: DeviceType, job: Job
+    layers: Sequence[LayerProfile], activation_scale: float, entry: DeviceType, job: Job
 ) -> LayerWork:
-    """The work of some layers, whose byte counts are for numbers of `bytes_per_element`."""
+    """The work of some layers; `activation_scale` turns their bytes into those of the job."""
     samples, element = job.micro_batch_size, job.weight_bytes_per_parameter
     flops_per_s, bytes_per_s = entry.peak(job.dtype), entry.memory_bandwidth_bytes_per_s
     traffic = np.array([layer.memory_traffic_bytes for layer in layers]) * (
-        element / bytes_per_element * samples
+        activation_scale * samples
     )
     dense = np.array([layer.num_parameters - layer.sparse_parameters for layer in layers], float)
     forward_flops = np.array([layer.forward_flops for layer in layers]) * samples

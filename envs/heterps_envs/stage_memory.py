@@ -29,7 +29,8 @@ class StageBytes:
     """D devices in the order of `Plan.devices`, S stages; of one full micro-batch.
 
     Attributes:
-        parameter_bytes: (D,) weights, and buffers such as running statistics.
+        parameter_bytes: (D,) weights, their copies under mixed precision, and buffers such as
+            running statistics.
         optimizer_bytes: (D,) moments and master weights.
         gradient_bytes: (S,) gradients that the stage is the first on its device to have.
         kept_bytes: (S,) from a forward to its backward pass.
@@ -68,6 +69,8 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
     parameters = [_parameters(problem, layers) for layers in _layers_by_device(plan).values()]
     total = np.array([each.sum() for each in parameters])
     buffers = [_buffer_bytes(problem, layers) for layers in _layers_by_device(plan).values()]
+    cast_bytes = np.array(problem.profile.cast_bytes(job.dtype))
+    casts = np.array([cast_bytes[list(held)].sum() for held in _layers_by_device(plan).values()])
     gradients = _new_gradients(
         problem, plan, dict(zip(devices, parameters, strict=True)), first_gradient
     )
@@ -77,7 +80,7 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
     ]
     columns = np.array(rows).T
     return StageBytes(
-        parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers),
+        parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers) + casts,
         optimizer_bytes=total * job.optimizer_bytes_per_parameter,
         gradient_bytes=np.array([new.sum() for new in gradients]),
         kept_bytes=columns[0],

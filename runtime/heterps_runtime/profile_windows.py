@@ -12,15 +12,16 @@ from collections.abc import Sequence
 
 import torch
 
-from heterps_configs.document import BYTES_PER_ELEMENT, Dtype
+from heterps_configs.document import BYTES_PER_ELEMENT, Dtype, parameter_format
 from heterps_configs.model_profile import ModelProfile
 
 # Many times any cache: beyond it a longer window measures nothing new.
 WINDOW_BYTES = 512 * 2**20
 # Of the free memory, what all windows may take together.
 MEMORY_SHARE = 0.5
-# Bytes of optimizer state for each parameter: the largest, AdamW's two float32 numbers.
-_OPTIMIZER_BYTES = 8
+# Bytes of optimizer state for each parameter: the largest, AdamW's two float32 numbers and a
+# float32 copy of the weight.
+_OPTIMIZER_BYTES = 12
 _IN_FLIGHT = 2
 
 Range = tuple[int, int]
@@ -79,8 +80,8 @@ def _that_are_needed(windows: Sequence[Range], distinct: Sequence[int]) -> list[
 
 def layer_bytes(profile: ModelProfile, index: int, size: int, dtype: Dtype) -> float:
     """About what a layer holds in a window: parameters, gradients, optimizer, activations."""
-    layer, element = profile.layers[index], BYTES_PER_ELEMENT[dtype]
-    scale = element / profile.bytes_per_element
+    layer, element = profile.layers[index], BYTES_PER_ELEMENT[parameter_format(dtype)]
+    scale = profile.activation_scale(dtype)
     kept = (layer.activation_bytes + layer.output_bytes) * scale * size * _IN_FLIGHT
     return layer.num_parameters * (2 * element + _OPTIMIZER_BYTES) + kept
 

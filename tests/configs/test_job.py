@@ -34,7 +34,8 @@ def test_a_job_may_state_the_size_of_every_micro_batch() -> None:
         ("bfloat16", "adamw", 16),
         ("float32", "sgd", 8),
         ("float32", "sgd-momentum", 12),
-        ("float16", "sgd", 4),
+        ("float16", "sgd", 8),
+        ("mixed-bfloat16", "adamw", 16),
     ],
 )
 def test_state_counts_weight_gradient_moments_and_master_copy(
@@ -64,7 +65,10 @@ def test_state_counts_weight_gradient_moments_and_master_copy(
         ),
         ({"global_batch_size": 0}, "global_batch_size: must be greater than 0, got 0"),
         ({"micro_batch_size": 1.5}, "micro_batch_size: must be a whole number, got 1.5"),
-        ({"dtype": "fp16"}, "dtype: must be 'float32', 'float16' or 'bfloat16', got 'fp16'"),
+        (
+            {"dtype": "fp16"},
+            "dtype: must be 'float32', 'float16', 'bfloat16' or 'mixed-bfloat16', got 'fp16'",
+        ),
         ({"objective": "speed"}, "objective: must be 'throughput' or 'price', got 'speed'"),
         (
             {"min_throughput_samples_per_s": "fast"},
