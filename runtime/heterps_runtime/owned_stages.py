@@ -44,7 +44,8 @@ def build_stages(
                 seed=specification.seed,
                 dtype=job.dtype,
                 recompute_layers=stage.recompute_layers,
-                defers_weight_gradients=job.schedule == "zero-bubble",
+                defers_weight_gradients=job.schedule == "zero-bubble"
+                and specification.engine == "heterps",
                 start=Sharing(start, shared),
             )
             module.train()

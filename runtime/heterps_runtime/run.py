@@ -19,7 +19,13 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
 from heterps_envs.simulator import simulate
 from heterps_runtime.checkpoint_files import CheckpointSettings
-from heterps_runtime.launcher import Workers, reference_command, torchrun_command
+from heterps_runtime.host_group import HostGroup
+from heterps_runtime.launcher import (
+    Workers,
+    prepare_directory,
+    reference_command,
+    torchrun_command,
+)
 from heterps_runtime.measurements import Measurements, StageTimes, newest_measurements
 from heterps_runtime.run_result import (
     DeviceReport,
@@ -30,22 +36,16 @@ from heterps_runtime.run_result import (
 )
 from heterps_runtime.run_specification import (
     SPECIFICATION_FILE,
+    Engine,
     RunSpecification,
     Slowdown,
     next_plan_path,
 )
+from heterps_runtime.several_hosts import Launch, announce
 from heterps_runtime.specification_builder import build_specification, check_runnable, replanned
 from heterps_runtime.starting_point import StartingPoint
+from heterps_runtime.torch_plan import check_torch_engine, devices_in_order
 from heterps_runtime.verify import REFERENCE_FILE, max_difference
-
-# Files of an earlier run in the same directory would be taken for this run's.
-_OWN_FILES = (
-    "run.json",
-    "reference.json",
-    "workers.log",
-    *(f"{name}-*.json" for name in ("plan", "measurements", "error", "result")),
-)
-
 
 @dataclass(frozen=True)
 class PlanUpdate:
@@ -87,6 +87,8 @@ def run_plan(
     resume: bool = False,
     weights: str | Path | None = None,
     on_message: Callable[[str], None] = warnings.warn,
+    engine: Engine = "heterps",
+    hosts: HostGroup | None = None,
 ) -> RunResult:
     """Trains until step `steps` under a plan, one process for each device.
 
@@ -114,6 +116,9 @@ def run_plan(
         resume: Go on from the newest checkpoint of that folder, whatever plan it was saved under.
         weights: Folder of safetensors files that the parameters are read from.
         on_message: Called with remarks: what is ignored, a save that failed.
+        engine: What carries out the steps; `torch` for the schedules of
+            torch.distributed.pipelining, at the speed of this host and without measured actions.
+        hosts: On host 0 of several; the others call `several_hosts.join_run`.
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job; the checkpoint is of
@@ -122,14 +127,17 @@ def run_plan(
             needs more memory than it has, or a worker failed (with its first error).
     """
     check_runnable(problem, plan, slowdowns, steps)
+    if engine == "torch":
+        check_torch_engine(plan, is_online=controller is not None or bool(updates))
     schedule = schedule or build_schedule(problem, plan)
     is_online = controller is not None or bool(updates)
+    ranks = _ranks(problem, plan, engine, is_online)
+    devices = [tuple(ranks)] if hosts is None else hosts.hosts.devices(problem.cluster, ranks)
     specification = build_specification(
         problem,
         plan,
         schedule,
-        # Online runs have a process for every device of the cluster, so that idle ones can join.
-        devices=[d.name for d in problem.cluster.devices] if is_online else plan.devices,
+        devices=[name for own in devices for name in own],
         num_steps=steps,
         seed=seed,
         learning_rate=learning_rate,
@@ -142,17 +150,26 @@ def run_plan(
     specification, remarks = start.applied_to(specification, problem, plan)
     for remark in remarks:
         on_message(remark)
+    if engine == "torch":
+        if specification.emulation is not None:
+            on_message("--engine torch: nothing is emulated; the run has the speed of this host")
+        specification = specification.model_copy(update={"engine": engine, "emulation": None})
     with ExitStack() as stack:
         directory = Path(run_directory or stack.enter_context(tempfile.TemporaryDirectory()))
-        _prepare(directory)
+        prepare_directory(directory)
         run = _Run(problem, specification, directory, controller, on_progress, on_message)
         run.predict(problem, plan, schedule)
         specification.to_json_file(directory / SPECIFICATION_FILE)
         for update in updates:
             run.write_update(update)
         command = torchrun_command(directory, len(specification.devices), port)
-        with Workers(command, directory, num_threads) as workers:
-            workers.wait(run.on_line, run.on_poll, timeout_s)
+        launch = Launch(command)
+        if hosts is not None:
+            launch = announce(hosts, specification, devices, directory)
+        with Workers(launch.command, directory, num_threads, launch.environment) as workers:
+            workers.wait(run.on_line, lambda: (run.on_poll(), launch.poll()), timeout_s)
+        if hosts is not None:
+            hosts.collect(directory, len(specification.devices))
         if verify:
             # Afterwards: on the same cores it would take time from the workers.
             with Workers(reference_command(directory), directory, num_threads) as workers:
@@ -160,14 +177,11 @@ def run_plan(
         return run.result(verify)
 
 
-def _prepare(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HeterpsError(f"{directory}: cannot be created: {error.strerror}") from None
-    for pattern in _OWN_FILES:
-        for path in directory.glob(pattern):
-            path.unlink()
+def _ranks(problem: Problem, plan: Plan, engine: Engine, is_online: bool) -> Sequence[str]:
+    """Devices by rank. Online, all of the cluster have a process, so that idle ones can join."""
+    if is_online:
+        return [device.name for device in problem.cluster.devices]
+    return devices_in_order(plan) if engine == "torch" else plan.devices
 
 
 class _Run:

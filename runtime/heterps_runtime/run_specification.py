@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
@@ -21,6 +21,9 @@ from heterps_envs.actions import Action, ReduceBucket
 from heterps_runtime.checkpoint_files import CheckpointSettings
 
 SPECIFICATION_FILE = "run.json"
+
+# `torch`: the schedules of torch.distributed.pipelining, as the reference.
+Engine = Literal["heterps", "torch"]
 
 
 class EmulatedDevice(Document):
@@ -104,6 +107,7 @@ class RunSpecification(Document):
         checkpoint: Where and how often to save; None for never.
         resume_from: The checkpoint that the run starts from.
         weights: Folder of safetensors files that the parameters are read from.
+        engine: What carries out the steps.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -125,6 +129,7 @@ class RunSpecification(Document):
     checkpoint: CheckpointSettings | None = None
     resume_from: str | None = None
     weights: str | None = None
+    engine: Engine = "heterps"
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
