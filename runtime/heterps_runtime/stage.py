@@ -163,6 +163,12 @@ class StageModule(nn.Module):
             tuple(recording.spec(source) for source in self._sends),
         )
 
+    def output_spec(self, batch_size: int) -> TensorSpec:
+        """The whole model's output for `batch_size` samples."""
+        output = self._recording(batch_size).output
+        assert output is not None
+        return output
+
     def parameters_by_name(self) -> dict[str, nn.Parameter]:
         """The stage's parameters by their names in the whole model (a tied one: its first)."""
         return dict(self._own)

@@ -149,6 +149,8 @@ class _Part(nn.Module):
 def _stage(part: _Part, number: int, count: int, size: int) -> PipelineStage:
     """With all shapes given: else torch runs the module once on memory that nobody has filled."""
     received, sent = part.stage.specs(size)
+    if part.stage.is_last:
+        sent = (part.stage.output_spec(size),)
     shapes: dict[str, Any] = {
         "input_args": _meta(received),
         "output_args": _meta(sent),
