@@ -74,11 +74,22 @@ def run(
     weights: Annotated[
         Path | None, typer.Option("--weights", help="Start from a folder of *.safetensors.")
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", min=1, help="Hosts; start the same command on each of them."),
+    ] = None,
+    node_rank: Annotated[
+        int | None, typer.Option("--node-rank", min=0, help="This host; 0 prints the results.")
+    ] = None,
+    rendezvous: Annotated[
+        str | None, typer.Option("--rendezvous", help="HOST:PORT of host 0, where hosts meet.")
+    ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Execute a plan under torchrun; predicted against measured."""
     from heterps.run_command import checkpoint_settings, run_run
+    from heterps_runtime.hosts import Hosts
 
     run_run(
         plan,
@@ -99,4 +110,5 @@ def run(
         checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep),
         resume=resume,
         weights=weights,
+        hosts=Hosts.parse(nodes, node_rank, rendezvous),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,12 @@ from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator import simulate
 from heterps_runtime.checkpoint_files import CheckpointSettings
+from heterps_runtime.host_group import HostGroup
+from heterps_runtime.hosts import Hosts
 from heterps_runtime.run import Controller, PlanUpdate, run_plan
 from heterps_runtime.run_result import RunResult, StepProgress
 from heterps_runtime.run_specification import Slowdown
+from heterps_runtime.several_hosts import facts_of, join_run
 
 if TYPE_CHECKING:
     from heterps.online import OnlineController
@@ -48,32 +52,51 @@ def run_run(
     checkpoint: CheckpointSettings | None = None,
     resume: bool = False,
     weights: Path | None = None,
+    hosts: Hosts | None = None,
 ) -> None:
-    """Runs, prints, and says where the logs are."""
+    """Runs, prints, and says where the logs are. Of several hosts, host 0 prints."""
     if learning_rate is not None and not 0 < learning_rate < math.inf:
         raise HeterpsError(f"--learning-rate {learning_rate}: must be above 0")
     if trace is not None and online:
         raise HeterpsError("--trace: not with --online, under which the plan may change")
     slowdowns = [parse_slowdown(text) for text in slow]
-    plan, problem = load_plan_and_problem(plan_file, model, cluster)
-    watcher = None
-    if online:
-        watcher = make_controller(problem, plan, policy, fine_tune_s=fine_tune_s, seed=seed)
-    result = run_with_progress(
-        problem,
-        plan,
-        steps=steps,
-        seed=seed,
-        verify=verify,
-        slowdowns=slowdowns,
-        watcher=watcher,
-        learning_rate=learning_rate,
-        port=port,
-        run_directory=run_directory,
-        checkpoint=checkpoint,
-        resume=resume,
-        weights=weights,
-    )
+    if hosts is not None and port is not None:
+        raise HeterpsError("--port: not with --nodes, whose --rendezvous names the port")
+    with ExitStack() as stack:
+        # First of all, so that an error of any host reaches all of them.
+        group = None if hosts is None else stack.enter_context(HostGroup(hosts))
+        plan, problem = load_plan_and_problem(plan_file, model, cluster)
+        if group is not None:
+            options = {
+                "--steps": steps, "--seed": seed, "--learning-rate": learning_rate,
+                "--slow": slow, "--online": online, "--checkpoint": checkpoint,
+                "--resume": resume, "--weights": weights,
+            }  # fmt: skip
+            group.agree(facts_of(problem, plan, options))
+            if group.hosts.rank > 0:
+                _join(group, run_directory)
+                return
+            if checkpoint is not None:
+                remarks.print("--checkpoint: the folder must be one that all hosts share")
+        watcher = None
+        if online:
+            watcher = make_controller(problem, plan, policy, fine_tune_s=fine_tune_s, seed=seed)
+        result = run_with_progress(
+            problem,
+            plan,
+            steps=steps,
+            seed=seed,
+            verify=verify,
+            slowdowns=slowdowns,
+            watcher=watcher,
+            learning_rate=learning_rate,
+            port=port,
+            run_directory=run_directory,
+            checkpoint=checkpoint,
+            resume=resume,
+            weights=weights,
+            hosts=group,
+        )
     if trace is not None:
         write_timelines(result, problem, plan, trace)
         remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
@@ -82,6 +105,17 @@ def run_run(
     else:
         print_result(result)
         remarks.print(f"logs and measurements: {run_directory}")
+
+
+def _join(group: HostGroup, run_directory: Path) -> None:
+    """The part of a host that is not host 0; `run_directory` may be shared with the others."""
+    directory = run_directory / f"host-{group.hosts.rank}"
+    devices = join_run(group, run_directory=directory)
+    remarks.print(
+        f"host {group.hosts.rank} ran {', '.join(devices)}; host 0 has the results; "
+        f"logs: {directory}",
+        soft_wrap=True,
+    )
 
 
 def write_timelines(result: RunResult, problem: Problem, plan: Plan, path: Path) -> None:

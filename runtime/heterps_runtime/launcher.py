@@ -1,5 +1,7 @@
 """The launcher: starts torchrun, reads what rank 0 prints, makes one clear error of a failed rank.
 
+On several hosts, each has a launcher, which starts its own ranks (`heterps_runtime.host_group`).
+
 Whatever happens, no process is left behind: torchrun is asked to end its workers, then killed with
 its group, and every worker ends itself when its parents are gone.
 """
@@ -17,7 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,18 +34,53 @@ POLL_S = 0.05
 NUM_LOG_LINES = 8
 # How long torchrun gets to end its workers before it is killed.
 GRACE_S = 10.0
+# Files of an earlier run in the same directory would be taken for this run's.
+_OWN_FILES = (
+    "run.json",
+    "reference.json",
+    "workers.log",
+    *(f"{name}-*.json" for name in ("plan", "measurements", "error", "result")),
+)
+
+
+class LostConnectionError(HeterpsError):
+    """Ranks of this host lost the others; the cause lies on another host."""
+
+
+@dataclass(frozen=True)
+class NodeRank:
+    """This host's place among those of one run, as torchrun is told.
+
+    Attributes:
+        num_nodes: Hosts of the run.
+        rank: This host.
+        master_address: Of host 0.
+        master_port: A free port there.
+    """
+
+    num_nodes: int
+    rank: int
+    master_address: str
+    master_port: int
 
 
 class Workers:
-    """The processes of one run, as a context manager: leaving it ends them.
+    """The processes of one run on this host, as a context manager: leaving it ends them.
 
     Args:
         command: What to start.
         directory: Run directory; the workers' standard error goes to its log file.
         num_threads: Threads of each worker's kernels.
+        environment: Variables that the workers get besides.
     """
 
-    def __init__(self, command: Sequence[str], directory: Path, num_threads: int = 1) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        num_threads: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory
         self._lines: queue.Queue[str] = queue.Queue()
         with (directory / LOG_FILE).open("ab") as log:
@@ -55,7 +93,7 @@ class Workers:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env=_environment(num_threads),
+                env={**_environment(num_threads), **(environment or {})},
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -76,6 +114,7 @@ class Workers:
         on_line: Callable[[dict[str, Any]], None],
         on_poll: Callable[[], None],
         timeout_s: float | None,
+        look_at_others: Callable[[], None] = lambda: None,
     ) -> None:
         """Waits for the end of the run.
 
@@ -83,6 +122,7 @@ class Workers:
             on_line: Receives every JSON line that rank 0 prints.
             on_poll: Called again and again in between.
             timeout_s: Longest time of the run.
+            look_at_others: Called in between, too; raises what other hosts report.
 
         Raises:
             HeterpsError: A worker failed, or the time is over.
@@ -91,12 +131,13 @@ class Workers:
         while self._process.poll() is None:
             self._handle_lines(on_line, POLL_S)
             on_poll()
+            look_at_others()
             if deadline_s is not None and time.monotonic() > deadline_s:
                 raise HeterpsError(f"the run was ended after {timeout_s:g} s; {self._log_hint()}")
         self._reader.join()
         self._handle_lines(on_line, 0.0)
         if self._process.returncode != 0:
-            raise HeterpsError(self._failure())
+            raise self._failure()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -112,21 +153,23 @@ class Workers:
                     on_line(json.loads(line))
                 line = self._lines.get_nowait()
 
-    def _failure(self) -> str:
+    def _failure(self) -> HeterpsError:
         """One line: the first rank that failed by itself."""
         errors = [json.loads(path.read_text()) for path in self.directory.glob("error-*.json")]
         causes = [error for error in errors if not error["is_lost_connection"]]
         if causes:
             first = min(causes, key=lambda error: error["time_s"])
             where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
-            return f"{where}: {first['message']}"
+            return HeterpsError(f"{where}: {first['message']}")
         killed = _first_failure_of_torchrun((self.directory / LOG_FILE).read_text())
         if killed is not None:
-            return f"rank {killed[0]} was ended by {killed[1]}; {self._log_hint()}"
+            return HeterpsError(f"rank {killed[0]} was ended by {killed[1]}; {self._log_hint()}")
         if errors:
             first = min(errors, key=lambda error: error["time_s"])
-            return f"rank {first['rank']}: {first['message']}; {self._log_hint()}"
-        return f"the workers ended with code {self._process.returncode}; {self._log_hint()}"
+            text = f"rank {first['rank']}: {first['message']}; {self._log_hint()}"
+            return LostConnectionError(text)
+        code = self._process.returncode
+        return HeterpsError(f"the workers ended with code {code}; {self._log_hint()}")
 
     def _log_hint(self) -> str:
         """The end of the log."""
@@ -145,27 +188,60 @@ class Workers:
         self._reader.join()
 
 
+def prepare_directory(directory: Path) -> None:
+    """Makes a run directory, without files of an earlier run.
+
+    Raises:
+        HeterpsError: It cannot be created.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeterpsError(f"{directory}: cannot be created: {error.strerror}") from None
+    for pattern in _OWN_FILES:
+        for path in directory.glob(pattern):
+            path.unlink()
+
+
 def torchrun_command(
     directory: Path,
     num_processes: int,
     port: int | None = None,
     module: str = "heterps_runtime.worker",
+    node: NodeRank | None = None,
 ) -> list[str]:
-    """The command that starts the workers of a run directory; `module` is what each executes.
+    """The command that starts the workers of a run directory on this host.
+
+    Args:
+        directory: Argument of `module`.
+        num_processes: Ranks on this host; hosts may have different numbers of them.
+        port: Of the rendezvous; by default a free one.
+        module: What each worker executes.
+        node: Where there are several hosts.
 
     Raises:
         HeterpsError: The port is in use.
     """
     if port is not None:
         _check_port(port)
+    meeting = [
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port or 0}",
+        "--local-addr=127.0.0.1",
+    ]
+    if node is not None:
+        meeting = [
+            f"--nnodes={node.num_nodes}",
+            f"--node-rank={node.rank}",
+            f"--master-addr={node.master_address}",
+            f"--master-port={node.master_port}",
+        ]
     return [
         sys.executable,
         "-m",
         "torch.distributed.run",
         f"--nproc-per-node={num_processes}",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=127.0.0.1:{port or 0}",
-        "--local-addr=127.0.0.1",
+        *meeting,
         "--max-restarts=0",
         "-m",
         module,
