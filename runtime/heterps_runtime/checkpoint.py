@@ -6,7 +6,8 @@
 
 Keys are `model.NAME` for parameters and persistent buffers, and `optimizer.NAME.KEY` for the
 optimizer's tensors, with names of the whole model; a tied parameter is saved once. Of replicas, the
-one with the smallest rank writes.
+one with the smallest rank writes. Where parameters have a smaller format than float32, their
+float32 master weights are part of the optimizer's state.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from heterps_runtime.checkpoint_files import CheckpointDocument, find_checkpoint
 from heterps_runtime.checkpoint_storage import TensorFolder
+from heterps_runtime.master_weights import MASTER, MasterWeights
 from heterps_runtime.owned_stages import OwnedStages
 
 _MODEL, _OPTIMIZER = "model.", "optimizer."
@@ -39,6 +41,13 @@ class TrainingState(NamedTuple):
     model: dict[str, Tensor]
     optimizer: OptimizerState
     document: CheckpointDocument
+
+    @property
+    def float32_model(self) -> dict[str, Tensor]:
+        """`model` with the float32 master weights of parameters in a smaller format."""
+        aliases = self.document.tied_names
+        states = {name: self.optimizer.get(aliases.get(name, name), {}) for name in self.model}
+        return {name: states[name].get(MASTER, tensor) for name, tensor in self.model.items()}
 
 
 def load_state_dict(folder: str | os.PathLike[str]) -> TrainingState:
@@ -73,14 +82,20 @@ def load_state_dict(folder: str | os.PathLike[str]) -> TrainingState:
 def optimizer_state_dict(
     state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """What `optimizer.load_state_dict` takes, for an optimizer over parameters of `model`."""
+    """What `optimizer.load_state_dict` takes, for an optimizer over parameters of `model`.
+
+    Master weights are in it where the optimizer keeps any (`MasterWeights`); for a model in float32
+    they are in `TrainingState.float32_model`.
+    """
+    left_out = () if isinstance(optimizer, MasterWeights) else (MASTER,)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    saved = state.optimizer
     return {
         "state": {
-            index: dict(state.optimizer[names[id(parameter)]])
+            index: {k: v for k, v in saved[names[id(parameter)]].items() if k not in left_out}
             for index, parameter in enumerate(parameters)
-            if names.get(id(parameter)) in state.optimizer
+            if names.get(id(parameter)) in saved
         },
         "param_groups": optimizer.state_dict()["param_groups"],
     }

@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from heterps_configs.document import Document, read_yaml, write_text
+from heterps_configs.document import Document, parameter_format, read_yaml, write_text
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan
@@ -95,12 +95,17 @@ class CheckpointDocument(Document):
                 f"{checkpoint}: is of another model ({self.plan.model!r}, {len(self.layers)} "
                 f"layers) than the plan's ({profile.name!r}, {profile.num_layers} layers)"
             )
-        for field in ("optimizer", "dtype"):
-            saved, wanted = getattr(self.plan.job, field), getattr(plan.job, field)
-            if saved != wanted:
-                raise HeterpsError(
-                    f"{checkpoint}: was saved with {field} {saved}, and the plan's job has {wanted}"
-                )
+        saved, wanted = self.plan.job, plan.job
+        if saved.optimizer != wanted.optimizer:
+            raise _differs(checkpoint, "optimizer", saved.optimizer, wanted.optimizer)
+        if parameter_format(saved.dtype) != parameter_format(wanted.dtype):
+            raise _differs(checkpoint, "dtype", saved.dtype, wanted.dtype)
+
+
+def _differs(checkpoint: Path, field: str, saved: str, wanted: str) -> HeterpsError:
+    return HeterpsError(
+        f"{checkpoint}: was saved with {field} {saved}, and the plan's job has {wanted}"
+    )
 
 
 def layer_sizes(profile: ModelProfile) -> dict[str, int]:

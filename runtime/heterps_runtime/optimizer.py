@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from heterps_configs.job import Optimizer
+from heterps_runtime.master_weights import with_master_weights
 
 # AdamW divides by the size of the gradient: where that is nearly zero, the rounding of its sum
 # decides the direction of the update. At 1e-3 two correct runs that add in different orders drift
@@ -20,6 +21,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer | None:
     """The optimizer of a job over some parameters; None where there are none to train.
 
+    Parameters in a format smaller than float32 are updated through float32 copies.
+
     Args:
         name: Kind of optimizer.
         parameters: What it updates; frozen ones (`requires_grad` is False) are left out.
@@ -29,6 +32,10 @@ def build_optimizer(
     if not owned:
         return None
     rate = LEARNING_RATE[name] if learning_rate is None else learning_rate
-    if name == "adamw":
-        return torch.optim.AdamW(owned, lr=rate)
-    return torch.optim.SGD(owned, lr=rate, momentum=0.9 if name == "sgd-momentum" else 0.0)
+
+    def make(float32: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if name == "adamw":
+            return torch.optim.AdamW(float32, lr=rate)
+        return torch.optim.SGD(float32, lr=rate, momentum=0.9 if name == "sgd-momentum" else 0.0)
+
+    return with_master_weights(owned, make)

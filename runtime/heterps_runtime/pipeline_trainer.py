@@ -32,13 +32,14 @@ from heterps_runtime.communication import Communicator
 from heterps_runtime.emulation import HostClock
 from heterps_runtime.executor import Executor
 from heterps_runtime.losses import MeanLoss
+from heterps_runtime.master_weights import OptimizerFactory
 from heterps_runtime.messenger import ProcessMessenger
 from heterps_runtime.owned_stages import build_stages
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.start_values import StartValues
 from heterps_runtime.user_model import Inputs, ModuleValues, named_inputs, source_of
 from heterps_runtime.user_plan import check_world, specification_of
-from heterps_runtime.user_stages import OptimizerFactory, UserStages
+from heterps_runtime.user_stages import UserStages
 
 _Value = TypeVar("_Value")
 _LEAVE_TIMEOUT = timedelta(seconds=5)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from heterps_runtime.communication import Communicator
+from heterps_runtime.master_weights import OptimizerFactory, with_master_weights
 from heterps_runtime.messenger import Messenger
 from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule
-
-OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class UserStages(OwnedStages):
@@ -38,7 +37,7 @@ class UserStages(OwnedStages):
     ) -> None:
         super().__init__(specification, modules, communicator)
         trained = [p for p in self.parameters.values() if p.requires_grad]
-        self.optimizer = optimizer(trained) if trained else None
+        self.optimizer = with_master_weights(trained, optimizer) if trained else None
         self._communicator, self._max_norm = communicator, max_gradient_norm
 
     def update(self, messenger: Messenger) -> None:
