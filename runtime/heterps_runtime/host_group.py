@@ -77,6 +77,7 @@ class HostGroup:
                 text = str(error) if isinstance(error, HeterpsError) else type(error).__name__
                 self._publish(f"host {self.hosts.rank}: {text}")
         self._leave()
+        del self._store  # else an error's traceback would keep the port
         if cause is not None:
             raise HeterpsError(cause) from None
 
