@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,15 +112,14 @@ def test_torchrun_is_told_of_the_other_hosts(tmp_path: Path) -> None:
 # -- launchers together
 
 
-def _together(*parts: Callable[[HostGroup], object], **settings: float) -> list[object]:
+def _together(*parts: Callable[[HostGroup], object]) -> list[object]:
     """What each host's part returns, or its error; every part runs in a thread."""
     port = free_port()
     found: list[object] = [None] * len(parts)
 
     def run(rank: int) -> None:
         try:
-            hosts = replace(_hosts(len(parts), rank, port), **settings)
-            with HostGroup(hosts) as group:
+            with HostGroup(_hosts(len(parts), rank, port)) as group:
                 found[rank] = parts[rank](group)
         except Exception as error:
             found[rank] = error
