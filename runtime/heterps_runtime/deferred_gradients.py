@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heterps_runtime.mixed_precision import SharedCopies, autocast_format
+
 Key = tuple[str, int]  # stage, micro-batch
 Job = Callable[[], None]
 
@@ -87,19 +89,45 @@ def can_defer(part: nn.Module) -> bool:
 def _linear(part: nn.Module, is_transposed: bool) -> Callable[[Tensor], Tensor]:
     def forward(tensor: Tensor) -> Tensor:
         # Looked up in every call: parameters are replaced where stages share them.
-        weight, bias = part._parameters["weight"], part._parameters["bias"]
-        return cast(Tensor, _Linear.apply(tensor, weight, bias, is_transposed))  # type: ignore[no-untyped-call]
+        entered, parameters, used = _formatted(part, tensor)
+        return cast(Tensor, _Linear.apply(entered, *parameters, *used, is_transposed))  # type: ignore[no-untyped-call]
 
     return forward
 
 
 def _convolution(part: nn.Conv2d) -> Callable[[Tensor], Tensor]:
     def forward(tensor: Tensor) -> Tensor:
-        weight, bias = part._parameters["weight"], part._parameters["bias"]
+        entered, parameters, used = _formatted(part, tensor)
         sizes = part.stride, part.padding, part.dilation, part.groups
-        return cast(Tensor, _Convolution.apply(tensor, weight, bias, *sizes))  # type: ignore[no-untyped-call]
+        return cast(Tensor, _Convolution.apply(entered, *parameters, *used, *sizes))  # type: ignore[no-untyped-call]
 
     return forward
+
+
+_Pair = tuple[nn.Parameter, nn.Parameter | None]
+
+
+def _formatted(
+    part: nn.Module, tensor: Tensor
+) -> tuple[Tensor, _Pair, tuple[Tensor | None, Tensor | None]]:
+    """What enters, weight and bias, and the copies that stand for these two under autocast."""
+    weight, bias = part._parameters["weight"], part._parameters["bias"]
+    assert weight is not None
+    parameters = weight, bias
+    target = autocast_format(tensor)
+    if target is None:
+        return tensor, parameters, (None, None)
+    copies = (
+        SharedCopies.copy_of(weight, target),
+        None if bias is None else SharedCopies.copy_of(bias, target),
+    )
+    return tensor.to(target), parameters, copies
+
+
+def _used(
+    weight: Tensor, bias: Tensor | None, weight_copy: Tensor | None, bias_copy: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    return (weight, bias) if weight_copy is None else (weight_copy, bias_copy)
 
 
 class _Linear(torch.autograd.Function):
@@ -107,10 +135,17 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, tensor: Tensor, weight: Tensor, bias: Tensor | None, is_transposed: bool
+        ctx: Any,
+        tensor: Tensor,
+        own_weight: nn.Parameter,
+        own_bias: nn.Parameter | None,
+        weight_copy: Tensor | None,
+        bias_copy: Tensor | None,
+        is_transposed: bool,
     ) -> Tensor:
+        weight, bias = _used(own_weight, own_bias, weight_copy, bias_copy)
         ctx.save_for_backward(tensor, weight)
-        ctx.parameters, ctx.is_transposed = (weight, bias), is_transposed
+        ctx.parameters, ctx.is_transposed = (own_weight, own_bias), is_transposed
         result: Tensor = F.linear(tensor, weight.t() if is_transposed else weight, bias)
         return result
 
@@ -132,7 +167,7 @@ class _Linear(torch.autograd.Function):
         def bias_gradient() -> Tensor:
             return cast(Tensor, gradient.reshape(-1, gradient.shape[-1]).sum(dim=0))
 
-        return own, *_now_or_later(ctx, weight_gradient, bias_gradient), None
+        return own, *_now_or_later(ctx, weight_gradient, bias_gradient), None, None, None
 
 
 class _Convolution(torch.autograd.Function):
@@ -142,15 +177,18 @@ class _Convolution(torch.autograd.Function):
     def forward(
         ctx: Any,
         tensor: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
+        own_weight: nn.Parameter,
+        own_bias: nn.Parameter | None,
+        weight_copy: Tensor | None,
+        bias_copy: Tensor | None,
         stride: Any,
         padding: Any,
         dilation: Any,
         groups: int,
     ) -> Tensor:
+        weight, bias = _used(own_weight, own_bias, weight_copy, bias_copy)
         ctx.save_for_backward(tensor, weight)
-        ctx.parameters = weight, bias
+        ctx.parameters = own_weight, own_bias
         ctx.sizes = list(stride), list(padding), list(dilation), False, [0, 0], groups
         return F.conv2d(tensor, weight, bias, stride, padding, dilation, groups)
 
@@ -171,28 +209,29 @@ class _Convolution(torch.autograd.Function):
             return cast(Tensor, gradient.sum(dim=(0, 2, 3)))
 
         own = compute(0) if ctx.needs_input_grad[0] else None
-        return own, *_now_or_later(ctx, lambda: compute(1), bias_gradient), None, None, None, None
+        gradients_now = _now_or_later(ctx, lambda: compute(1), bias_gradient)
+        return own, *gradients_now, None, None, None, None, None, None
 
 
 def _now_or_later(
     ctx: Any, weight_gradient: Callable[[], Tensor], bias_gradient: Callable[[], Tensor]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of weight and bias; None for what is left as a job."""
+    """The gradients of weight and bias, in their formats; None for what is left as a job."""
     needed = ctx.needs_input_grad[1:3]
-    jobs = DeferredGradients.collected
+    jobs, parameters = DeferredGradients.collected, ctx.parameters
     if jobs is None:
+        weight, bias = parameters
         return (
-            weight_gradient() if needed[0] else None,
-            bias_gradient() if needed[1] else None,
+            weight_gradient().to(weight.dtype) if needed[0] else None,
+            bias_gradient().to(bias.dtype) if needed[1] else None,
         )
-    parameters = ctx.parameters
 
     def job() -> None:
         for parameter, is_needed, compute in zip(
             parameters, needed, (weight_gradient, bias_gradient), strict=True
         ):
             if is_needed:
-                _accumulate(parameter, compute())
+                _accumulate(parameter, compute().to(parameter.dtype))
 
     jobs.append(job)
     return None, None

@@ -17,6 +17,7 @@ from torch import Tensor
 from heterps_configs.job import Optimizer
 from heterps_runtime.data import make_batch
 from heterps_runtime.messages import Layout, pack
+from heterps_runtime.mixed_precision import SharedCopies
 from heterps_runtime.observed_stage import ObservedModel, ObservedStage, Pass
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.peak_bytes import peak_bytes
@@ -59,6 +60,7 @@ class Window:
         nothing = torch.nn.Parameter(torch.zeros(1, device=model.device))
         self._idle_optimizer = build_optimizer(optimizer, [nothing])
         self._step = 0
+        self._copies = SharedCopies(model.dtype)
 
     def visit(self, size: int, samples: SizeSamples | None) -> None:
         """One step of several micro-batches.
@@ -69,12 +71,14 @@ class Window:
         """
         done: list[Pass] = []
         waiting: deque[Pass] = deque()
+        self._copies.hold()
         for _ in range(NUM_MICRO_BATCHES):
             waiting.append(self._forward(size))
             if len(waiting) == IN_FLIGHT:
                 done.append(self._backward(waiting.popleft()))
         while waiting:
             done.append(self._backward(waiting.popleft()))
+        self._copies.release()
         optimizer_s = self._optimizer_step()
         light = [self._backward(self._forward(size), False) for _ in range(NUM_INPUT_PASSES)]
         self._watch.synchronize()
@@ -95,6 +99,7 @@ class Window:
         """Counts the bytes that the layers keep, and what they need for a while."""
         inputs, target = self._batch(size)
         received = self.stage.random_input(size)
+        self._copies.hold()
         for index, kept in saved_bytes(self.stage, inputs, target, received).items():
             samples.of(index).activation_bytes = kept.own
             samples.of(index).shared_bytes = kept.shared
@@ -103,6 +108,7 @@ class Window:
         for index, num_bytes in peaks.items():
             samples.of(index).peak_bytes = num_bytes
         self._drop_gradients()
+        self._copies.release()
 
     def _batch(self, size: int) -> tuple[dict[str, Tensor], Tensor]:
         self._step += 1

@@ -7,7 +7,8 @@ microseconds of the host.
 
 The kinds are exact at every moment in which the accounted sum can rise:
 
-- `parameters` (with buffers such as running statistics), `optimizer`: all that the device holds.
+- `parameters` (with buffers such as running statistics, and copies of weights in bfloat16 under
+  mixed precision), `optimizer`: all that the device holds.
 - `gradients`: of parameters, from the moment in which autograd hands them over.
 - `activations`: what a stage keeps from a forward to its backward pass, whatever keeps it: tensors
   saved by autograd, the stage's inputs and its outputs.
@@ -106,6 +107,8 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for result in (results,) if isinstance(results, Tensor) else tree_leaves(results):
             if isinstance(result, Tensor):
                 self._see(result)
+        if func is torch.ops.aten._to_copy.default and self._is_forward_copy(args[0]):
+            self.mark("parameters", (results,))
         return results
 
     def mark(self, kind: Kind, tensors: Iterable[Tensor | None]) -> None:
@@ -165,6 +168,11 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             peak_stage=self._peak_action.stage,
             peak_micro_batch=self._peak_action.micro_batch,
         )
+
+    def _is_forward_copy(self, tensor: Tensor) -> bool:
+        """Whether a copy of a parameter is one that autocast makes, which the whole step shares."""
+        kind = self._kinds.get(tensor.untyped_storage()._cdata)
+        return kind == "parameters" and self._action.kind == "forward"
 
     def _see(self, tensor: Tensor) -> int:
         """Counts the tensor's storage where it is new; returns its key."""

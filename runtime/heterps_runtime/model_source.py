@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterps_configs.document import Dtype, read_yaml
+from heterps_configs.document import Dtype, parameter_format, read_yaml
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_profile
 from heterps_configs.model_profile import (
@@ -174,7 +174,7 @@ def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "floa
         device: `meta`: parameters have shapes and no memory, while buffers (rotary tables,
             position numbers, running statistics) hold their true values. Any other device: all is
             built there, with the library's own random initialisation.
-        dtype: Format of the parameters.
+        dtype: Of the job; parameters have its format.
 
     Raises:
         HeterpsError: The model cannot be built; names the factory or class and its exception.
@@ -182,7 +182,7 @@ def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "floa
     import torch
 
     before = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
+    torch.set_default_dtype(getattr(torch, parameter_format(dtype)))
     try:
         if device == "meta":
             with _parameters_on_meta():
@@ -202,12 +202,12 @@ def arguments(
     Args:
         source: Names and order.
         inputs: By name, (B, ...).
-        dtype: Of the model's parameters; floating inputs are converted to it.
+        dtype: Of the job; floating inputs are converted to the format of its parameters.
     """
     import torch
 
     ordered = {
-        entry.name: inputs[entry.name].to(getattr(torch, dtype))
+        entry.name: inputs[entry.name].to(getattr(torch, parameter_format(dtype)))
         if entry.dtype == "float32"
         else inputs[entry.name]
         for entry in source.inputs

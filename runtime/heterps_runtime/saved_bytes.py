@@ -1,7 +1,8 @@
 """What the layers of a stage really keep from the forward to the backward pass, in bytes.
 
 Counted are the storages that autograd keeps, each once for a layer, without parameters, buffers and
-the model's own inputs (the batch holds those during the whole step). What a layer reads and what it
+the model's own inputs (the batch holds those during the whole step), and without the copies of
+parameters that autocast makes (a step shares those). What a layer reads and what it
 returns is included where the layer itself keeps it: a tensor between two layers may count for both,
 and `heterps_envs.layer_memory` counts it once in a stage. What glue computes for all layers alike
 (masks, rotary tables) is told apart: a stage keeps it once, however many of its layers use it.
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heterps_runtime.mixed_precision import CopyWatch
 from heterps_runtime.observed_stage import ObservedStage
 
 
@@ -35,6 +37,7 @@ def saved_bytes(
 ) -> dict[int, SavedBytes]:
     """Runs one forward pass, and counts what each layer keeps, by index of the layer."""
     module = stage.stage.module
+    watch = CopyWatch(list(module.parameters()))
     held = [*module.parameters(), *module.buffers(), *inputs.values(), target]
     ignored = {_storage(tensor) for tensor in held}
     current = stage.layer_range[0]
@@ -51,7 +54,7 @@ def saved_bytes(
 
     def pack(tensor: Tensor) -> Tensor:
         storage = _storage(tensor)
-        if storage not in ignored:
+        if storage not in ignored and storage not in map(_storage, watch.copies):
             keepers.setdefault(storage, set()).add(current)
             sizes[storage] = tensor.untyped_storage().nbytes()
             alive.append(tensor)
@@ -59,7 +62,7 @@ def saved_bytes(
 
     stage.on_layer = on_layer
     try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with watch, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             stage.run_forward(inputs, target, received)
     finally:
         stage.on_layer = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +24,13 @@ from heterps_configs.model_profile import ModelProfile, ModelSource
 from heterps_runtime.deferred_gradients import defer_weight_gradients
 from heterps_runtime.initialise import place
 from heterps_runtime.layers import Layer, layers_of, parameter_layers
+from heterps_runtime.mixed_precision import autocast, is_mixed
 from heterps_runtime.model_source import arguments, build_module
 from heterps_runtime.random_numbers import random_numbers
 from heterps_runtime.recording import (
     Recording,
     TensorSpec,
+    UnitOutput,
     canonical_names,
     select_output,
     units_of,
@@ -60,7 +63,7 @@ def build_stage(
         last_layer: Index of the last layer (inclusive).
         micro_batch_size: Samples of a usual micro-batch; others work, too.
         seed: Initial parameters are a function of it and their names.
-        dtype: Format of parameters and activations.
+        dtype: Of the job: format of parameters and activations, or mixed precision.
         device: Where to build.
         recompute_layers: Layers of the stage that keep only what enters them, and run again in the
             backward pass.
@@ -122,6 +125,7 @@ class StageModule(nn.Module):
         self.parameter_layers = parameter_layers(layers)
         self.micro_batch_size = next(iter(recordings))
         self._source, self._dtype, self._recordings = source, dtype, recordings
+        self._is_mixed = is_mixed(dtype)
         self.device = torch.device(device)
         self._calls = range(layers[first].first_call, layers[last].last_call + 1)
         self._receives = layers[first - 1].crossing if first else ()
@@ -218,21 +222,36 @@ class StageModule(nn.Module):
         batch_size = len(next(iter(inputs.values())))
         recording = self._recording(batch_size)
         arrived = dict(zip(self._receives, received, strict=True))
-        call = arguments(self._source, inputs, self._dtype)
-        if recording.is_random:
-            with random_numbers(random_key, self.device) as draw:
-                output = self._pass.run(call, self.module, recording, arrived, draw)
+        if self._is_mixed:
+            with autocast(self._dtype, self.device.type):
+                output = self._run(inputs, recording, arrived, random_key)
         else:
-            output = self._pass.run(call, self.module, recording, arrived)
+            output = self._run(inputs, recording, arrived, random_key)
         if self.is_last:
             return (_sendable(select_output(output)),)
         made = self._pass.collected
+        if self._is_mixed:
+            # What crosses a cut has the format that it has on a CPU, whoever computed it.
+            made = {source: made[source].to(recording.spec(source).dtype) for source in made}
         results = [
             arrived[source] if source in arrived else _sendable(made[source])
             for source in self._sends
         ]
-        made.clear()
+        self._pass.collected.clear()
         return tuple(results)
+
+    def _run(
+        self,
+        inputs: dict[str, Tensor],
+        recording: Recording,
+        arrived: dict[UnitOutput, Tensor],
+        random_key: tuple[int, int, int],
+    ) -> Any:
+        call = arguments(self._source, inputs, self._dtype)
+        if recording.is_random:
+            with random_numbers(random_key, self.device) as draw:
+                return self._pass.run(call, self.module, recording, arrived, draw)
+        return self._pass.run(call, self.module, recording, arrived)
 
     def _recording(self, batch_size: int) -> Recording:
         if batch_size not in self._recordings:

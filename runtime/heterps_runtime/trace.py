@@ -27,6 +27,7 @@ from heterps_configs.model_profile import LayerProfile, ModelProfile, ModelSourc
 from heterps_runtime.deferred_gradients import can_defer
 from heterps_runtime.layers import Layer, layers_of
 from heterps_runtime.losses import loss_sum
+from heterps_runtime.mixed_precision import autocast, autocast_format, is_copy, is_mixed
 from heterps_runtime.model_source import arguments, build_module, meta_inputs
 from heterps_runtime.recording import Recorder, Recording, canonical_names
 
@@ -55,7 +56,7 @@ def trace(
         module: From `build_module(source, dtype=dtype)`.
         source: What it takes and what its loss is.
         name: Name of the profile.
-        dtype: Format of the module's parameters.
+        dtype: Of the job.
 
     Raises:
         HeterpsError: Its forward pass fails.
@@ -65,7 +66,7 @@ def trace(
         isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
     )
     batch_size = 2 if has_batch_norm else 1
-    recorder, costs = Recorder(module), _Costs()
+    recorder, costs = Recorder(module), _Costs(is_mixed(dtype))
     hooks = _count_deferred(module, recorder, costs)
     try:
         _run(recorder, costs, source, batch_size, dtype)
@@ -92,21 +93,28 @@ def record(
         source: What the model takes.
         module: From `build_module(source, dtype=dtype)`.
         batch_size: Samples of the micro-batch.
-        dtype: Format of the module's parameters.
+        dtype: Of the job.
 
     Raises:
         HeterpsError: The forward pass fails.
     """
     recorder = Recorder(module)
-    with _user_errors(source, batch_size):
+    with _user_errors(source, batch_size), autocast(dtype, "cpu"):
         recorder.run(*arguments(source, meta_inputs(source, batch_size), dtype))
     return recorder.recording
 
 
 class _Costs:
-    """Running sums for each unit call."""
+    """Running sums for each unit call.
 
-    def __init__(self) -> None:
+    Attributes:
+        is_mixed: The forward pass runs under autocast.
+        copies: Identify the memory of the copies that it made of parameters.
+    """
+
+    def __init__(self, is_mixed: bool) -> None:
+        self.is_mixed, self.copies = is_mixed, set[int]()
+        self.cast_bytes: dict[int, float] = {}
         self.forward_flops: dict[int, float] = {}
         self.backward_flops: dict[int, float] = {}
         self.traffic_bytes: dict[int, float] = {}
@@ -132,8 +140,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return bisect.bisect_right(self._recorder.recording.sequence_ends, node._sequence_nr())
 
     def is_parameter(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a parameter, or a view of one."""
-        return tensor.untyped_storage()._cdata in self._recorder.parameter_storages
+        """Whether a tensor is a parameter, or a view or a copy of one."""
+        storage = tensor.untyped_storage()._cdata
+        return storage in self._recorder.parameter_storages or storage in self._costs.copies
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -144,6 +153,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._overloadpacket in flop_registry:
             flops = flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
             self.charge(call, is_backward, flops)
+        if self._costs.is_mixed and is_copy(func) and self.is_parameter(args[0]):
+            self._costs.copies.add(result.untyped_storage()._cdata)
+            num_bytes = result.numel() * result.element_size()
+            self._costs.cast_bytes[call] = self._costs.cast_bytes.get(call, 0.0) + num_bytes
         if not is_backward and not func.is_view:
             moved = {id(t): t for t in tree_leaves((args, kwargs, result)) if isinstance(t, Tensor)}
             if not all(map(self._recorder.is_constant, moved.values())):
@@ -203,6 +216,8 @@ class _FlashMode(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             names = ("query", "key", "value")[len(args) :]
             tensors = (*args[:3], *(kwargs[name] for name in names))
+            if (target := autocast_format(tensors[0])) is not None:
+                tensors = tuple(tensor.to(target) for tensor in tensors)
             return _FlashAttention.apply(  # type: ignore[no-untyped-call]
                 self._counter, self._recorder, *tensors
             )
@@ -236,7 +251,8 @@ def _run(
     with _user_errors(source, batch_size), ExitStack() as stack:
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
         stack.enter_context(_FlashMode(counter, recorder))
-        output = recorder.run(args, kwargs, inner=counter)
+        with autocast(dtype, "cpu"):
+            output = recorder.run(args, kwargs, inner=counter)
         with recorder.fake_mode, counter:
             if source.target is None:
                 loss = output.float().sum()
@@ -309,6 +325,9 @@ def _layer_profiles(
             buffer_bytes=_buffer_bytes(
                 module, {recording.calls[call].path for call in layer.calls}
             ),
+            cast_bytes=sum(costs.cast_bytes.get(call, 0.0) for call in calls)
+            if costs.is_mixed
+            else None,
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)
@@ -321,7 +340,10 @@ def _count_deferred(module: nn.Module, recorder: Recorder, costs: _Costs) -> lis
     def note(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         storage = args[0].untyped_storage()
         num_bytes = output.numel() * output.element_size()
-        if storage._cdata not in entered:
+        target = autocast_format(args[0])
+        if target not in (None, args[0].dtype):
+            num_bytes += args[0].numel() * target.itemsize  # a copy of its own
+        elif storage._cdata not in entered:
             entered[storage._cdata] = storage
             num_bytes += args[0].numel() * args[0].element_size()
         call = recorder.cursor
