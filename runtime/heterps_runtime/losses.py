@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -40,14 +41,14 @@ def loss_total(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
         target: (B, ...).
 
     Returns:
-        A float32 scalar; over `elements_per_sample`, it is `loss_sum`.
+        A float32 scalar (float64 for such an output); over `elements_per_sample`, it is `loss_sum`.
     """
-    output = output.float()
+    output = output.to(torch.promote_types(output.dtype, torch.float32))
     if source.loss == "cross_entropy":
         if output.shape[:-1] == target.shape:
             output, target = output.reshape(-1, output.shape[-1]), target.reshape(-1)
         return F.cross_entropy(output, target, reduction="sum")
-    output, target = output.reshape(target.shape), target.float()
+    output, target = output.reshape(target.shape), target.to(output.dtype)
     if source.loss == "binary_cross_entropy":
         return F.binary_cross_entropy_with_logits(output, target, reduction="sum")
     return F.mse_loss(output, target, reduction="sum")
