@@ -9,11 +9,11 @@ all-reduce per bucket.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import Variable
 
 from heterps_envs.memory_rule import POSTED_AHEAD
 from heterps_runtime.batches import Batch
@@ -21,19 +21,12 @@ from heterps_runtime.deferred_gradients import DeferredGradients
 from heterps_runtime.emulation import Clock, EmulatedLinks
 from heterps_runtime.losses import Loss, SourceLoss
 from heterps_runtime.messages import pack
-from heterps_runtime.messenger import Messenger, Work
+from heterps_runtime.messenger import Messenger
 from heterps_runtime.owned_stages import OwnedStages
-from heterps_runtime.program import (
-    STAMP_TAG,
-    Key,
-    Message,
-    MessageKey,
-    Other,
-    Pass,
-    Step,
-    build_program,
-)
+from heterps_runtime.program import STAMP_TAG, Cell, Key, Message, Other, Pass, build_program
 from heterps_runtime.run_specification import RunSpecification
+
+_ENGINE = Variable._execution_engine
 
 
 class ActionRecord(NamedTuple):
@@ -44,15 +37,6 @@ class ActionRecord(NamedTuple):
     micro_batch: int
     start_s: float
     end_s: float
-
-
-@dataclass(slots=True)
-class _Posted:
-    """A message that has been asked for."""
-
-    tensors: list[Tensor | None]
-    stamp: Tensor | None
-    works: list[Work]
 
 
 class Executor:
@@ -88,11 +72,18 @@ class Executor:
         self._step_number = specification.first_step if first_step is None else first_step
         self._global_batch_size = specification.plan.job.global_batch_size
         self.program = build_program(specification, device, owned.modules)
-        self._receives = [
-            step
-            for step in self.program
-            if isinstance(step, Message) and step.action.kind == "receive"
-        ]
+        messages = [step for step in self.program if isinstance(step, Message)]
+        self._receives = [m for m in messages if m.action.kind == "receive"]
+        self._sends = [m for m in messages if m.action.kind == "send"]
+        passes = [step for step in self.program if isinstance(step, Pass)]
+        self._cells: dict[Key, Cell] = {step.key: step.cell for step in passes}
+        actions = [step.action for step in self.program]
+        # What each record says beside its times.
+        self._labels = (
+            [action.kind for action in actions],
+            [action.stage for action in actions],
+            [action.micro_batch for action in actions],
+        )
         emulation = specification.emulation
         emulated = specification.emulated_device(device)
         self._optimizer_s = emulated.optimizer_s if emulated else 0.0
@@ -110,13 +101,13 @@ class Executor:
         }
         self._handled = [(handlers[step.action.kind], step) for step in self.program]
         self._deferred = DeferredGradients()
-        self._seeds: dict[int, tuple[Tensor]] = {}
+        self._seeds: dict[int, Tensor] = {}
         self._start_step({}, 0.0, 1.0)
 
     @property
     def micro_batches(self) -> set[int]:
         """The micro-batches that this device computes."""
-        return {step.key[1] for step in self.program if isinstance(step, Pass)}
+        return {micro_batch for _, micro_batch in self._cells}
 
     def step(
         self,
@@ -158,48 +149,44 @@ class Executor:
         step = self.program[index]
         if not isinstance(step, Message) or step.action.kind == "send":
             return True
-        return all(work.is_completed() for work in self._posted[step.key].works)
+        return all(work.is_completed() for work in step.works)
 
     @property
     def records(self) -> list[ActionRecord]:
         """What the actions of the step have taken so far."""
-        return self._records
+        zero_s = self._start_s
+        starts = [start_s - zero_s for start_s, _ in self._times]
+        ends = [end_s - zero_s for _, end_s in self._times]
+        # Actions are carried out in the program's order.
+        return list(map(ActionRecord, *self._labels, starts, ends))
 
     def held(self, key: Key) -> tuple[Tensor, ...]:
         """What a stage received and made of one micro-batch, until its backward pass."""
-        received, made = self._saved[key]
-        return received + made
+        cell = self._cells[key]
+        assert cell.outputs is not None
+        return cell.received + cell.outputs
 
     def gradients_to_hand_over(self) -> list[Tensor | None]:
         """Gradients that wait to be sent, or for another stage of this device."""
-        own = [tensor for gradients in self._gradients.values() for tensor in gradients]
-        return own + [
-            tensor
-            for key, tensors in self._outgoing.items()
-            if key.direction == "backward"
-            for tensor in tensors
-        ]
+        own = [tensor for cell in self._cells.values() for tensor in cell.gradients or ()]
+        backward = [message for message in self._sends if message.direction == "backward"]
+        return own + [tensor for message in backward for tensor in message.tensors]
 
     def end(self) -> tuple[float, list[ActionRecord]]:
         """Waits for what is still being sent; returns the loss and the records."""
-        for key in list(self._sends):
-            self._wait_for_send(key)
-        assert not self._saved
-        assert not self._posted
+        for message in self._sends:
+            _wait(message)
+        assert not any(message.works for message in self._receives)
+        assert all(cell.outputs is None for cell in self._cells.values())
         assert not self._deferred
         self._step_number += 1
-        return sum(float(loss) * share for loss, share in self._losses), self._records
+        return sum(float(loss) * share for loss, share in self._losses), self.records
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
         self._num_posted = 0
-        self._posted: dict[MessageKey, _Posted] = {}
-        self._activations: dict[Key, tuple[Tensor, ...]] = {}
-        self._gradients: dict[Key, tuple[Tensor | None, ...]] = {}
-        self._saved: dict[Key, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
-        self._outgoing: dict[MessageKey, Sequence[Tensor | None]] = {}
-        self._sends: dict[MessageKey, list[tuple[Work, Tensor]]] = {}
-        self._records: list[ActionRecord] = []
+        # When each action began and ended; records are made of it at the end: nobody waits then.
+        self._times: list[tuple[float, float]] = []
         self._losses: list[tuple[Tensor, float]] = []
 
     # -- messages
@@ -210,116 +197,97 @@ class Executor:
         message = self._receives[self._num_posted]
         self._num_posted += 1
         assert message.layout is not None
-        rank, direction, tag = message.rank, message.key.direction, message.tag
-        buffers, tensors = message.layout.allocate()
-        works = []
+        rank, direction, tag = message.rank, message.direction, message.tag
+        buffers, message.tensors = message.layout.allocate()
         for offset, buffer in enumerate(buffers):
-            works.append(self._messenger.receive(buffer, rank, direction, tag + offset))
-        stamp = None
+            message.works.append(self._messenger.receive(buffer, rank, direction, tag + offset))
         if self._links:
-            stamp = _stamp(0.0)
-            works.append(self._messenger.receive(stamp, rank, direction, tag + STAMP_TAG))
-        self._posted[message.key] = _Posted(tensors, stamp, works)
+            message.stamp = _stamp(0.0)
+            message.works.append(
+                self._messenger.receive(message.stamp, rank, direction, tag + STAMP_TAG)
+            )
 
     def _receive(self, message: Message) -> None:
-        began_s = self._clock.now_s
-        posted = self._posted.pop(message.key)
-        for work in posted.works:
-            work.wait()
-        if posted.stamp is not None:
-            self._clock.wait_until(float(posted.stamp))
-        key = message.key.stage, message.key.micro_batch
-        if message.key.direction == "forward":
-            self._activations[key] = tuple(
-                tensor.requires_grad_(requires_grad)
-                for tensor, requires_grad in zip(posted.tensors, message.requires_grad, strict=True)
-                if tensor is not None
-            )
+        clock = self._clock
+        began_s = clock.now_s
+        _wait(message)
+        if message.stamp is not None:
+            clock.wait_until(float(message.stamp))
+        tensors, message.tensors = message.tensors, ()
+        if message.direction == "forward":
+            message.cell.received = _leaves(tensors, message.requires_grad)
         else:
-            self._gradients[key] = tuple(posted.tensors)
+            message.cell.gradients = tuple(tensors)
         for sent in message.confirms:
-            self._wait_for_send(sent)
+            _wait(sent)
         self._post_next()
-        self._record(message, began_s, self._clock.now_s)
+        self._times.append((began_s, clock.now_s))
 
     def _send(self, message: Message) -> None:
-        tensors = self._outgoing.pop(message.key)
         departure_s = self._clock.now_s
-        rank, direction, tag = message.rank, message.key.direction, message.tag
-        buffers = pack(tensors)
-        works = [
-            (self._messenger.send(buffer, rank, direction, tag + offset), buffer)
-            for offset, buffer in enumerate(buffers)
-        ]
+        rank, direction, tag = message.rank, message.direction, message.tag
+        # The works keep the buffers.
+        buffers = pack(message.tensors)
+        message.tensors = ()
+        for offset, buffer in enumerate(buffers):
+            message.works.append(self._messenger.send(buffer, rank, direction, tag + offset))
         if self._links:
             num_bytes = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
             arrival_s = self._links.arrival_s(message.action.peer, num_bytes, departure_s)
-            stamp = _stamp(arrival_s)
-            works.append((self._messenger.send(stamp, rank, direction, tag + STAMP_TAG), stamp))
-        self._sends[message.key] = works
-        self._record(message, departure_s, departure_s)
-
-    def _wait_for_send(self, key: MessageKey) -> None:
-        for work, _ in self._sends.pop(key, ()):
-            work.wait()
+            message.works.append(
+                self._messenger.send(_stamp(arrival_s), rank, direction, tag + STAMP_TAG)
+            )
+        self._times.append((departure_s, departure_s))
 
     # -- compute
 
     def _forward(self, step: Pass) -> None:
-        key = step.key
-        inputs, target = self._batches[key[1]]
+        cell, micro_batch = step.cell, step.key[1]
+        inputs, target = self._batches[micro_batch]
         self._clock.begin()
-        received = self._activations.pop(key, ())
-        random_key = self._seed_of_run, self._step_number, key[1]
-        outputs = step.module.forward(inputs, received, random_key)
-        if step.behind is None:
-            loss = self._loss.total(outputs[0], target)
-            share = 1 / (self._loss.elements(target) * self._global_batch_size)
-            self._losses.append((loss.detach(), share))
-            outputs = (loss,)
-        self._saved[key] = received, outputs
+        random_key = self._seed_of_run, self._step_number, micro_batch
+        outputs = step.module.forward(inputs, cell.received, random_key)
+        if step.is_last:
+            outputs = (self._loss_of(cell, outputs[0], target),)
+        cell.outputs = outputs
         self._finish(step)
         if step.behind is not None:
-            detached = tuple(tensor.detach() for tensor in outputs)
-            if step.behind_is_here:
-                for tensor, output in zip(detached, outputs, strict=True):
-                    tensor.requires_grad_(output.requires_grad)
-                self._activations[step.behind, key[1]] = detached
-            else:
-                self._outgoing[step.sent] = detached
+            step.behind.received = tuple(
+                tensor.detach().requires_grad_(tensor.requires_grad) for tensor in outputs
+            )
+        elif step.activations is not None:
+            step.activations.tensors = [tensor.detach() for tensor in outputs]
+
+    def _loss_of(self, cell: Cell, output: Tensor, target: Tensor) -> Tensor:
+        """The sum over a micro-batch; prepares what each element weighs in the batch's mean."""
+        loss, elements = self._loss.total(output, target), self._loss.elements(target)
+        weight = 1 / (elements * self._global_batch_size)
+        if elements not in self._seeds:
+            self._seeds[elements] = torch.full_like(loss, weight)
+        cell.seed = self._seeds[elements]
+        self._losses.append((loss.detach(), weight))
+        return loss
 
     def _backward(self, step: Pass) -> None:
-        key = step.key
-        # The gradient came back, so the activations have arrived: their buffer can go.
-        self._wait_for_send(step.sent)
-        received, outputs = self._saved.pop(key)
+        cell = step.cell
+        if step.activations is not None:
+            # The gradient came back, so the activations have arrived: their buffer can go.
+            _wait(step.activations)
+        received, outputs = cell.received, cell.outputs
+        gradients = (cell.seed,) if step.is_last else cell.gradients
+        assert outputs is not None
+        assert gradients is not None
+        cell.received, cell.outputs, cell.gradients, cell.seed = (), None, None, None
         self._clock.begin()
-        if step.behind is None:
-            if outputs[0].requires_grad:
-                torch.autograd.backward(outputs, self._seed(outputs[0], key[1]))
-        else:
-            pairs = [
-                (output, gradient)
-                for output, gradient in zip(outputs, self._gradients.pop(key), strict=True)
-                if output.requires_grad and gradient is not None
-            ]
-            if pairs:  # none where all layers up to the cut are frozen
-                torch.autograd.backward([p[0] for p in pairs], [p[1] for p in pairs])
+        _run_backward(outputs, gradients)
         self._finish(step)
-        if step.before is None:
+        if step.is_first:
             return
-        gradients = tuple(_gradient(tensor) for tensor in received)
-        if step.before_is_here:
-            self._gradients[step.before, key[1]] = gradients
-        else:
-            self._outgoing[MessageKey(*key, "backward")] = gradients
-
-    def _seed(self, loss: Tensor, micro_batch: int) -> tuple[Tensor]:
-        """The gradient of a summed loss: what each of its elements weighs in the batch's mean."""
-        elements = self._loss.elements(self._batches[micro_batch][1])
-        if elements not in self._seeds:
-            self._seeds[elements] = (torch.full_like(loss, 1 / elements / self._global_batch_size),)
-        return self._seeds[elements]
+        gradients = tuple(map(_gradient, received))
+        if step.before is not None:
+            step.before.gradients = gradients
+        elif step.gradients is not None:
+            step.gradients.tensors = gradients
 
     def _backward_input(self, step: Pass) -> None:
         """The gradients of what the stage received; those of its weights are put off."""
@@ -341,24 +309,51 @@ class Executor:
         self._clock.begin()
         self._owned.reduce_bucket(bucket, self._messenger)
         end_s = self._clock.finish(self._reduce_s[bucket]).end_s
-        self._record(step, began_s, end_s)
+        self._times.append((began_s, end_s))
 
     def _step(self, step: Other) -> None:
         self._clock.begin()
         self._owned.update(self._messenger)
-        span = self._clock.finish(self._optimizer_s * self._slowdown)
-        self._record(step, span.start_s, span.end_s)
+        self._times.append(self._clock.finish(self._optimizer_s * self._slowdown))
 
     def _finish(self, step: Pass) -> None:
-        span = self._clock.finish(step.target_s * self._slowdown)
-        self._record(step, span.start_s, span.end_s)
+        self._times.append(self._clock.finish(step.target_s * self._slowdown))
 
-    def _record(self, step: Step, start_s: float, end_s: float) -> None:
-        action, zero_s = step.action, self._start_s
-        self._records.append(
-            ActionRecord(
-                action.kind, action.stage, action.micro_batch, start_s - zero_s, end_s - zero_s
-            )
+
+def _wait(message: Message) -> None:
+    """Returns when all that is under way has arrived."""
+    if message.works:
+        for work in message.works:
+            work.wait()
+        message.works = []
+
+
+def _leaves(
+    tensors: Sequence[Tensor | None], requires_grad: tuple[bool, ...]
+) -> tuple[Tensor, ...]:
+    """Received activations, which get gradients where they need one."""
+    return tuple(
+        tensor.requires_grad_(needs_one)
+        for tensor, needs_one in zip(tensors, requires_grad, strict=True)
+        if tensor is not None
+    )
+
+
+def _run_backward(outputs: tuple[Tensor, ...], gradients: tuple[Tensor | None, ...]) -> None:
+    """The backward pass from some outputs; none where all layers up to the cut are frozen.
+
+    It calls the engine itself: `torch.autograd.backward` checks shapes that are right by
+    construction, which takes as long as the backward pass of a small layer.
+    """
+    pairs = [
+        (output, gradient)
+        for output, gradient in zip(outputs, gradients, strict=True)
+        if gradient is not None and output.requires_grad
+    ]
+    if pairs:
+        roots, seeds = zip(*pairs, strict=True)
+        _ENGINE.run_backward(
+            roots, seeds, False, False, (), allow_unreachable=True, accumulate_grad=True
         )
 
 

@@ -6,13 +6,16 @@ that than on sending.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
+
+from torch import Tensor
 
 from heterps_envs.actions import Action
 from heterps_runtime.messages import Layout
-from heterps_runtime.messenger import Direction
+from heterps_runtime.messenger import Direction, Work
 from heterps_runtime.recording import TensorSpec
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule
@@ -24,7 +27,7 @@ STAMP_TAG = TAGS_PER_MESSAGE - 1
 Key = tuple[str, int]  # stage, micro-batch
 
 
-class MessageKey(NamedTuple):
+class _MessageKey(NamedTuple):
     """A message of this device: the stage that sends or receives it here."""
 
     stage: str
@@ -32,49 +35,82 @@ class MessageKey(NamedTuple):
     direction: Direction
 
 
-@dataclass(slots=True)
+def _message_key(action: Action) -> _MessageKey:
+    return _MessageKey(action.stage, action.micro_batch, cast(Direction, action.direction))
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """What this device holds of one micro-batch at one stage, in the course of a step.
+
+    Attributes:
+        received: Activations that came over the front cut, until the backward pass.
+        outputs: What the forward pass made of them (the loss, of the last stage).
+        gradients: Of the outputs, from their arrival to the backward pass.
+        seed: Of the last stage, the gradient of its loss.
+    """
+
+    received: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] | None = None
+    gradients: tuple[Tensor | None, ...] | None = None
+    seed: Tensor | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Pass:
     """A forward or backward pass (or half of one).
 
     Attributes:
-        before: The stage in front of it on the micro-batch's route, if any.
-        behind: The stage behind it.
-        before_is_here: Whether this device holds the stage in front.
-        behind_is_here: The same for the stage behind.
-        sent: The message that carries the stage's activations.
+        cell: Where its tensors are.
+        is_first: Whether no stage is in front of it on the micro-batch's route.
+        is_last: Whether no stage is behind it.
+        before: The cell of the stage in front, where this device holds it.
+        behind: The cell of the stage behind, where this device holds it.
+        activations: The message that carries the stage's outputs, where another device gets them.
+        gradients: The message that carries the gradients of what the stage received.
         target_s: What an emulated device takes; 0 where it is not emulated.
     """
 
     action: Action
     key: Key
     module: StageModule
-    before: str | None
-    behind: str | None
-    before_is_here: bool
-    behind_is_here: bool
-    sent: MessageKey
+    cell: Cell
+    is_first: bool
+    is_last: bool
+    before: Cell | None
+    behind: Cell | None
+    activations: Message | None
+    gradients: Message | None
     target_s: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Message:
     """A message that this device sends or receives.
 
     Attributes:
         rank: The peer's.
         tag: Of its first buffer; unique among messages of one direction.
+        cell: Where its tensors come from or go to.
         layout: Of its buffers; None for a message that is sent.
         requires_grad: For each tensor of received activations.
         confirms: Sent messages that have arrived when this one has.
+        tensors: What is to be sent, or received: from their making to their use.
+        stamp: Of an emulated link: when it arrives.
+        works: What is under way.
     """
 
     action: Action
-    key: MessageKey
+    direction: Direction
     rank: int
     tag: int
+    cell: Cell
     layout: Layout | None
     requires_grad: tuple[bool, ...]
-    confirms: tuple[MessageKey, ...]
+    confirms: tuple[Message, ...]
+    tensors: Sequence[Tensor | None] = ()
+    stamp: Tensor | None = None
+    works: list[Work] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -103,13 +139,20 @@ class _Builder:
         self._before, self._behind = _neighbours(specification)
         self._layouts: dict[tuple[str, Direction, int], Layout] = {}
         self._emulated = specification.emulated_device(device)
+        self._cells: defaultdict[Key, Cell] = defaultdict(Cell)
         self._confirmed = _confirmed_sends(specification, device, self._before, self._behind)
+        actions = specification.actions.get(device, ())
+        self._sends = {
+            _message_key(action): self._send(action) for action in actions if action.kind == "send"
+        }
 
     def build(self) -> list[Step]:
         steps: list[Step] = []
         for action in self._specification.actions.get(self._device, ()):
-            if action.kind in ("receive", "send"):
-                steps.append(self._message(action))
+            if action.kind == "send":
+                steps.append(self._sends[_message_key(action)])
+            elif action.kind == "receive":
+                steps.append(self._receive(action))
             elif action.kind in ("reduce", "step"):
                 steps.append(Other(action))
             else:
@@ -123,32 +166,41 @@ class _Builder:
             action,
             key,
             self._modules[action.stage],
-            before,
-            behind,
-            before in self._modules,
-            behind in self._modules,
-            MessageKey(*key, "forward"),
+            self._cells[key],
+            before is None,
+            behind is None,
+            self._cell_here(before, action.micro_batch),
+            self._cell_here(behind, action.micro_batch),
+            self._sends.get(_MessageKey(*key, "forward")),
+            self._sends.get(_MessageKey(*key, "backward")),
             self._emulated.seconds(action.kind, *key) if self._emulated else 0.0,
         )
 
-    def _message(self, action: Action) -> Message:
-        direction = cast(Direction, action.direction)
-        key = MessageKey(action.stage, action.micro_batch, direction)
-        rank, tag = self._specification.ranks[action.peer], self._tag(action)
-        if action.kind == "send":
-            return Message(action, key, rank, tag, None, (), ())
+    def _cell_here(self, stage: str | None, micro_batch: int) -> Cell | None:
+        if stage is None or stage not in self._modules:
+            return None
+        return self._cells[stage, micro_batch]
+
+    def _send(self, action: Action) -> Message:
+        key = _message_key(action)
+        rank, cell = self._specification.ranks[action.peer], self._cells[key[:2]]
+        return Message(action, key.direction, rank, self._tag(action), cell, None, (), ())
+
+    def _receive(self, action: Action) -> Message:
+        key = _message_key(action)
         size = self._specification.plan.job.micro_batch_sizes[action.micro_batch]
         received, sent = self._modules[action.stage].specs(size)
-        specs = received if direction == "forward" else sent
-        requires_grad = tuple(spec.requires_grad for spec in specs)
+        specs = received if key.direction == "forward" else sent
+        confirmed = self._confirmed.get(key, ())
         return Message(
             action,
-            key,
-            rank,
-            tag,
-            self._layout(action.stage, direction, size, specs),
-            requires_grad,
-            self._confirmed.get(key, ()),
+            key.direction,
+            self._specification.ranks[action.peer],
+            self._tag(action),
+            self._cells[key[:2]],
+            self._layout(action.stage, key.direction, size, specs),
+            tuple(spec.requires_grad for spec in specs),
+            tuple(self._sends[sent] for sent in confirmed if sent in self._sends),
         )
 
     def _layout(
@@ -193,17 +245,17 @@ def _neighbours(specification: RunSpecification) -> tuple[Neighbours, Neighbours
 
 def _confirmed_sends(
     specification: RunSpecification, device: str, before: Neighbours, behind: Neighbours
-) -> dict[MessageKey, tuple[MessageKey, ...]]:
+) -> dict[_MessageKey, tuple[_MessageKey, ...]]:
     """For each message that `device` receives, which of its own sends have then arrived.
 
     The peer has carried out its list up to the send of the message, and with it the receives before
     that. So the buffers of those sends can go, and waiting for them takes no time.
     """
-    confirmed: dict[MessageKey, tuple[MessageKey, ...]] = {}
+    confirmed: dict[_MessageKey, tuple[_MessageKey, ...]] = {}
     for peer, actions in specification.actions.items():
         if peer == device:
             continue
-        arrived: list[MessageKey] = []
+        arrived: list[_MessageKey] = []
         for action in actions:
             if action.peer != device:
                 continue
@@ -212,7 +264,7 @@ def _confirmed_sends(
             other = behind if (action.kind == "send") == is_forward else before
             stage = other[action.stage, action.micro_batch]
             assert stage is not None
-            key = MessageKey(stage, action.micro_batch, cast(Direction, action.direction))
+            key = _MessageKey(stage, action.micro_batch, cast(Direction, action.direction))
             if action.kind == "receive":
                 arrived.append(key)
             elif arrived:
