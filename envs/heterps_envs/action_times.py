@@ -29,6 +29,7 @@ from heterps_envs.simulator_kernels import (
     AT,
     BUCKET,
     KIND,
+    NEXT_REDUCE,
     NODE,
     ORDER,
     PACE_END,
@@ -148,13 +149,16 @@ def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
 
 
 def _devices(arrays: PlanArrays, schedule: Schedule) -> Integers:
-    """(D, 8) the columns of `devices` in `heterps_envs.simulator_kernels`."""
-    columns = np.zeros((len(schedule.devices), 8), np.int64)
+    """(D, 9) the columns of `devices` in `heterps_envs.simulator_kernels`."""
+    columns = np.zeros((len(schedule.devices), 9), np.int64)
     columns[:, AT], columns[:, STOP] = schedule.offsets[:-1], schedule.offsets[1:]
     before = np.concatenate([[0], np.cumsum(schedule.kind <= RECEIVE_BACKWARD)])
     columns[:, RECEIVES_FROM] = before[schedule.offsets[:-1]]
     columns[:, RECEIVES_TO] = before[schedule.offsets[1:]]
     columns[:, NODE] = arrays.node
+    reduces = np.append(np.flatnonzero(schedule.kind == REDUCE), len(schedule.kind))
+    following = reduces[np.searchsorted(reduces, schedule.offsets[:-1])]
+    columns[:, NEXT_REDUCE] = np.minimum(following, schedule.offsets[1:])
     return columns
 
 
@@ -187,7 +191,10 @@ def _partners(schedule: Schedule) -> Integers:
 
 
 def _work_s(arrays: PlanArrays, schedule: Schedule, factors: Floats) -> Floats:
-    """(A,) seconds of passes and steps, and those for which a message occupies its link."""
+    """(A,) seconds of passes and steps, and those for which a message occupies its link.
+
+    Of all-reduces, `Schedule.ready_share`.
+    """
     kind, device = schedule.kind, schedule.device_of
     seconds = np.zeros(len(kind))
     passes = np.flatnonzero((kind >= FORWARD) & (kind <= BACKWARD_WEIGHT))
@@ -200,15 +207,15 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, factors: Floats) -> Floats:
     sends = np.flatnonzero((kind == SEND_FORWARD) | (kind == SEND_BACKWARD))
     receives = np.flatnonzero(kind <= RECEIVE_BACKWARD)
     # A message keeps the device busy in the pass before it is sent, or behind which it is received.
-    for ends, at in ((sends, -1), (receives, 0)):
-        np.add.at(
-            seconds, passes[np.searchsorted(passes, ends) + at], arrays.message_s[device[ends]]
-        )
+    for ends, at, host_s in ((sends, -1, arrays.send_s), (receives, 0, arrays.receive_s)):
+        np.add.at(seconds, passes[np.searchsorted(passes, ends) + at], host_s[device[ends]])
     stage, micro_batch = schedule.stage[sends], schedule.micro_batch[sends]
     front = arrays.front[arrays.pipeline_of[micro_batch], stage]
     cut = np.where(kind[sends] == SEND_FORWARD, stage, front)
     link = arrays.s_per_byte[device[sends], schedule.peer[sends]]
     seconds[sends] = arrays.share[micro_batch] * arrays.output_bytes[cut] * link
+    reduces = schedule.kind == REDUCE
+    seconds[reduces] = schedule.ready_share[reduces]
     return seconds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -47,6 +47,8 @@ class Action(NamedTuple):
         direction: For messages: `forward` carries activations, `backward` their gradients.
         peer: For messages: the other device.
         bucket: For `reduce`: index into the schedule's buckets.
+        ready_share: For `reduce`: the share of the pass in front of it behind which its gradients
+            are complete, and an all-reduce that overlaps may start.
     """
 
     kind: ActionKind
@@ -55,6 +57,7 @@ class Action(NamedTuple):
     direction: Literal["forward", "backward", ""] = ""
     peer: str = ""
     bucket: int = -1
+    ready_share: float = 1.0
 
 
 class ReduceBucket(NamedTuple):
@@ -83,8 +86,10 @@ class Schedule:
         micro_batch: (A,) int32; for `REDUCE` the bucket's index, for `STEP` -1.
         peer: (A,) int32, for messages the index of the other device, else -1.
         buckets: What is reduced.
-        overlaps_reduce: A `reduce` only starts its all-reduce, and `step` waits for all of them.
-            Otherwise a `reduce` keeps its device until it is done.
+        overlaps_reduce: A `reduce` only starts its all-reduce, or finds that it was started by the
+            pass in front, and `step` waits for all of them. A device has one on its way at a time,
+            in the order of its list. Otherwise a `reduce` keeps its device until it is done.
+        ready_share: (A,) `Action.ready_share`; 1 for all but `REDUCE`.
     """
 
     devices: tuple[str, ...]
@@ -96,6 +101,7 @@ class Schedule:
     peer: NDArray[np.int32]
     buckets: tuple[ReduceBucket, ...] = ()
     overlaps_reduce: bool = False
+    ready_share: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def actions(self) -> dict[str, tuple[Action, ...]]:
@@ -119,7 +125,8 @@ class Schedule:
         if code == STEP:
             return Action(kind)
         if code == REDUCE:
-            return Action(kind, bucket=int(self.micro_batch[index]))
+            share = float(self.ready_share[index])
+            return Action(kind, bucket=int(self.micro_batch[index]), ready_share=share)
         peer = int(self.peer[index])
         return Action(
             kind,

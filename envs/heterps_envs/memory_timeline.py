@@ -12,8 +12,8 @@ frees memory at its own actions:
   other share the tensor between them.
 - Buffers: the samples of all micro-batches that the device computes; `POSTED_AHEAD` receives; what
   was received until its pass; gradients that were sent until a message comes back that the peer
-  sent after receiving them; the copies of a gradient all-reduce, until its end, or where it
-  overlaps with compute until the optimizer step; and the workspace of the running pass.
+  sent after receiving them; the copy that an all-reduce starts with, of which the gradients
+  themselves then become parts; and the workspace of the running pass.
 
 Sent activations are the stage's outputs, which it keeps anyway. All is exact for chains of tensors;
 where a cut carries several tensors, the copy that is sent and tensors that pass a stage by are not
@@ -132,6 +132,7 @@ class _Builder:
         self.change = np.zeros((len(schedule.kind), 3))
         self.extra = np.zeros((len(schedule.kind), 3))
         self.before = np.zeros((len(schedule.devices), 3))
+        self.copies = np.zeros(len(schedule.kind))
 
     def build(self) -> MemoryTimeline:
         """Goes through the kinds of actions, all actions of a kind at once."""
@@ -249,11 +250,11 @@ class _Builder:
             device = schedule.device_of[index]
             own = np.bincount(self.arrays.stage_device, self.bytes.gradient_bytes, len(self.before))
             copies = np.minimum(sizes[schedule.micro_batch[index]], own[device])
-            self.extra[index, BUFFER] += copies
-            if schedule.overlaps_reduce:
-                self.change[index, BUFFER] += copies
-                freed = np.bincount(device, copies, len(self.before))
-                self.change[steps, BUFFER] -= freed[schedule.device_of[steps]]
+            # Those that start before their pass is over are there beside all that it begins with.
+            early = schedule.ready_share[index] < 1
+            np.maximum.at(self.copies, _passes_in_front(schedule)[index[early]], copies[early])
+            self.copies[index[~early]] = copies[~early]
+            self.extra[:, BUFFER] += self.copies
         # The optimizer step drops all gradients.
         held = np.bincount(schedule.device_of, self.change[:, GRADIENT], minlength=len(self.before))
         self.change[steps, GRADIENT] -= held[schedule.device_of[steps]]
@@ -286,3 +287,9 @@ def _first_gradient(schedule: Schedule) -> NDArray[np.int64]:
     first = np.full(len(schedule.stages), -1, np.int64)
     first[schedule.stage[index]] = index
     return first
+
+
+def _passes_in_front(schedule: Schedule) -> NDArray[np.int64]:
+    """(A,) the last action up to each that is no all-reduce."""
+    index = np.arange(len(schedule.kind))
+    return np.maximum.accumulate(np.where(schedule.kind == REDUCE, 0, index))

@@ -8,11 +8,21 @@ from heterps_configs.plan import Plan
 from heterps_envs.actions import ReduceBucket
 from heterps_envs.memory_rule import REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
-from heterps_envs.workload import tied_layers, tied_share
+from heterps_envs.tied import tied_layers, tied_share
+
+# A bucket of gradients that leaves early has as many bytes as its links carry in this many
+# latencies, times its devices: latency is a tenth of it. But at least 1 MiB, because each costs
+# the host some time, and at least one layer; no more are waited for than 25 MiB, the bucket of
+# PyTorch's DistributedDataParallel (Li et al., VLDB 2020).
+BYTES_OVER_LATENCY = 8
+LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = float(2**20), float(25 * 2**20)
 
 
 def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
     """Layers grouped by the devices that hold their gradients, where there are several, back first.
+
+    Where all-reduces overlap with passes, a group is split by layers, so that the gradients of its
+    last layers leave while those of its first are still being computed.
 
     A tied layer stands for the parameters that it shares: its devices are those of the owner of
     the parameters and of all their users.
@@ -28,8 +38,44 @@ def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
     for layer in range(plan.num_layers):
         if len(owners[layer]) > 1:
             groups[tuple(d for d in problem.device_named if d in owners[layer])].append(layer)
-    buckets = [ReduceBucket(devices, tuple(layers)) for devices, layers in groups.items()]
+    buckets = [
+        ReduceBucket(devices, part)
+        for devices, layers in groups.items()
+        for part in (
+            _split(problem, devices, layers) if plan.job.overlaps_reduce else [tuple(layers)]
+        )
+    ]
     return tuple(sorted(buckets, key=lambda bucket: bucket.layers, reverse=True))
+
+
+def _split(problem: Problem, devices: tuple[str, ...], layers: list[int]) -> list[tuple[int, ...]]:
+    """Runs of layers from the back, each of at least `_least_bytes` but the one in front.
+
+    Layers that share a tied parameter stay together, in the place of the one that is in front:
+    its backward pass completes their gradients.
+    """
+    place = {layer: layer for layer in layers}
+    for owner, users in tied_layers(problem.profile).items():
+        together = [layer for layer in (owner, *users) if layer in place]
+        place.update(dict.fromkeys(together, min(together, default=0)))
+    least, gradient = _least_bytes(problem, devices), problem.tables.gradient_bytes
+    parts: list[tuple[int, ...]] = []
+    run: list[int] = []
+    for front in sorted(set(place.values()), reverse=True):
+        run += [layer for layer in layers if place[layer] == front]
+        if gradient[run].sum() >= least:
+            parts.append(tuple(sorted(run)))
+            run = []
+    if run:
+        parts.append(tuple(sorted(run)))
+    return parts
+
+
+def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
+    """A bucket of this size is long enough on its way that its latency hardly counts."""
+    bandwidth, latency_s = _ring(problem, devices)
+    pays = BYTES_OVER_LATENCY * len(devices) * bandwidth * latency_s
+    return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
 
 
 def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
@@ -55,8 +101,12 @@ def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
 
     Its pieces (`REDUCE_COPY_BYTES`) overlap: the latency counts once.
     """
-    devices, n = bucket.devices, len(bucket.devices)
-    links = [problem.link(a, b) for a, b in zip(devices, devices[1:] + devices[:1], strict=True)]
-    bandwidth = min(link.bandwidth_bytes_per_s for link in links)
-    latency_s = max(link.latency_s for link in links)
+    n = len(bucket.devices)
+    bandwidth, latency_s = _ring(problem, bucket.devices)
     return 2 * (n - 1) * (latency_s + reduce_bytes(problem, bucket) / n / bandwidth)
+
+
+def _ring(problem: Problem, devices: tuple[str, ...]) -> tuple[float, float]:
+    """The smallest bandwidth and the largest latency on the way around."""
+    links = [problem.link(a, b) for a, b in zip(devices, devices[1:] + devices[:1], strict=True)]
+    return min(link.bandwidth_bytes_per_s for link in links), max(link.latency_s for link in links)

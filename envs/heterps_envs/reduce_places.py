@@ -3,44 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.plan import Plan
-from heterps_envs.actions import BACKWARD, BACKWARD_WEIGHT, REDUCE, STEP, ReduceBucket, Schedule
+from heterps_configs.plan import Plan, Stage
+from heterps_envs.actions import BACKWARD, BACKWARD_WEIGHT, REDUCE, STEP, Schedule
+from heterps_envs.problem import Problem
+from heterps_envs.tied import adding_layers
 
 
-def with_reduces(plan: Plan, schedule: Schedule, overlaps_reduce: bool) -> Schedule:
+class _Place(NamedTuple):
+    """Where one device has the gradients of one bucket.
+
+    Attributes:
+        at: Index behind the last pass that adds to them.
+        ready_share: Share of that pass behind which they are complete.
+    """
+
+    at: int
+    ready_share: float
+
+
+def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
 
+    Where they overlap, each all-reduce stands behind the last pass that adds to its gradients
+    instead of behind all passes. On every device they keep one global order: that in which their
+    gradients are complete, by the length of the list before that. So no two devices wait for one
+    another: of all buckets that are under way, the first one is the next of all its devices.
+
     Args:
-        plan: What runs.
+        problem: Says how long the layers of the last pass take.
+        plan: What runs; its job says whether all-reduces overlap.
         schedule: Lists without them.
-        overlaps_reduce: Each all-reduce stands behind the last pass that adds to its gradients
-            instead of behind all passes. On every device they keep one global order: that in which
-            their gradients are complete, by the length of the list before that.
     """
+    overlaps = plan.job.overlaps_reduce
     devices = {name: index for index, name in enumerate(schedule.devices)}
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
-    places = {
-        number: {
-            devices[name]: _complete_at(plan, schedule, bucket, name)
-            if overlaps_reduce
-            else int(stop[devices[name]])
+    places = [
+        {
+            devices[name]: _complete_at(problem, plan, schedule, adding, name)
+            if overlaps
+            else _Place(int(stop[devices[name]]), 1.0)
             for name in bucket.devices
         }
-        for number, bucket in enumerate(schedule.buckets)
-    }
-    order = sorted(
-        places, key=lambda number: max(at - first[device] for device, at in places[number].items())
-    )
+        for bucket in schedule.buckets
+        for adding in [adding_layers(problem.profile, bucket.layers)]
+    ]
+    order = range(len(places))
+    if overlaps:
+        order_of = [max(p.at - first[d] for d, p in own.items()) for own in places]
+        order = sorted(order, key=order_of.__getitem__)
     at: list[int] = []
     bucket_at: list[int] = []
+    shares: list[float] = []
     earliest = first.tolist()
-    for number in order if overlaps_reduce else places:
+    for number in order:
         for device, place in places[number].items():
-            earliest[device] = max(earliest[device], place)
+            # One that is moved behind others is complete when they are: they decide.
+            shares.append(place.ready_share if place.at >= earliest[device] else 0.0)
+            earliest[device] = max(earliest[device], place.at)
             at.append(earliest[device])
             bucket_at.append(number)
     kinds = [REDUCE] * len(at) + [STEP] * len(devices)
@@ -53,20 +77,43 @@ def with_reduces(plan: Plan, schedule: Schedule, overlaps_reduce: bool) -> Sched
         stage=np.insert(schedule.stage, at, -1),
         micro_batch=np.insert(schedule.micro_batch, at, bucket_at),
         peer=np.insert(schedule.peer, at, -1),
-        overlaps_reduce=overlaps_reduce,
+        overlaps_reduce=overlaps,
+        ready_share=np.insert(np.ones(len(schedule.kind)), at, shares + [1.0] * len(devices)),
     )
 
 
-def _complete_at(plan: Plan, schedule: Schedule, bucket: ReduceBucket, name: str) -> int:
-    """Index behind the last pass of a device that adds to the bucket's gradients."""
+def _complete_at(
+    problem: Problem, plan: Plan, schedule: Schedule, adding: frozenset[int], name: str
+) -> _Place:
+    """Where the gradients of some layers are complete on a device."""
     device = schedule.devices.index(name)
     first, stop = schedule.offsets[device], schedule.offsets[device + 1]
     stages: NDArray[np.bool_] = np.array(
-        [
-            name in stage.devices and not set(bucket.layers).isdisjoint(stage.layers)
-            for stage in plan.stages
-        ]
+        [name in stage.devices and not adding.isdisjoint(stage.layers) for stage in plan.stages]
     )
     kind, stage = schedule.kind[first:stop], schedule.stage[first:stop]
-    adds = ((kind == BACKWARD) | (kind == BACKWARD_WEIGHT)) & stages[stage]
-    return int(first + np.flatnonzero(adds)[-1] + 1) if adds.any() else int(stop)
+    passes = np.flatnonzero(((kind == BACKWARD) | (kind == BACKWARD_WEIGHT)) & stages[stage])
+    if not len(passes):
+        return _Place(int(stop), 1.0)
+    last = passes[-1]
+    share = 1.0
+    if kind[last] == BACKWARD:  # what was put off comes in no order that is known
+        share = _ready_share(problem, plan.stages[stage[last]], adding)
+    return _Place(int(first + last + 1), share)
+
+
+def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> float:
+    """Share of a backward pass of a stage behind which the gradients of its layers are there.
+
+    A backward pass goes through the layers from the back; layers that are computed again take
+    their forward seconds, too.
+    """
+    kind = problem.class_of[stage.devices[0]]
+    seconds = problem.tables.backward_s[:, kind].copy()
+    again = list(stage.recompute_layers)
+    seconds[again] += problem.tables.forward_s[again, kind]
+    front = min(adding.intersection(stage.layers))
+    total = seconds[stage.first_layer : stage.last_layer + 1].sum()
+    if front == stage.first_layer or total <= 0:
+        return 1.0
+    return float(seconds[front : stage.last_layer + 1].sum() / total)

@@ -41,32 +41,27 @@ Integers = NDArray[np.int64]
 EQUAL = 1e-9
 
 
-def build_schedule(
-    problem: Problem, plan: Plan, work: Workload | None = None, *, overlaps_reduce: bool = False
-) -> Schedule:
+def build_schedule(problem: Problem, plan: Plan, work: Workload | None = None) -> Schedule:
     """The action lists of one step of a plan.
 
     Messages of one direction between two devices are received in the order in which they are sent.
-    Neighbouring stages on one device exchange no message. After its last pass every device reduces
-    its gradient buckets, in one global order, and steps.
+    Neighbouring stages on one device exchange no message. Every device reduces its gradient
+    buckets, in one global order, where they are complete (`Job.overlaps_reduce`) or behind its
+    last pass, and steps.
 
     Args:
         problem: Where the seconds and bytes come from.
         plan: What runs.
         work: `workload(problem, plan)`, where it is at hand.
-        overlaps_reduce: A `reduce` stands where its gradients are complete, and only starts the
-            all-reduce (`Schedule.overlaps_reduce`).
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     work = work or workload(problem, plan)
-    return schedule_of(problem, plan, plan_arrays(problem, plan, work), overlaps_reduce)
+    return schedule_of(problem, plan, plan_arrays(problem, plan, work))
 
 
-def schedule_of(
-    problem: Problem, plan: Plan, arrays: PlanArrays, overlaps_reduce: bool = False
-) -> Schedule:
+def schedule_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> Schedule:
     """The same, where the plan's arrays are at hand."""
     rules = _rules(problem, plan, arrays)
     lists = action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
@@ -80,7 +75,7 @@ def schedule_of(
         peer=lists.peer,
         buckets=reduce_buckets(problem, plan),
     )
-    return with_reduces(plan, schedule, overlaps_reduce)
+    return with_reduces(problem, plan, schedule)
 
 
 def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers:

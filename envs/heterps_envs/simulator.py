@@ -7,8 +7,10 @@ bytes / bandwidth, and arrives a latency later. A message leaves only when its r
 for it (rendezvous): a device asks for its next receives, in the order of its list, up to
 `POSTED_AHEAD` beyond those it has done. Before a backward pass a device waits for its forward send
 of the same micro-batch, but a gradient only comes back when that has arrived. A gradient all-reduce
-is a ring over its devices and starts when all of them are there; where the schedule overlaps it,
-devices go on, one all-reduce at a time on each, and wait before the optimizer step.
+is a ring over its devices and starts when all of them are there. Where the job overlaps it, it
+starts as soon as its gradients are complete on all of them, within the last pass that adds to them;
+devices go on, one all-reduce at a time on each in the order of its list, and wait before the
+optimizer step.
 
 Passes of processes that share a node's cores slow each other down as `slowdown_together` says, for
 as long as they run together (fluid sharing).

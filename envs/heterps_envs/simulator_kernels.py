@@ -26,12 +26,15 @@ UNKNOWN = -1.0
 KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
 # Columns of `action_s`, (A, 4): seconds of a pass that nobody disturbs, or for which a message
 # occupies its link; the result: start and end (of a send, when it leaves and arrives); when a send
-# was handed over, or a receive's message arrives.
+# was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
+# `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
 WORK, START, END, KNOWN = 0, 1, 2, 3
-# Columns of `devices`, (D, 8) int64: the action it is at, the end of its list, receives done, its
+# Columns of `devices`, (D, 9) int64: the action it is at, the end of its list, receives done, its
 # first row of `receives`, and the row behind its last, all-reduces whose end is not known, its node
-# (-1: nobody disturbs it), whether it waits for a message or for all-reduces.
+# (-1: nobody disturbs it), whether it waits for a message or for all-reduces, its first all-reduce
+# whose end is not known (or the end of its list).
 AT, STOP, RECEIVED, RECEIVES_FROM, RECEIVES_TO, REDUCES_LEFT, NODE, WAITING = 0, 1, 2, 3, 4, 5, 6, 7
+NEXT_REDUCE = 8
 # Columns of `device_s`, (D, 2): end of its last all-reduce, and where its pass ends on the scale of
 # `PACE` (inf: it runs none).
 REDUCES_END, PACE_END = 0, 1
@@ -104,18 +107,19 @@ def run_actions(
                 ahead = devices[actions[at, PEER], RECEIVED] + POSTED_AHEAD
                 if not is_rendezvous or actions[actions[at, PARTNER], ORDER] < ahead:
                     _leave(actions, action_s, devices, links, heap, at, now)
-            elif kind == REDUCE:
-                if overlaps_reduce:
-                    devices[device, REDUCES_LEFT] += 1
-                    devices[device, AT] = at + 1
-                bucket = actions[at, BUCKET]
-                reduces[bucket, COME] += 1
-                _reduce(
-                    actions, action_s, devices, device_s, reduces, reduce_s, heap, bucket, now,
-                    overlaps_reduce,
+            elif kind == REDUCE and overlaps_reduce:
+                devices[device, REDUCES_LEFT] += 1
+                devices[device, AT] = at + 1
+                action_s[at, KNOWN] = _complete_s(actions, action_s, at, now)
+                reduces[actions[at, BUCKET], COME] += 1
+                _overlap(
+                    actions, action_s, devices, device_s, reduces, reduce_s, heap,
+                    actions[at, BUCKET], now,
                 )  # fmt: skip
-                if not overlaps_reduce:
-                    break
+            elif kind == REDUCE:
+                reduces[actions[at, BUCKET], COME] += 1
+                _reduce(devices, reduces, reduce_s, heap, actions[at, BUCKET], now)
+                break
             elif kind == STEP and devices[device, REDUCES_LEFT] > 0:
                 devices[device, WAITING] = 1
                 break
@@ -154,37 +158,93 @@ def _leave(
 
 
 @njit(**HELPER)
-def _reduce(
+def _reduce(devices: Any, reduces: Any, reduce_s: Any, heap: Any, bucket: int, now: float) -> None:
+    """An all-reduce begins when the last of its devices is there, and keeps them."""
+    num_members = _num_members(reduces, bucket)
+    if reduces[bucket, COME] == num_members:
+        for column in range(1, 1 + num_members):
+            member = _device_of(devices, reduces[bucket, column])
+            push_event(heap, now + reduce_s[bucket], member)
+
+
+@njit(**HELPER)
+def _complete_s(actions: Any, action_s: Any, reduce: int, now: float) -> float:
+    """When the gradients of an all-reduce were complete, in the pass in front or by now."""
+    if action_s[reduce, WORK] >= 1.0:
+        return now
+    at = reduce - 1
+    while actions[at, KIND] == REDUCE:
+        at -= 1
+    taken_s: float = action_s[at, END] - action_s[at, START]
+    return float(action_s[at, START] + action_s[reduce, WORK] * taken_s)
+
+
+@njit(**HELPER)
+def _overlap(
     actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
-    heap: Any, bucket: int, now: float, overlaps_reduce: bool,
+    heap: Any, bucket: int, now: float,
 ) -> None:  # fmt: skip
-    """An all-reduce begins when the last of its devices is there, and done with the one before."""
-    num_members, begin_s = 0, now
-    for column in range(1, reduces.shape[1]):
-        if reduces[bucket, column] >= 0:
-            num_members += 1
-            end_s = device_s[_device_of(devices, reduces[bucket, column]), REDUCES_END]
-            if end_s > begin_s:
-                begin_s = end_s
+    """Times an all-reduce whose devices have all come, and then what waited for it."""
+    found = _time_overlapped(
+        actions, action_s, devices, device_s, reduces, reduce_s, heap, bucket, now
+    )
+    while found:
+        found = False
+        for device in range(len(devices)):
+            at = devices[device, NEXT_REDUCE]
+            if at < devices[device, STOP] and _time_overlapped(
+                actions, action_s, devices, device_s, reduces, reduce_s, heap,
+                actions[at, BUCKET], now,
+            ):  # fmt: skip
+                found = True
+
+
+@njit(**HELPER)
+def _time_overlapped(
+    actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
+    heap: Any, bucket: int, now: float,
+) -> bool:  # fmt: skip
+    """It begins when all gradients are complete, and on each device the one before it is done."""
+    num_members, begin_s = _num_members(reduces, bucket), 0.0
     if reduces[bucket, COME] < num_members:
-        return
+        return False
+    for column in range(1, 1 + num_members):
+        action = reduces[bucket, column]
+        member = _device_of(devices, action)
+        if devices[member, NEXT_REDUCE] != action:
+            return False
+        begin_s = max(begin_s, action_s[action, KNOWN], device_s[member, REDUCES_END])
     end_s = begin_s + reduce_s[bucket]
     for column in range(1, 1 + num_members):
         action = reduces[bucket, column]
         member = _device_of(devices, action)
-        if not overlaps_reduce:
-            push_event(heap, end_s, member)
-            continue
-        action_s[action, END] = end_s
+        action_s[action, START], action_s[action, END] = begin_s, end_s
         device_s[member, REDUCES_END] = end_s
         devices[member, REDUCES_LEFT] -= 1
+        devices[member, NEXT_REDUCE] = _next_reduce(actions, action + 1, devices[member, STOP])
         if (
             devices[member, WAITING]
             and devices[member, REDUCES_LEFT] == 0
             and actions[devices[member, AT], KIND] == STEP
         ):
             devices[member, WAITING] = 0
-            push_event(heap, end_s, len(devices) + member)
+            push_event(heap, max(end_s, now), len(devices) + member)
+    return True
+
+
+@njit(**HELPER)
+def _next_reduce(actions: Any, at: int, stop: int) -> int:
+    while at < stop and actions[at, KIND] != REDUCE:
+        at += 1
+    return at
+
+
+@njit(**HELPER)
+def _num_members(reduces: Any, bucket: int) -> int:
+    count = 0
+    for column in range(1, reduces.shape[1]):
+        count += reduces[bucket, column] >= 0
+    return count
 
 
 @njit(**HELPER)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
 from typing import NamedTuple
 
-from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan, Stage
 from heterps_envs.actions import Direction as Direction
 from heterps_envs.actions import PassKind
 from heterps_envs.placement import check_plan
 from heterps_envs.problem import Problem
+from heterps_envs.tied import tied_layers as tied_layers
+from heterps_envs.tied import tied_share as tied_share
 
 
 class StageCost(NamedTuple):
@@ -121,19 +121,3 @@ def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
         float(times.weight_gradient_s[part, kind].sum()),
         float(tables.output_bytes[stage.last_layer]),
     )
-
-
-def tied_share(profile: ModelProfile, layer: int) -> float:
-    """Share of a layer's parameters that another layer owns."""
-    entry = profile.layers[layer]
-    return entry.tied_parameters / entry.num_parameters if entry.num_parameters else 0.0
-
-
-def tied_layers(profile: ModelProfile) -> dict[int, tuple[int, ...]]:
-    """Layers that use parameters of another layer: the owner's index -> indices of its users."""
-    index = {layer.name: i for i, layer in enumerate(profile.layers)}
-    users: dict[int, list[int]] = defaultdict(list)
-    for i, layer in enumerate(profile.layers):
-        if layer.tied_to in index:
-            users[index[layer.tied_to]].append(i)
-    return {owner: tuple(found) for owner, found in users.items()}

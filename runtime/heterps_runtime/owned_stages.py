@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor, nn
 
+from heterps_envs.tied import adding_layers
 from heterps_runtime.communication import Gatherer
-from heterps_runtime.gradient_sums import flatten_gradients, sum_gradients
+from heterps_runtime.gradient_norm import clip_gradients, scale_gradients, squared_norm
+from heterps_runtime.gradient_sums import GradientSum
 from heterps_runtime.messenger import Messenger
 from heterps_runtime.model_source import build_module
 from heterps_runtime.optimizer import build_optimizer
@@ -68,6 +71,8 @@ class OwnedStages:
         parameters: By full-model name, each once.
         owners: For every parameter of the model, the ranks that hold it.
         optimizer: None on a rank without parameters.
+        ranks: Those of the plan's devices.
+        max_gradient_norm: Of all gradients of the model together; None for no limit.
     """
 
     def __init__(
@@ -85,9 +90,18 @@ class OwnedStages:
             self.parameters.values(),
             specification.learning_rate,
         )
-        self.owners = owners_by_name(communicator.gather(sorted(self.parameters)))
-        self._buckets = _assign_buckets(specification, self.owners)
-        communicator.groups([ranks for ranks, _ in self._buckets if len(ranks) > 1])
+        gathered = communicator.gather(parameter_layers(modules))
+        layers = {name: found for own in gathered for name, found in own.items()}
+        self.owners = owners_by_name(gathered)
+        self._buckets = _assign_buckets(specification, self.owners, layers)
+        self._sums: dict[int, GradientSum | None] = {}
+        devices = specification.plan.devices
+        self.ranks = tuple(sorted(specification.ranks[device] for device in devices))
+        self.max_gradient_norm = specification.max_gradient_norm
+        groups = [ranks for ranks, _ in self._buckets]
+        if self.max_gradient_norm is not None:
+            groups.append(self.ranks)
+        communicator.groups([ranks for ranks in groups if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
         self._rank = communicator.rank
 
@@ -107,29 +121,75 @@ class OwnedStages:
         """Owner sets without a bucket in the schedule: replicas of one half of a tie."""
         return range(self._num_scheduled, len(self._buckets))
 
-    def flat_gradients(self, index: int) -> Tensor | None:
-        """The gradients of one bucket in one tensor, and who has one; None for no part in it."""
-        parameters = self._bucket_parameters(index)
-        return flatten_gradients(parameters) if parameters else None
-
-    def reduce_bucket(self, index: int, messenger: Messenger) -> None:
-        """Sums the gradients of one bucket over its owners; all of them call it."""
-        parameters, ranks = self._bucket_parameters(index), self.bucket_ranks(index)
-        if parameters:
-            sum_gradients(parameters, lambda piece: messenger.start_sum(piece, ranks))
-
-    def _bucket_parameters(self, index: int) -> list[nn.Parameter]:
-        """None where this rank takes no part."""
+    def bucket_parameters(self, index: int) -> list[nn.Parameter]:
+        """The parameters of one bucket; none where this rank takes no part."""
         ranks, names = self._buckets[index]
         return [self.parameters[name] for name in names] if self._rank in ranks else []
 
+    def start_sum(self, index: int, messenger: Messenger) -> None:
+        """Begins to sum the gradients of one bucket over its owners, where it has not begun.
+
+        All owners call it, in one global order of buckets. Nothing may add to the gradients until
+        `finish_sums`.
+        """
+        if index in self._sums:
+            return
+        parameters, ranks = self.bucket_parameters(index), self.bucket_ranks(index)
+        self._sums[index] = (
+            GradientSum(parameters, lambda piece: messenger.start_sum(piece, ranks))
+            if parameters
+            else None
+        )
+
+    def start_all_sums(self, messenger: Messenger) -> None:
+        """The same for all buckets, where the action lists have not done so."""
+        for index in range(len(self._buckets)):
+            self.start_sum(index, messenger)
+
+    def start_unscheduled_sums(self, messenger: Messenger) -> None:
+        """The same for owner sets without a bucket in the schedule."""
+        for index in self.unscheduled_buckets:
+            self.start_sum(index, messenger)
+
+    def finish_sums(self) -> None:
+        """Waits for all sums that have begun; the gradients are sums then."""
+        for begun in self._sums.values():
+            if begun is not None:
+                begun.finish()
+        self._sums.clear()
+
+    def reduce_bucket(self, index: int, messenger: Messenger) -> None:
+        """Sums the gradients of one bucket over its owners, and waits; all of them call it."""
+        self.start_sum(index, messenger)
+        self.finish_sums()
+
     def update(self, messenger: Messenger) -> None:
-        """One optimizer step with the gradients of this step, which are dropped afterwards.
+        """One optimizer step with the gradients of this step, which are dropped afterwards."""
+        self.complete_gradients(messenger)
+        self.apply_gradients()
+
+    def complete_gradients(self, messenger: Messenger, *, num_batches: int = 1) -> None:
+        """Waits for all sums, and clips; all ranks of the plan call it.
 
         Owner sets without a bucket in the schedule are summed here.
+
+        Args:
+            messenger: Carries the sums.
+            num_batches: Global batches that the gradients add up; they become the mean over these.
         """
-        for index in self.unscheduled_buckets:
-            self.reduce_bucket(index, messenger)
+        self.start_unscheduled_sums(messenger)
+        self.finish_sums()
+        scale_gradients(self.parameters.values(), 1 / num_batches)
+        if self.max_gradient_norm is not None:
+            own = [p for name, p in self.parameters.items() if self.owners[name][0] == self._rank]
+            device = next((p.device for p in self.parameters.values()), None)
+            total = torch.tensor([squared_norm(own)], dtype=torch.float64, device=device)
+            if len(self.ranks) > 1:
+                messenger.start_sum(total, self.ranks).wait()
+            clip_gradients(self.parameters.values(), float(total), self.max_gradient_norm)
+
+    def apply_gradients(self) -> None:
+        """One optimizer step; drops the gradients."""
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -144,20 +204,40 @@ def owners_by_name(names_by_rank: Iterable[Iterable[str]]) -> dict[str, tuple[in
     return {name: tuple(owners[name]) for name in sorted(owners)}
 
 
+def parameter_layers(modules: Mapping[str, StageModule]) -> dict[str, tuple[int, ...]]:
+    """For each parameter of some stages the layers of the model that use it; names are sorted."""
+    found = {
+        name: module.parameter_layers[name]
+        for module in modules.values()
+        for name in module.parameter_names()
+    }
+    return {name: found[name] for name in sorted(found)}
+
+
 def _assign_buckets(
-    specification: RunSpecification, owners: Mapping[str, tuple[int, ...]]
+    specification: RunSpecification,
+    owners: Mapping[str, tuple[int, ...]],
+    layers: Mapping[str, tuple[int, ...]],
 ) -> list[tuple[tuple[int, ...], list[str]]]:
-    """(ranks, parameter names): the schedule's buckets in order, then what they do not cover."""
+    """(ranks, parameter names): the schedule's buckets in order, then what they do not cover.
+
+    A bucket takes a parameter that its ranks hold if all layers that use it add to the bucket.
+    """
     ranks = specification.ranks
-    buckets: list[tuple[tuple[int, ...], list[str]]] = [
-        (tuple(sorted(ranks[device] for device in bucket.devices)), [])
-        for bucket in specification.buckets
-    ]
+    buckets: list[tuple[tuple[int, ...], list[str]]] = []
+    adding: list[frozenset[int]] = []
+    for bucket in specification.buckets:
+        buckets.append((tuple(sorted(ranks[device] for device in bucket.devices)), []))
+        adding.append(adding_layers(specification.profile, bucket.layers))
+    num_scheduled = len(buckets)
     for name, holders in owners.items():
-        if len(holders) > 1:
-            names = next((names for group, names in buckets if group == holders), None)
-            if names is None:
-                names = []
-                buckets.append((holders, names))
-            names.append(name)
+        if len(holders) < 2:
+            continue
+        for index, (group, names) in enumerate(buckets):
+            covers = index >= num_scheduled or adding[index].issuperset(layers[name])
+            if group == holders and covers:
+                names.append(name)
+                break
+        else:
+            buckets.append((holders, [name]))
     return buckets

@@ -98,7 +98,9 @@ class RunSpecification(Document):
         profile: The model: its source and its layers, without measurements.
         actions: What each device of the plan does in one step, in order.
         buckets: Gradient buckets in their global order.
+        overlaps_reduce: `Schedule.overlaps_reduce`.
         learning_rate: None for the optimizer's usual one.
+        max_gradient_norm: Gradients are clipped to it, over the whole model; None for no limit.
         emulation: Set where devices are emulated.
         is_online: Publish measurements and look for new plans at every step boundary.
         measure_every: Steps between two published measurements.
@@ -117,9 +119,11 @@ class RunSpecification(Document):
     plan: Plan
     actions: dict[str, tuple[Action, ...]]
     buckets: tuple[ReduceBucket, ...]
+    overlaps_reduce: bool = False
     num_steps: PositiveInt
     seed: int = 0
     learning_rate: PositiveFloat | None = None
+    max_gradient_norm: PositiveFloat | None = None
     emulation: Emulation | None = None
     slowdowns: tuple[Slowdown, ...] = ()
     is_online: bool = False

@@ -131,6 +131,7 @@ def build_specification(
         plan=plan,
         actions=schedule.actions,
         buckets=schedule.buckets,
+        overlaps_reduce=schedule.overlaps_reduce,
         num_steps=num_steps,
         seed=seed,
         learning_rate=learning_rate,
@@ -166,6 +167,7 @@ def replanned(
             "plan": plan,
             "actions": schedule.actions,
             "buckets": schedule.buckets,
+            "overlaps_reduce": schedule.overlaps_reduce,
             "emulation": emulation_of(problem, plan, schedule),
         }
     )

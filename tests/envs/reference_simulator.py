@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from heterps_configs.cluster import HostTimes
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, Schedule
 from heterps_envs.plan_arrays import slowdown_of
@@ -62,6 +63,8 @@ class ReferenceSimulator:
         self.link_free_s: dict[tuple[str, str], float] = defaultdict(float)
         self.come: dict[int, list[str]] = defaultdict(list)
         self.reduced_s: dict[int, float] = {}
+        self.ready_s: dict[tuple[int, str], float] = {}
+        self.start_s: dict[tuple[str, int], float] = {}
         self.end_s: dict[str, list[float]] = {name: [] for name in schedule.devices}
         self.now = 0.0
         for device in self.devices:
@@ -133,6 +136,7 @@ class ReferenceSimulator:
             if action.kind == "step" and not self._is_reduced(device):
                 return False
             device.left_s = self._seconds(device, action)
+            self.start_s[device.name, device.at] = self.now
         elif device.left_s <= ROUNDING:
             device.left_s = None
             self._done(device)
@@ -153,18 +157,20 @@ class ReferenceSimulator:
         assert action.kind != "send"
         assert action.kind != "reduce"
         host_s = 0.0 if self.emulated[device.name] else self.hosts[device.name].action_s
-        host_s += self._ends_of_messages(device) * self._message_s(device.name)
+        received, sent = self._ends_of_messages(device)
+        host_s += received * self._host(device.name).receive_s
+        host_s += sent * self._host(device.name).send_s
         return self.work.seconds(action.kind, action.stage, action.micro_batch) + host_s
 
-    def _message_s(self, name: str) -> float:
-        return 0.0 if self.emulated[name] else self.hosts[name].message_s
+    def _host(self, name: str) -> HostTimes:
+        return HostTimes() if self.emulated[name] else self.hosts[name]
 
-    def _ends_of_messages(self, device: _Device) -> int:
+    def _ends_of_messages(self, device: _Device) -> tuple[int, int]:
         """Receives just before the running pass, and sends just behind it."""
         kinds = [action.kind for action in device.actions]
         before = takewhile(lambda kind: kind not in PASSES, reversed(kinds[: device.at]))
         behind = takewhile(lambda kind: kind not in PASSES, kinds[device.at + 1 :])
-        return list(before).count("receive") + list(behind).count("send")
+        return list(before).count("receive"), list(behind).count("send")
 
     def _post(self, device: _Device) -> None:
         """The device asks for its next receive."""
@@ -200,27 +206,65 @@ class ReferenceSimulator:
         start_s = max(self.now, self.link_free_s[source, to])
         self.link_free_s[source, to] = start_s + message.num_bytes / link.bandwidth_bytes_per_s
         message.arrival_s = self.link_free_s[source, to] + max(
-            link.latency_s - self._message_s(source) - self._message_s(to), 0.0
+            link.latency_s - self._host(source).send_s - self._host(to).receive_s, 0.0
         )
 
     def _reduce(self, device: _Device, action: Action) -> bool:
-        bucket, overlaps = self.schedule.buckets[action.bucket], self.schedule.overlaps_reduce
+        if self.schedule.overlaps_reduce:
+            self.ready_s[action.bucket, device.name] = self._ready_s(device, action)
+            self._done(device)
+            self._time_overlapped()
+            return True
         come, happened = self.come[action.bucket], False
         if device.name not in come:
             come.append(device.name)
             happened = True
-            if len(come) == len(bucket.devices):
-                before = [
-                    end_s
-                    for other, end_s in self.reduced_s.items()
-                    if overlaps and set(self.schedule.buckets[other].devices) & set(bucket.devices)
-                ]
-                begin_s = max([self.now, *before])
-                self.reduced_s[action.bucket] = begin_s + reduce_s(self.problem, bucket)
-        if overlaps or self.reduced_s.get(action.bucket, self.now + 1) <= self.now:
+            if len(come) == len(self.schedule.buckets[action.bucket].devices):
+                self.reduced_s[action.bucket] = self.now + self._reduce_s(action.bucket)
+        if self.reduced_s.get(action.bucket, self.now + 1) <= self.now:
             self._done(device)
             return True
         return happened
+
+    def _reduce_s(self, bucket: int) -> float:
+        return reduce_s(self.problem, self.schedule.buckets[bucket])
+
+    def _ready_s(self, device: _Device, action: Action) -> float:
+        """When the gradients were complete: within the pass in front."""
+        if action.ready_share >= 1:
+            return self.now
+        at = device.at - 1
+        while device.actions[at].kind == "reduce":
+            at -= 1
+        end_s = self.end_s[device.name][at]
+        start_s = self.start_s[device.name, at]
+        return start_s + action.ready_share * (end_s - start_s)
+
+    def _time_overlapped(self) -> None:
+        """All-reduces whose gradients are complete, in any order that their devices allow."""
+        found = True
+        while found:
+            found = False
+            for number, bucket in enumerate(self.schedule.buckets):
+                if number in self.reduced_s:
+                    continue
+                if any((number, name) not in self.ready_s for name in bucket.devices):
+                    continue
+                before = [self._before(number, name) for name in bucket.devices]
+                if any(other not in self.reduced_s for others in before for other in others):
+                    continue
+                begin_s = max(
+                    *(self.ready_s[number, name] for name in bucket.devices),
+                    *(self.reduced_s[other] for others in before for other in others),
+                    0.0,
+                )
+                self.reduced_s[number] = begin_s + self._reduce_s(number)
+                found = True
+
+    def _before(self, bucket: int, name: str) -> list[int]:
+        """The all-reduces in front of one in the list of a device."""
+        reduces = [a.bucket for a in self.schedule.actions[name] if a.kind == "reduce"]
+        return reduces[: reduces.index(bucket)]
 
     def _is_reduced(self, device: _Device) -> bool:
         if not self.schedule.overlaps_reduce:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from heterps_configs.cluster import HostTimes, Link
 from heterps_configs.device import Emulation
 from heterps_configs.plan import Plan
+from heterps_envs import reduce_buckets
 from heterps_envs.action_times import action_times
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
@@ -45,7 +46,8 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
     )
     host = HostTimes(
         action_s=float(rng.uniform(0, 0.3)),
-        message_s=float(rng.uniform(0, 0.3)),
+        send_s=float(rng.uniform(0, 0.3)),
+        receive_s=float(rng.uniform(0, 0.3)),
         step_s=float(rng.uniform(0, 1)),
         slowdown_together=draw(st.sampled_from([(), (1.0, 1.4), (1.0, 1.0, 1.5, 2.1)])),
     )
@@ -57,7 +59,9 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
         types[1] = types[1].model_copy(update={"emulation": emulation})
     fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
     changed = type(cluster)(**{**fields, "nodes": nodes, "device_types": tuple(types)})
-    problem = replace(problem, cluster=changed)
+    overlaps_reduce = draw(st.booleans())
+    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
+    problem = replace(problem, cluster=changed, job=job)
     return problem, draw(any_plans(problem))
 
 
@@ -76,12 +80,13 @@ def test_the_lists_are_those_of_the_definition(case: tuple[Problem, Plan]) -> No
         assert found == expected
 
 
-@given(runs(), st.booleans())
-def test_the_times_are_those_of_the_definition(
-    case: tuple[Problem, Plan], overlaps_reduce: bool
-) -> None:
+@given(runs())
+def test_the_times_are_those_of_the_definition(case: tuple[Problem, Plan]) -> None:
     problem, plan = case
-    schedule = build_schedule(problem, plan, overlaps_reduce=overlaps_reduce)
+    with pytest.MonkeyPatch.context() as patch:  # several buckets for each group
+        patch.setattr(reduce_buckets, "LEAST_BUCKET_BYTES", 8.0)
+        patch.setattr(reduce_buckets, "BYTES_OVER_LATENCY", 0.0)
+        schedule = build_schedule(problem, plan)
     times = action_times(problem, plan, schedule)
     reference = ReferenceSimulator(problem, plan, schedule)
     assert times.step_time_s == pytest.approx(reference.step_time_s)
@@ -89,6 +94,9 @@ def test_the_times_are_those_of_the_definition(
         schedule.devices, schedule.offsets[:-1], schedule.offsets[1:], strict=True
     ):
         for index, action in enumerate(schedule.actions[device]):
-            if action.kind not in ("send", "reduce"):
+            if action.kind == "reduce" and schedule.overlaps_reduce:
+                end_s = reference.reduced_s[action.bucket]
+                assert times.end_s[first + index] == pytest.approx(end_s)
+            elif action.kind != "send":
                 assert times.end_s[first + index] == pytest.approx(reference.end_s[device][index])
         assert stop - first == len(schedule.actions[device])
