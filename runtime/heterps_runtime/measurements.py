@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heterps_configs.document import Document
+from heterps_configs.job import Job
 from heterps_runtime.executor import ActionRecord
 from heterps_runtime.run_specification import RunSpecification
 
@@ -73,6 +74,35 @@ class Measurements(Document):
         ]
 
 
+# Seconds by (kind, stage, micro-batch); the kind is `forward`, `backward` or `step`.
+PassSeconds = dict[tuple[str, str, int], float]
+
+
+def pass_seconds(job: Job, records: Sequence[ActionRecord]) -> PassSeconds:
+    """What the passes and the optimizer of one device took in one step.
+
+    Of a stage's micro-batches the largest count, scaled to full ones where none is full. A backward
+    pass in two parts, as in zero-bubble schedules, counts as their sum.
+    """
+    sizes, largest = job.micro_batch_sizes, dict[str, int]()
+    for record in records:
+        if record.kind == "forward":
+            size = sizes[record.micro_batch]
+            largest[record.stage] = max(size, largest.get(record.stage, 0))
+    taken_s: PassSeconds = defaultdict(float)
+    for record in records:
+        kind = "backward" if record.kind.startswith("backward") else record.kind
+        seconds = record.end_s - record.start_s
+        if kind in ("forward", "backward"):
+            if sizes[record.micro_batch] < largest[record.stage]:
+                continue
+            seconds *= job.micro_batch_size / largest[record.stage]
+        elif kind != "step":
+            continue
+        taken_s[kind, record.stage, record.micro_batch] += seconds
+    return taken_s
+
+
 class ActionTimes:
     """Collects the durations of one device's actions until they are taken."""
 
@@ -81,29 +111,12 @@ class ActionTimes:
         self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def add(self, records: Iterable[ActionRecord]) -> None:
-        """Takes one step.
+        """Takes one step."""
+        self.add_passes(pass_seconds(self._plan.job, list(records)))
 
-        Of a stage's micro-batches the largest count, scaled to full ones where none is full. A
-        backward pass in two parts, as in zero-bubble schedules, counts as their sum.
-        """
-        job, records = self._plan.job, list(records)
-        sizes, largest = job.micro_batch_sizes, dict[str, int]()
-        for record in records:
-            if record.kind == "forward":
-                size = sizes[record.micro_batch]
-                largest[record.stage] = max(size, largest.get(record.stage, 0))
-        taken_s: dict[tuple[str, str, int], float] = defaultdict(float)
-        for record in records:
-            kind = "backward" if record.kind.startswith("backward") else record.kind
-            seconds = record.end_s - record.start_s
-            if kind in ("forward", "backward"):
-                if sizes[record.micro_batch] < largest[record.stage]:
-                    continue
-                seconds *= job.micro_batch_size / largest[record.stage]
-            elif kind != "step":
-                continue
-            taken_s[kind, record.stage, record.micro_batch] += seconds
-        for (kind, stage, _), seconds in taken_s.items():
+    def add_passes(self, passes: PassSeconds) -> None:
+        """Takes one step, as `pass_seconds` has it."""
+        for (kind, stage, _), seconds in passes.items():
             self._seconds[kind, stage].append(seconds)
 
     def stages(self) -> list[StageTimes]:

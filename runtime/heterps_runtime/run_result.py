@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from heterps_configs.document import Document
-from heterps_configs.estimate import TimelineEvent
+from heterps_configs.estimate import Estimate, MemoryCurve, TimelineEvent
+from heterps_configs.plan import Plan
 from heterps_runtime.measurements import StageTimes
 from heterps_runtime.memory_report import MemoryReport
+from heterps_runtime.step_figures import StepFigures
 
 # The first steps under a plan set up connections and warm caches; no median counts them.
 WARM_UP_STEPS = 2
@@ -23,13 +25,23 @@ class StepProgress:
     Attributes:
         loss: Mean loss of the global batch.
         generation: 0 for the first plan, one more for every re-plan.
+        measured: What the step took; memory as it was measured in an earlier step of the plan.
+        predicted: What it should have taken.
+        memory_limit_bytes: What each device of the plan has.
     """
 
     step: int
     num_steps: int
     loss: float
-    step_time_s: float
     generation: int
+    measured: StepFigures
+    predicted: StepFigures
+    memory_limit_bytes: Mapping[str, int]
+
+    @property
+    def step_time_s(self) -> float:
+        """Measured seconds of the step."""
+        return self.measured.step_time_s
 
 
 class Replan(Document):
@@ -62,6 +74,11 @@ class DeviceReport(Document):
         memory: What the device held at most, measured in the second step of the last plan; None
             for an idle device and in a run of one step.
         predicted_memory_bytes: The estimate's peak, under the last plan; None for an idle device.
+        memory_limit_bytes: What plans may use of it; None for an idle device.
+        stages: Of the last plan.
+        bubble_share: Of a step (`heterps_runtime.step_figures.bubble_share`): median under the last
+            plan, before any slowdown; None for an idle device, and under torch's engine.
+        predicted_bubble_share: The same in the simulator.
     """
 
     device: str
@@ -72,6 +89,10 @@ class DeviceReport(Document):
     optimizer_s: float
     memory: MemoryReport | None = None
     predicted_memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    stages: tuple[str, ...] = ()
+    bubble_share: float | None = None
+    predicted_bubble_share: float | None = None
 
 
 class RunResult(Document):
@@ -81,6 +102,10 @@ class RunResult(Document):
         predicted_step_time_s: The simulator's step time of the first plan.
         measured_step_time_s: Median under the first plan, without warm-up, before any slowdown.
         relative_error: Predicted over measured, minus 1.
+        predicted_throughput_samples_per_s: Under the first plan.
+        throughput_samples_per_s: As measured, under the first plan.
+        predicted_bubble_share: Mean over the devices of the last plan.
+        bubble_share: As measured.
         times_of: What the measured times are times of.
         first_step: Of this run; above 0 where it went on from a checkpoint. All lists begin there.
         checkpoint: The newest that was saved.
@@ -88,11 +113,18 @@ class RunResult(Document):
         max_loss_difference: Largest difference to single-process training; None when not verified.
         stages: Median seconds of each stage of the last plan.
         timeline: The actions of the last step, as measured.
+        memory_curves: What the devices held in the course of a step of the last plan, as measured.
+        final_plan: The last plan.
+        final_estimate: What was predicted of it, with timeline and memory curves.
     """
 
     predicted_step_time_s: float
     measured_step_time_s: float
     relative_error: float
+    predicted_throughput_samples_per_s: float | None = None
+    throughput_samples_per_s: float | None = None
+    predicted_bubble_share: float | None = None
+    bubble_share: float | None = None
     times_of: Literal["emulated devices", "this host"]
     losses: tuple[float, ...]
     step_times_s: tuple[float, ...]
@@ -104,6 +136,9 @@ class RunResult(Document):
     devices: tuple[DeviceReport, ...] = ()
     replans: tuple[Replan, ...] = ()
     timeline: tuple[TimelineEvent, ...] = ()
+    memory_curves: tuple[MemoryCurve, ...] = ()
+    final_plan: Plan | None = None
+    final_estimate: Estimate | None = None
 
     def median_step_time_s(self, first_step: int = 0, last_step: int | None = None) -> float:
         """Median over steps `first_step .. last_step` (inclusive), without warm-up steps."""
@@ -115,6 +150,16 @@ def median_step_time_s(
     step_times_s: Sequence[float], generations: Sequence[int], steps: range
 ) -> float:
     """Median over some steps; warm-up steps of a plan count only where there are no others."""
+    return statistics.median([step_times_s[s] for s in warm_steps(generations, steps)])
+
+
+def warm_steps(generations: Sequence[int], steps: range) -> list[int]:
+    """Those of some steps that are not warm-up steps of their plan; all where there are no others.
+
+    Args:
+        generations: The plan of every step of the run.
+        steps: Indices into it.
+    """
     first_of = {generation: generations.index(generation) for generation in set(generations)}
     warm = [s for s in steps if s - first_of[generations[s]] >= WARM_UP_STEPS]
-    return statistics.median([step_times_s[s] for s in warm or steps])
+    return warm or list(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,16 @@ from heterps_runtime.batches import Batch, micro_batches
 from heterps_runtime.communication import Communicator
 from heterps_runtime.emulation import Clock, EmulatedClock, HostClock
 from heterps_runtime.executor import ActionRecord, Executor
+from heterps_runtime.measured_memory import held_in_actions
 from heterps_runtime.measured_step import MeasuredStep
-from heterps_runtime.measurements import ActionTimes, Measurements, measurements_path
+from heterps_runtime.measurements import (
+    ActionTimes,
+    Measurements,
+    PassSeconds,
+    measurements_path,
+    pass_seconds,
+)
+from heterps_runtime.memory_ledger import ActionMemory
 from heterps_runtime.memory_report import MemoryReport, check_limits
 from heterps_runtime.messenger import ProcessMessenger
 from heterps_runtime.migrate import load_optimizer_state, migrate
@@ -23,9 +31,11 @@ from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
 from heterps_runtime.start_values import Blank, start_values
+from heterps_runtime.step_figures import busy_s, row_of_passes
 
 if TYPE_CHECKING:
     from heterps_runtime.checkpointer import Checkpointer
+    from heterps_runtime.torch_engine import TorchEngine
 
 # The first step of a plan whose memory is measured: before it, the optimizer has no state. It is a
 # warm-up step, because measuring takes time.
@@ -60,6 +70,7 @@ class Trainer:
         self._last_records: list[ActionRecord] = []
         self._next: RunSpecification | None = None
         self._memory: MemoryReport | None = None
+        self._memory_actions: list[ActionMemory] = []
         start = start_values(specification)
         modules = build_stages(specification, self._device, start)
         if self._is_first_rank:
@@ -103,42 +114,58 @@ class Trainer:
     def _begin_generation(self, step: int) -> None:
         specification, device = self._specification, self._device
         self._first_step = step
-        self._executor = Executor(
-            specification,
-            device,
-            self.owned,
-            ProcessMessenger(self._communicator),
-            self._clock,
-            first_step=step,
-        )
+        self._engine = self._engine_of(specification, step)
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
 
+    def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
+        messenger = ProcessMessenger(self._communicator)
+        if specification.engine == "heterps":
+            return Executor(
+                specification, self._device, self.owned, messenger, self._clock, first_step=step
+            )
+        # torch.distributed.pipelining takes more than a second to import.
+        from heterps_runtime.torch_engine import TorchEngine
+
+        return TorchEngine(specification, self._device, self.owned, messenger, step)
+
     def _run_step(self, step: int) -> None:
         specification = self._specification
-        batches = micro_batches(specification, step, self._executor.micro_batches)
+        batches = micro_batches(specification, step, self._engine.micro_batches)
         self._communicator.barrier()
         start_s = time.perf_counter()
         if specification.emulation:
             # One start for all: processes of one host share this clock.
             start_s = self._communicator.broadcast_numbers(start_s)[0]
         slowdown = specification.slowdown(self._device, step)
-        if step == self._first_step + MEASURED_STEP:
-            loss, records = self._measure_memory(batches, start_s, slowdown)
+        engine = self._engine
+        if step == self._first_step + MEASURED_STEP and isinstance(engine, Executor):
+            loss, records = self._measure_memory(engine, batches, start_s, slowdown)
         else:
-            loss, records = self._executor.step(batches, start_s, slowdown)
+            loss, records = engine.step(batches, start_s, slowdown)
         seconds = time.perf_counter() - start_s
-        rows = self._communicator.gather_numbers(loss, seconds)
+        plan = specification.plan
+        passes = pass_seconds(plan.job, records)
+        figures = row_of_passes(plan, self._device, busy_s(records), passes)
+        # The one gathering of a step takes all figures of it.
+        rows = self._communicator.gather_numbers(loss, seconds, *figures)
         self._last_records = records
-        self._observe(step, records, max(row[1] for row in rows), sum(row[0] for row in rows))
+        self._observe(step, passes, rows)
 
     def _measure_memory(
-        self, batches: Mapping[int, Batch], start_s: float, slowdown: float
+        self,
+        executor: Executor,
+        batches: Mapping[int, Batch],
+        start_s: float,
+        slowdown: float,
     ) -> tuple[float, list[ActionRecord]]:
         """One step under a memory ledger. All ranks learn of a limit that one of them breaks."""
-        measured = MeasuredStep(self._device, self._executor, self.owned)
+        measured = MeasuredStep(self._device, executor, self.owned)
         result = measured.run(batches, start_s, slowdown)
-        self._memory = measured.report()
+        self._memory, self._memory_actions = measured.report(), measured.ledger.actions
+        reports = self._communicator.gather(self._memory)
+        if self._is_first_rank:
+            self._on_step({"memory_bytes": {entry.device: entry.peak_bytes for entry in reports}})
         emulation = self._specification.emulation
         if emulation is not None:
             limits = {
@@ -146,29 +173,31 @@ class Trainer:
                 for entry in emulation.devices
                 if entry.memory_bytes is not None
             }
-            check_limits(self._communicator.gather(self._memory), limits)
+            check_limits(reports, limits)
         return result
 
-    def _observe(
-        self, step: int, records: list[ActionRecord], step_time_s: float, loss: float
-    ) -> None:
+    def _observe(self, step: int, passes: PassSeconds, rows: Sequence[Sequence[float]]) -> None:
+        """Takes what a step brought; `rows` holds loss, seconds and figures of each rank."""
         specification = self._specification
+        step_time_s = max(row[1] for row in rows)
         if self._is_first_rank:
             self._on_step(
                 {
                     "step": step,
-                    "loss": loss,
+                    "loss": sum(row[0] for row in rows),
                     "step_time_s": step_time_s,
                     "generation": specification.generation,
+                    "figures": [row[2:] for row in rows],
                 }
             )
         if step - self._first_step == WARM_UP_STEPS - 1:
             self._clock.forget_overruns()
         last_step = specification.num_steps - 1 - specification.first_step
         if step - self._first_step >= min(WARM_UP_STEPS, last_step):
-            self._window.add(records)
-            self._all_times.add(records)
-            self._window_step_times_s.append(step_time_s)
+            self._all_times.add_passes(passes)
+            if specification.is_online:
+                self._window.add_passes(passes)
+                self._window_step_times_s.append(step_time_s)
         is_due = (step + 1) % specification.measure_every == 0
         if specification.is_online and is_due and self._window_step_times_s:
             self._publish(step)
@@ -241,5 +270,6 @@ class Trainer:
             "num_overruns": clock.num_overruns,
             "worst_overrun_s": clock.worst_overrun_s,
             "memory": self._memory and self._memory.model_dump(),
+            "memory_actions": held_in_actions(self._memory_actions),
             "trace": self._last_records,
         }

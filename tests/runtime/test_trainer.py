@@ -43,7 +43,7 @@ def test_two_stages_on_one_device_train_like_one(
 ) -> None:
     specification, lines = _specification(cut=2), list[dict[str, Any]]()
     Trainer(specification, tmp_path, communicator, on_step=lines.append).run()
-    losses = [line["loss"] for line in lines]
+    losses = [line["loss"] for line in lines if "loss" in line]
     assert max_difference(losses, reference_losses(specification)) < 1e-5
     result = json.loads((tmp_path / "result-0.json").read_text())
     assert [stage["stage"] for stage in result["stages"]] == ["a", "b"]
