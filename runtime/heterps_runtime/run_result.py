@@ -75,7 +75,7 @@ class DeviceReport(Document):
             for an idle device and in a run of one step.
         predicted_memory_bytes: The estimate's peak, under the last plan; None for an idle device.
         memory_limit_bytes: What plans may use of it; None for an idle device.
-        stages: Of the last plan.
+        stage_names: Of the last plan.
         bubble_share: Of a step (`heterps_runtime.step_figures.bubble_share`): median under the last
             plan, before any slowdown; None for an idle device, and under torch's engine.
         predicted_bubble_share: The same in the simulator.
@@ -90,7 +90,7 @@ class DeviceReport(Document):
     memory: MemoryReport | None = None
     predicted_memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
-    stages: tuple[str, ...] = ()
+    stage_names: tuple[str, ...] = ()
     bubble_share: float | None = None
     predicted_bubble_share: float | None = None
 

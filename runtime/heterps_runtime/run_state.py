@@ -255,7 +255,7 @@ class RunState:
         measured = [share for share in bubbles if share is not None]
         return DeviceReport(
             is_emulated=self._problem.device_named[device].type.emulation is not None,
-            stages=tuple(stage.name for stage in last.plan.stages if device in stage.devices),
+            stage_names=tuple(s.name for s in last.plan.stages if device in s.devices),
             bubble_share=statistics.median(measured) if measured else None,
             predicted_bubble_share=last.figures.bubble_shares.get(device),
             predicted_memory_bytes=last.estimate.memory_bytes.get(device),
