@@ -1,13 +1,19 @@
-"""Process groups: one for each message direction and each set of owners; small gatherings."""
+"""Process groups: one for each message direction and each set of owners; small gatherings.
+
+Gatherings and all that CPUs take part in go over gloo. Sums among ranks that each have a GPU of
+their own go over nccl (`heterps_runtime.devices.backend_of`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+
+from heterps_runtime.devices import CPU, Backend, Place, backend_of, own_place
 
 TIMEOUT = timedelta(minutes=30)
 
@@ -34,23 +40,39 @@ class Communicator:
 
     Activations and gradients have a group each: messages of the two directions between two ranks
     cannot overtake or block one another.
+
+    Args:
+        device: Where this rank computes.
+
+    Attributes:
+        device: The same.
+        places: Where all ranks compute, by rank.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device = CPU) -> None:
         if not dist.is_initialized():
             dist.init_process_group("gloo", timeout=TIMEOUT)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         everyone = range(self.world_size)
         self.directions = {"forward": self._new(everyone), "backward": self._new(everyone)}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._channels: dict[tuple[object, ...], dist.ProcessGroup] = {}
+        self.device = device
+        self.places: list[Place] = self.gather(own_place(device))
 
     def groups(self, owners: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
         """A group for each set of ranks; sets that were asked for before keep their group."""
         wanted = sorted(set(owners))
         for ranks in wanted:
             if ranks not in self._groups:
-                self._groups[ranks] = self._new(ranks)
+                self._groups[ranks] = self._new(ranks, backend_of(ranks, self.places))
         return {ranks: self._groups[ranks] for ranks in wanted}
+
+    def channel(self, name: tuple[object, ...], ranks: Sequence[int]) -> dist.ProcessGroup:
+        """A group of its own over nccl; one of the same name is kept."""
+        if name not in self._channels:
+            self._channels[name] = self._new(ranks, "nccl")
+        return self._channels[name]
 
     def gather(self, value: Any) -> list[Any]:
         """One picklable object from each rank, by rank."""
@@ -87,6 +109,14 @@ class Communicator:
         dist.barrier()
         dist.destroy_process_group()
 
-    def _new(self, ranks: Iterable[int]) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = dist.new_group(list(ranks), timeout=TIMEOUT)
+    def _new(self, ranks: Iterable[int], backend: Backend = "gloo") -> dist.ProcessGroup:
+        members = list(ranks)
+        # With a device, nccl connects now: no step waits for it, and its errors come early.
+        is_bound = backend == "nccl" and self.rank in members
+        group: dist.ProcessGroup = dist.new_group(
+            members,
+            timeout=TIMEOUT,
+            backend=backend,
+            device_id=self.device if is_bound else None,
+        )
         return group

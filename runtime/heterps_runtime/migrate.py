@@ -72,7 +72,8 @@ def migrate(
             for key, shape, dtype in layouts[source][name]:
                 tag += 1
                 if communicator.rank == source:
-                    tensor = held[name][key].contiguous()
+                    # Through host memory, whatever either rank computes on.
+                    tensor = held[name][key].cpu().contiguous()
                     works.append((dist.isend(tensor, destination, group, tag), tensor))
                 elif communicator.rank == destination:
                     tensor = torch.empty(shape, dtype=dtype)
@@ -112,7 +113,11 @@ def load_optimizer_state(owned: OwnedStages, state: Mapping[str, Mapping[str, Te
     for name, parameter in owned.parameters.items():
         if state[name]:
             assert owned.optimizer is not None
-            owned.optimizer.state[parameter] = dict(state[name])
+            # Counts of steps stay on the CPU, as optimizers keep them.
+            owned.optimizer.state[parameter] = {
+                key: tensor.to(parameter.device) if tensor.shape == parameter.shape else tensor
+                for key, tensor in state[name].items()
+            }
 
 
 def _layout(tensors: Mapping[str, Tensor]) -> list[TensorLayout]:
@@ -125,7 +130,8 @@ def _install(module: StageModule, old: OwnedStages, held: State, arriving: State
         if name in old.parameters:
             parameters[name] = old.parameters[name]
         else:
-            parameters[name] = nn.Parameter(arriving[name][VALUE], fresh.requires_grad)
+            value = arriving[name][VALUE].to(fresh.device)
+            parameters[name] = nn.Parameter(value, fresh.requires_grad)
             # The same object for the next stage of this rank that uses it.
             old.parameters[name] = parameters[name]
     module.use(parameters)

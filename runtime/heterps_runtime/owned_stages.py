@@ -20,7 +20,10 @@ from heterps_runtime.start_values import Sharing, StartValues, start_values
 
 
 def build_stages(
-    specification: RunSpecification, device: str, start: StartValues | None = None
+    specification: RunSpecification,
+    device: str,
+    start: StartValues | None = None,
+    torch_device: torch.device | str = "cpu",
 ) -> dict[str, StageModule]:
     """Builds the stages of one device, and nothing else of the model.
 
@@ -30,6 +33,7 @@ def build_stages(
         specification: Of the run.
         device: Its name.
         start: Where the values come from; by default as the specification says.
+        torch_device: Where the stages compute.
     """
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
@@ -46,6 +50,7 @@ def build_stages(
                 micro_batch_size=job.micro_batch_size,
                 seed=specification.seed,
                 dtype=job.dtype,
+                device=str(torch_device),
                 recompute_layers=stage.recompute_layers,
                 defers_weight_gradients=job.schedule == "zero-bubble"
                 and specification.engine == "heterps",

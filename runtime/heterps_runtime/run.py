@@ -13,6 +13,7 @@ from heterps_envs.actions import Schedule
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
 from heterps_runtime.checkpoint_files import CheckpointSettings
+from heterps_runtime.devices import torch_devices
 from heterps_runtime.host_group import HostGroup
 from heterps_runtime.launcher import (
     Workers,
@@ -121,6 +122,9 @@ def run_plan(
     )
     start = StartingPoint(seed, learning_rate, checkpoint, resume, weights)
     specification, remarks = start.applied_to(specification, problem, plan)
+    if engine == "heterps":
+        wanted = torch_devices(problem.cluster, specification.devices)
+        specification = specification.model_copy(update={"torch_devices": wanted})
     for remark in remarks:
         on_message(remark)
     if engine == "torch":

@@ -109,6 +109,8 @@ class RunSpecification(Document):
         checkpoint: Where and how often to save; None for never.
         resume_from: The checkpoint that the run starts from.
         weights: Folder of safetensors files that the parameters are read from.
+        torch_devices: Where the ranks compute, by rank (`cpu`, `cuda:0`), as far as their hosts
+            have such devices; none: all on the CPU.
         engine: What carries out the steps.
     """
 
@@ -133,6 +135,7 @@ class RunSpecification(Document):
     checkpoint: CheckpointSettings | None = None
     resume_from: str | None = None
     weights: str | None = None
+    torch_devices: tuple[str, ...] = ()
     engine: Engine = "heterps"
 
     @model_validator(mode="after")
@@ -143,6 +146,10 @@ class RunSpecification(Document):
         if set(self.actions) != set(self.plan.devices):
             raise ValueError("actions: one list for each device of the plan is needed")
         return self
+
+    def torch_device(self, device: str) -> str:
+        """Where `device` should compute."""
+        return self.torch_devices[self.ranks[device]] if self.torch_devices else "cpu"
 
     @property
     def ranks(self) -> dict[str, int]:

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from heterps_configs.document import write_text
 from heterps_runtime.batches import Batch, micro_batches
 from heterps_runtime.communication import Communicator
+from heterps_runtime.cuda_clock import CudaClock
+from heterps_runtime.device_messenger import messenger_for
+from heterps_runtime.devices import remark_of_missing, to_device
 from heterps_runtime.emulation import Clock, EmulatedClock, HostClock
 from heterps_runtime.executor import ActionRecord, Executor
 from heterps_runtime.measured_memory import held_in_actions
@@ -25,7 +28,6 @@ from heterps_runtime.measurements import (
 )
 from heterps_runtime.memory_ledger import ActionMemory
 from heterps_runtime.memory_report import MemoryReport, check_limits
-from heterps_runtime.messenger import ProcessMessenger
 from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.run_result import WARM_UP_STEPS
@@ -65,16 +67,15 @@ class Trainer:
         self._communicator, self._on_step = communicator, on_step
         self._device = specification.devices[communicator.rank]
         self._is_first_rank = communicator.rank == 0
-        is_emulated = specification.emulated_device(self._device) is not None
-        self._clock: Clock = EmulatedClock() if is_emulated else HostClock()
+        self._clock = self._own_clock()
         self._last_records: list[ActionRecord] = []
         self._next: RunSpecification | None = None
         self._memory: MemoryReport | None = None
         self._memory_actions: list[ActionMemory] = []
         start = start_values(specification)
-        modules = build_stages(specification, self._device, start)
+        modules = build_stages(specification, self._device, start, communicator.device)
         if self._is_first_rank:
-            for remark in start.remarks():
+            for remark in (*start.remarks(), *self._missing_devices()):
                 on_step({"message": remark})
         self.owned = OwnedStages(specification, modules, communicator)
         self._checkpointer = self._start_checkpoints()
@@ -93,6 +94,19 @@ class Trainer:
         )
         if self._checkpointer is not None:
             self._checkpointer.close()
+
+    def _own_clock(self) -> Clock:
+        if self._specification.emulated_device(self._device) is not None:
+            return EmulatedClock()
+        device = self._communicator.device
+        return HostClock() if device.type == "cpu" else CudaClock(device)
+
+    def _missing_devices(self) -> list[str]:
+        """What rank 0 says of GPUs that are not there."""
+        specification = self._specification
+        wanted = {name: specification.torch_device(name) for name in specification.devices}
+        remark = remark_of_missing(wanted, self._communicator.places)
+        return [] if remark is None else [remark]
 
     def _start_checkpoints(self) -> Checkpointer | None:
         """Loads the checkpoint that the run goes on from; what saves, where it is asked for."""
@@ -119,7 +133,7 @@ class Trainer:
         self._window_step_times_s: list[float] = []
 
     def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
-        messenger = ProcessMessenger(self._communicator)
+        messenger = messenger_for(specification, self._communicator)
         if specification.engine == "heterps":
             return Executor(
                 specification, self._device, self.owned, messenger, self._clock, first_step=step
@@ -131,7 +145,10 @@ class Trainer:
 
     def _run_step(self, step: int) -> None:
         specification = self._specification
-        batches = micro_batches(specification, step, self._engine.micro_batches)
+        batches = to_device(
+            micro_batches(specification, step, self._engine.micro_batches),
+            self._communicator.device,
+        )
         self._communicator.barrier()
         start_s = time.perf_counter()
         if specification.emulation:
@@ -143,6 +160,8 @@ class Trainer:
             loss, records = self._measure_memory(engine, batches, start_s, slowdown)
         else:
             loss, records = engine.step(batches, start_s, slowdown)
+        if isinstance(self._clock, CudaClock):
+            records = self._clock.settled(records)
         seconds = time.perf_counter() - start_s
         plan = specification.plan
         passes = pass_seconds(plan.job, records)
@@ -243,7 +262,9 @@ class Trainer:
             self._next.model_dump_json() if self._next else None
         )
         self._specification, self._next = RunSpecification.from_json(text), None
-        modules = build_stages(self._specification, self._device, Blank())
+        modules = build_stages(
+            self._specification, self._device, Blank(), self._communicator.device
+        )
         migration = migrate(self.owned, modules, self._communicator)
         self.owned = OwnedStages(self._specification, modules, self._communicator)
         load_optimizer_state(self.owned, migration.optimizer_state)

@@ -24,6 +24,7 @@ from heterps_configs.document import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.allocator import keep_freed_memory
 from heterps_runtime.communication import Communicator
+from heterps_runtime.devices import available_device
 from heterps_runtime.launcher import LAUNCHER_VARIABLE
 from heterps_runtime.memory_report import OutOfMemoryError
 from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
@@ -50,7 +51,8 @@ def main(arguments: list[str]) -> int:
             write_text(directory / REFERENCE_FILE, json.dumps(losses))
         else:
             device = _device(specification, rank)
-            communicator = Communicator()
+            compute = available_device(specification.torch_device(device))
+            communicator = Communicator(compute)
             Trainer(specification, directory, communicator, on_step=print_line).run()
             communicator.close()
     except BaseException as error:
