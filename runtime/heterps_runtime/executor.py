@@ -18,10 +18,12 @@ from torch.autograd import Variable
 from heterps_envs.memory_rule import POSTED_AHEAD
 from heterps_runtime.batches import Batch
 from heterps_runtime.deferred_gradients import DeferredGradients
-from heterps_runtime.emulation import Clock, EmulatedLinks
+from heterps_runtime.emulation import Clock, EmulatedLinks, Span
 from heterps_runtime.losses import Loss, SourceLoss
 from heterps_runtime.messages import pack
 from heterps_runtime.messenger import Messenger
+from heterps_runtime.mixed_precision import SharedCopies
+from heterps_runtime.overlapped_sums import OverlappedSums
 from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.program import STAMP_TAG, Cell, Key, Message, Other, Pass, build_program
 from heterps_runtime.run_specification import RunSpecification
@@ -99,7 +101,14 @@ class Executor:
             "reduce": self._reduce,
             "step": self._step,
         }
+        self._sums: OverlappedSums | None = None
+        if specification.overlaps_reduce:
+            seconds = self._reduce_s if self._links else None
+            self._sums = OverlappedSums(owned, messenger, self.program, seconds)
         self._handled = [(handlers[step.action.kind], step) for step in self.program]
+        self._copies = SharedCopies(specification.plan.job.dtype)
+        self._num_micro_batches = specification.plan.job.num_micro_batches
+        self._num_accumulated = 0  # micro-batches before this pass, see `AccumulatingExecutor`
         self._deferred = DeferredGradients()
         self._seeds: dict[int, Tensor] = {}
         self._start_step({}, 0.0, 1.0)
@@ -136,6 +145,7 @@ class Executor:
         """Posts the first receives."""
         self._start_step(batches, start_s, slowdown)
         self._clock.start_step(start_s)
+        self._copies.hold()
         for _ in range(POSTED_AHEAD):
             self._post_next()
 
@@ -185,6 +195,7 @@ class Executor:
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
         self._num_posted = 0
+        self._last_pass = Span(start_s, start_s)
         # When each action began and ended; records are made of it at the end: nobody waits then.
         self._times: list[tuple[float, float]] = []
         self._losses: list[tuple[Tensor, float]] = []
@@ -245,7 +256,7 @@ class Executor:
         cell, micro_batch = step.cell, step.key[1]
         inputs, target = self._batches[micro_batch]
         self._clock.begin()
-        random_key = self._seed_of_run, self._step_number, micro_batch
+        random_key = self._seed_of_run, self._step_number, self._num_accumulated + micro_batch
         outputs = step.module.forward(inputs, cell.received, random_key)
         if step.is_last:
             outputs = (self._loss_of(cell, outputs[0], target),)
@@ -279,7 +290,11 @@ class Executor:
         assert gradients is not None
         cell.received, cell.outputs, cell.gradients, cell.seed = (), None, None, None
         self._clock.begin()
-        _run_backward(outputs, gradients)
+        if self._sums is not None and self._sums.has_sums_within(step):
+            with self._sums.within(step):
+                _run_backward(outputs, gradients)
+        else:
+            _run_backward(outputs, gradients)
         self._finish(step)
         if step.is_first:
             return
@@ -300,24 +315,36 @@ class Executor:
         self._finish(step)
 
     def _reduce(self, step: Other) -> None:
-        began_s = self._clock.now_s
-        bucket = step.action.bucket
+        if self._sums is not None:
+            self._sums.start(step, len(self._times), self._last_pass)
+            self._times.append(self._last_pass)  # until it is known
+            return
+        began_s, bucket = self._clock.now_s, step.action.bucket
         ranks = self._owned.bucket_ranks(bucket)
         if self._links:
             # An emulated all-reduce begins when the last of its devices is there.
             self._clock.wait_until(self._messenger.latest_s(self._clock.now_s, ranks))
         self._clock.begin()
         self._owned.reduce_bucket(bucket, self._messenger)
-        end_s = self._clock.finish(self._reduce_s[bucket]).end_s
-        self._times.append((began_s, end_s))
+        self._times.append((began_s, self._clock.finish(self._reduce_s[bucket]).end_s))
 
     def _step(self, step: Other) -> None:
+        if self._sums is not None:
+            for number, span in self._sums.finish(self._clock):
+                self._times[number] = span
+        self._copies.release()
+        if self._owned.max_gradient_norm is not None and self._links:
+            # An emulated device waits for the gradients of all others.
+            latest_s = self._messenger.latest_s(self._clock.now_s, self._owned.ranks)
+            self._clock.wait_until(latest_s)
+        self._owned.complete_gradients(self._messenger)
         self._clock.begin()
-        self._owned.update(self._messenger)
+        self._owned.apply_gradients()
         self._times.append(self._clock.finish(self._optimizer_s * self._slowdown))
 
     def _finish(self, step: Pass) -> None:
-        self._times.append(self._clock.finish(step.target_s * self._slowdown))
+        self._last_pass = self._clock.finish(step.target_s * self._slowdown)
+        self._times.append(self._last_pass)
 
 
 def _wait(message: Message) -> None:

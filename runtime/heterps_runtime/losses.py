@@ -90,7 +90,8 @@ class MeanLoss(NamedTuple):
     function: Callable[[Tensor, Tensor], Tensor]
 
     def total(self, output: Tensor, target: Tensor) -> Tensor:
-        """The mean times the number of samples."""
+        """The mean times the number of samples; the function gets a float32 output, at least."""
+        output = output.to(torch.promote_types(output.dtype, torch.float32))
         return self.function(output, target) * len(target)
 
     def elements(self, target: Tensor) -> int:

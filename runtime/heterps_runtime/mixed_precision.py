@@ -61,16 +61,17 @@ class SharedCopies:
             self._holds = True
 
     def release(self) -> None:
-        """Drops them, before the weights change; where several devices share a process, the last.
+        """Drops them, before the weights change.
 
-        A device that is done waits there for the others, so that it uses no old copy.
+        Where several devices share a process, all copies go with the last one's; no device runs
+        another step before.
         """
         if self._holds:
             self._holds = False
+            torch.autocast_decrement_nesting()
             SharedCopies._num_holders -= 1
-            if torch.autocast_decrement_nesting() == 0:
-                torch.clear_autocast_cache()
             if SharedCopies._num_holders == 0:
+                torch.clear_autocast_cache()
                 _COPIES.clear()
 
     @classmethod

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -28,9 +29,10 @@ from torch import Tensor, nn
 
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
+from heterps_runtime.accumulation import AccumulatingExecutor
+from heterps_runtime.batches import Batch
 from heterps_runtime.communication import Communicator
 from heterps_runtime.emulation import HostClock
-from heterps_runtime.executor import Executor
 from heterps_runtime.losses import MeanLoss
 from heterps_runtime.master_weights import OptimizerFactory
 from heterps_runtime.messenger import ProcessMessenger
@@ -49,8 +51,12 @@ class PipelineTrainer:
     """One rank of a training run. All ranks make the same calls in the same order.
 
     A step is equal to one of a single process on the whole batch: micro-batches are gradient
-    accumulation, gradients are summed over them and over replicas. Initial parameters of a factory
-    are a function of the seed and their names; a module keeps its own.
+    accumulation, gradients are summed over them and over replicas. A batch that is larger than the
+    job's, or that comes in parts, is trained on by several calls of `accumulate` and one of
+    `update`. Under a job in bfloat16 or float16, the optimizer updates float32 copies of the
+    parameters; under mixed precision (`mixed-bfloat16`) parameters are float32 and the forward pass
+    runs under autocast. The loss always gets the model's output in float32. Initial parameters of
+    a factory are a function of the seed and their names; a module keeps its own.
 
     Args:
         model: Returns a new module, built without memory on every rank; or a module.
@@ -60,7 +66,7 @@ class PipelineTrainer:
             and their target.
         optimizer: Makes an optimizer over some parameters; not called where all are frozen.
         seed: Of initial parameters and dropout.
-        max_gradient_norm: Gradients are clipped to it, over the whole model.
+        max_gradient_norm: Gradients are clipped to it, over the whole model. None for no limit.
         weights: Folder of safetensors files that the parameters are read from.
         resume: Checkpoint, or folder of them, that the training goes on from.
 
@@ -84,6 +90,8 @@ class PipelineTrainer:
         resume: str | os.PathLike[str] | None = None,
     ) -> None:
         self._plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
+        if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
+            raise HeterpsError(f"max_gradient_norm: {max_gradient_norm}; must be above 0")
         check_world(self._plan, int(os.environ.get("WORLD_SIZE", "1")))
         if isinstance(model, nn.Module) and weights is not None:
             raise HeterpsError("weights: a module has values already; give a factory")
@@ -98,7 +106,7 @@ class PipelineTrainer:
         # A group that is left to the interpreter's end is torn down in any order, and may abort.
         atexit.register(_leave)
         self._device = self._plan.devices[self._communicator.rank]
-        self._executor: Executor | None = None
+        self._executor: AccumulatingExecutor | None = None
         self.num_steps = 0
         if resume is not None:
             self.num_steps = self._together(lambda: _steps_of(str(resume)))
@@ -128,25 +136,50 @@ class PipelineTrainer:
             HeterpsError: On every rank, where the batch has another size than the plan's, the model
                 does not fit the plan, or a rank failed.
         """
-        named = self._together(lambda: self._checked(inputs, target))
-        if self._executor is None:
-            self._executor = self._built(inputs, target)
-        start, batches = 0, {}
-        for index, size in enumerate(self._plan.job.micro_batch_sizes):
-            if index in self._executor.micro_batches:
-                part = slice(start, start + size)
-                parts = {name: tensor[part] for name, tensor in named.items()}
-                batches[index] = parts, target[part]
-            start += size
-        try:
-            loss, _ = self._executor.step(batches, time.perf_counter())
-            rows = self._communicator.gather_numbers(loss)
-        except RuntimeError as error:
-            if any(sign in str(error) for sign in ("Connection closed", "Connection reset")):
-                raise HeterpsError("another rank has failed; its message says why") from error
-            raise
+        if self._executor is not None and self._executor.num_batches:
+            loss = self.accumulate(inputs, target)
+            self.update()
+            return loss
+        executor, batches = self._cut(inputs, target)
+        with _failures_of_others():
+            own, _ = executor.step(batches, time.perf_counter())
+            rows = self._communicator.gather_numbers(own)
         self.num_steps += 1
         return sum(row[0] for row in rows)
+
+    def accumulate(self, inputs: Inputs, target: Tensor) -> float:
+        """Adds the gradients of one more batch, without an optimizer step.
+
+        Each batch has the size of the plan's job. `update` makes the step: that of one batch of all
+        of them together, with the mean of their losses.
+
+        Args:
+            inputs: See `step`.
+            target: See `step`.
+
+        Returns:
+            The mean loss of this batch, on every rank.
+
+        Raises:
+            HeterpsError: See `step`.
+        """
+        executor, batches = self._cut(inputs, target)
+        with _failures_of_others():
+            own = executor.accumulate(batches, time.perf_counter())
+            rows = self._communicator.gather_numbers(own)
+        return sum(row[0] for row in rows)
+
+    def update(self) -> None:
+        """The optimizer step of the batches that have been accumulated.
+
+        Raises:
+            HeterpsError: There are none, or a rank failed.
+        """
+        if self._executor is None or not self._executor.num_batches:
+            raise HeterpsError("update: nothing has been accumulated; call accumulate before")
+        with _failures_of_others():
+            self._executor.update()
+        self.num_steps += 1
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint `step-N` into a folder; complete when it returns.
@@ -160,6 +193,8 @@ class PipelineTrainer:
 
         if self._executor is None:
             raise HeterpsError("save: nothing has been trained yet")
+        if self._executor.num_batches:
+            raise HeterpsError("save: gradients have been accumulated; call update before")
         if self._communicator.rank == 0:
             self._together(lambda: prepare_folder(Path(folder), is_resumed=True))
         else:
@@ -174,6 +209,20 @@ class PipelineTrainer:
         checkpointer.after_step(self.num_steps, self._owned, specification)
         checkpointer.close()
 
+    def _cut(self, inputs: Inputs, target: Tensor) -> tuple[AccumulatingExecutor, dict[int, Batch]]:
+        """This rank's micro-batches of a batch; builds its stages the first time."""
+        named = self._together(lambda: self._checked(inputs, target))
+        if self._executor is None:
+            self._executor = self._built(inputs, target)
+        start, batches = 0, {}
+        for index, size in enumerate(self._plan.job.micro_batch_sizes):
+            if index in self._executor.micro_batches:
+                part = slice(start, start + size)
+                parts = {name: tensor[part] for name, tensor in named.items()}
+                batches[index] = parts, target[part]
+            start += size
+        return self._executor, batches
+
     def _checked(self, inputs: Inputs, target: Tensor) -> dict[str, Tensor]:
         named = named_inputs(inputs)
         expected = self._plan.job.global_batch_size
@@ -185,7 +234,7 @@ class PipelineTrainer:
                 )
         return named
 
-    def _built(self, inputs: Inputs, target: Tensor) -> Executor:
+    def _built(self, inputs: Inputs, target: Tensor) -> AccumulatingExecutor:
         """The stages of this rank, from what the first batch says of the model."""
         source = self._together(lambda: source_of(self._model, inputs, target))
         is_first = self._communicator.rank == 0
@@ -201,6 +250,7 @@ class PipelineTrainer:
                 "weights": self._weights,
                 "resume_from": self._resume,
                 "first_step": self.num_steps,
+                "max_gradient_norm": self._max_norm,
             }
         )
         start: StartValues | None = None
@@ -208,13 +258,13 @@ class PipelineTrainer:
             start = ModuleValues(self._model)
         modules = self._together(lambda: build_stages(self._specification, self._device, start))
         self._owned = UserStages(
-            self._specification, modules, self._communicator, self._make_optimizer, self._max_norm
+            self._specification, modules, self._communicator, self._make_optimizer
         )
         if self._resume is not None:
             self._together(self._restore)
         messenger = ProcessMessenger(self._communicator)
         loss = MeanLoss(self._loss)
-        return Executor(
+        return AccumulatingExecutor(
             self._specification, self._device, self._owned, messenger, HostClock(), loss
         )
 
@@ -238,6 +288,17 @@ class PipelineTrainer:
             if found is not None:
                 raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found}")
         return made[0]
+
+
+@contextlib.contextmanager
+def _failures_of_others() -> Iterator[None]:
+    """Says that another rank has failed, where messages to it do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(sign in str(error) for sign in ("Connection closed", "Connection reset")):
+            raise HeterpsError("another rank has failed; its message says why") from error
+        raise
 
 
 def _leave() -> None:

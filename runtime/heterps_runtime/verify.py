@@ -8,6 +8,7 @@ import torch
 
 from heterps_runtime import losses
 from heterps_runtime.batches import micro_batches
+from heterps_runtime.gradient_norm import clip_gradients, squared_norm
 from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule, build_stage
@@ -59,6 +60,9 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
             if loss.requires_grad:
                 torch.autograd.backward(loss)
             total += float(loss.detach())
+        if specification.max_gradient_norm is not None:
+            own = list(module.parameters())
+            clip_gradients(own, squared_norm(own), specification.max_gradient_norm)
         if optimizer is not None:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
