@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from graphlib import TopologicalSorter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_configs.cluster import Link
 from heterps_configs.plan import Plan
+from heterps_envs import reduce_buckets as buckets_module
 from heterps_envs.actions import Action, ReduceBucket, Schedule
 from heterps_envs.binding import bind
 from heterps_envs.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule, reduce_buckets
+from heterps_envs.tied import adding_layers
 from heterps_envs.zero_bubble import held_micro_batches
 from tests.envs.small_problems import FAST, any_plans, chain_problem, plan_of
 
@@ -211,8 +214,12 @@ def test_messages_are_received_in_the_order_in_which_they_are_sent(
 
 
 def execute(schedule: Schedule) -> list[Action]:
-    """Runs the lists one action at a time, with blocking receives and all-reduces."""
+    """Runs the lists one action at a time, with blocking receives.
+
+    All-reduces block, too, or where they overlap the steps behind them.
+    """
     done: list[Action] = []
+    come: dict[int, int] = defaultdict(int)
     under_way: dict[tuple[str, str, str], deque[int]] = defaultdict(deque)
     lists = {device: deque(actions) for device, actions in schedule.actions.items()}
     while any(lists.values()):
@@ -221,7 +228,14 @@ def execute(schedule: Schedule) -> list[Action]:
             if not actions:
                 continue
             action = actions[0]
-            if action.kind == "reduce":
+            if action.kind == "reduce" and schedule.overlaps_reduce:
+                come[action.bucket] += 1
+            elif action.kind == "step":
+                own = [a.bucket for a in schedule.actions[device] if a.kind == "reduce"]
+                if any(come[b] < len(schedule.buckets[b].devices) for b in own):
+                    continue
+            if action.kind == "reduce" and not schedule.overlaps_reduce:
+                come[action.bucket] = len(schedule.buckets[action.bucket].devices)
                 members = [lists[d] for d in schedule.buckets[action.bucket].devices]
                 if all(member and member[0] == action for member in members):
                     done.extend(member.popleft() for member in members)
@@ -242,6 +256,60 @@ def execute(schedule: Schedule) -> list[Action]:
 def test_the_lists_never_deadlock(case: tuple[Problem, Plan]) -> None:
     schedule = build_schedule(*case)
     assert len(execute(schedule)) == sum(map(len, schedule.actions.values()))
+
+
+@given(problems_with_any_plan())
+@settings(max_examples=40)
+def test_all_reduces_stand_in_one_order_behind_all_that_adds_to_them(
+    case: tuple[Problem, Plan],
+) -> None:
+    problem, plan = case
+    with pytest.MonkeyPatch.context() as patch:  # a bucket for nearly each layer
+        patch.setattr(buckets_module, "LEAST_BUCKET_BYTES", 1.0)
+        patch.setattr(buckets_module, "BYTES_OVER_LATENCY", 0.0)
+        schedule = build_schedule(problem, plan)
+    followers: dict[int, set[int]] = defaultdict(set)
+    for device, actions in schedule.actions.items():
+        own = [action.bucket for action in actions if action.kind == "reduce"]
+        expected = [i for i, bucket in enumerate(schedule.buckets) if device in bucket.devices]
+        assert sorted(own) == expected
+        for index, bucket in enumerate(own):
+            followers[bucket].update(own[index + 1 :])
+        for at, action in enumerate(actions):
+            if action.kind != "reduce":
+                continue
+            adding = adding_layers(problem.profile, schedule.buckets[action.bucket].layers)
+            later = [a.stage for a in actions[at:] if a.kind in ("backward", "backward-weight")]
+            assert all(adding.isdisjoint(plan.stage(name).layers) for name in later)
+    TopologicalSorter(followers).prepare()  # raises where there is no one order
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.data())
+def test_buckets_split_by_layers_cover_each_once_and_keep_ties_together(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    n = len(sizes)
+    tied = {}
+    if n > 1:
+        user = data.draw(st.integers(1, n - 1))
+        owner = data.draw(st.integers(0, user - 1))
+        sizes[owner] = max(sizes[owner], sizes[user])
+        tied = {user: owner}
+    problem = chain_problem(
+        [1] * n, [1] * n, num_micro_batches=2, parameters=sizes, tied_to=tied, counts=(2,)
+    )
+    plan = bind(problem, [PlacedStage(0, n - 1, 0, 2)], planner="test", seed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "LEAST_BUCKET_BYTES", 20.0)
+        patch.setattr(buckets_module, "BYTES_OVER_LATENCY", 0.0)
+        buckets = reduce_buckets(problem, plan)
+    assert sorted(layer for bucket in buckets for layer in bucket.layers) == list(range(n))
+    for user, owner in tied.items():
+        assert any({user, owner} <= set(bucket.layers) for bucket in buckets)
+    front = [min(bucket.layers) for bucket in buckets]
+    assert front == sorted(front, reverse=True)
+    gradient = problem.tables.gradient_bytes
+    assert all(gradient[list(bucket.layers)].sum() >= 20 for bucket in buckets[:-1])
 
 
 @given(problems_with_any_plan())

@@ -13,11 +13,13 @@ from heterps_configs.cluster import Cluster, DeviceGroup, HostTimes, Link, LinkO
 from heterps_configs.device import Emulation
 from heterps_configs.estimate import Estimate
 from heterps_configs.plan import Plan
+from heterps_envs import reduce_buckets
 from heterps_envs.action_times import action_times
 from heterps_envs.actions import REDUCE, STEP
 from heterps_envs.binding import bind
 from heterps_envs.placement import PlacedStage
 from heterps_envs.problem import Problem
+from heterps_envs.reduce_buckets import reduce_s
 from heterps_envs.schedule import build_schedule
 from heterps_envs.simulator import estimate, simulate
 from tests.envs.small_problems import FAST, chain_problem, plan_of
@@ -354,6 +356,11 @@ def test_layers_that_are_computed_again_add_their_forward_pass_to_the_backward_p
     assert estimate(problem, again).step_time_s == pytest.approx(30)
 
 
+def without_overlap(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
+    job = problem.job.model_copy(update={"overlaps_reduce": False})
+    return replace(problem, job=job), plan.model_copy(update={"job": job})
+
+
 def test_all_reduces_that_overlap_start_early_and_are_done_before_the_step() -> None:
     problem = chain_problem(
         [1.0, 1.0],
@@ -365,8 +372,8 @@ def test_all_reduces_that_overlap_start_early_and_are_done_before_the_step() -> 
     )
     # The last stage has two replicas: their gradients are ready while the first stage still works.
     plan = bind(problem, (PlacedStage(0, 0, 0), PlacedStage(1, 1, 0, 2)), planner="test", seed=0)
-    late = build_schedule(problem, plan)
-    early = build_schedule(problem, plan, overlaps_reduce=True)
+    early = build_schedule(problem, plan)
+    late = build_schedule(*without_overlap(problem, plan))
     assert early.overlaps_reduce
     kinds = [action.kind for action in early.actions["d0-1"]]
     assert kinds.index("reduce") < len(kinds) - 2
@@ -378,3 +385,55 @@ def test_all_reduces_that_overlap_start_early_and_are_done_before_the_step() -> 
         own = schedule.device_of == 1
         reduced_s = times.end_s[own & (schedule.kind == REDUCE)].max()
         assert times.start_s[own & (schedule.kind == STEP)].min() >= reduced_s
+
+
+def test_gradients_of_the_last_layers_leave_while_those_of_the_first_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By hand: each bucket takes 2 s on its way, and a layer's backward pass 1, 2, 3 or 4 s."""
+    monkeypatch.setattr(reduce_buckets, "LEAST_BUCKET_BYTES", 1.0)
+    monkeypatch.setattr(reduce_buckets, "BYTES_OVER_LATENCY", 0.0)
+    problem = chain_problem(
+        [1.0] * 4,
+        [1.0, 2.0, 3.0, 4.0],
+        num_micro_batches=4,
+        parameters=[2] * 4,
+        counts=(2,),
+        link=Link(latency_s=0.0, bandwidth_bytes_per_s=4.0),
+    )
+    plan = bind(problem, (PlacedStage(0, 3, 0, 2),), planner="test", seed=0)
+    # Two micro-batches of 14 s on each. The gradients of layers 3, 2, 1, 0 are there at 22, 25, 27
+    # and 28 s; each is on its way for 2 s, the last one from 29 s on.
+    times = action_times(problem, plan)
+    reduces = (times.schedule.kind == REDUCE) & (times.schedule.device_of == 0)
+    assert times.start_s[reduces].tolist() == pytest.approx([22, 25, 27, 29])
+    assert times.step_time_s == pytest.approx(31)
+    assert estimate(*without_overlap(problem, plan)).step_time_s == pytest.approx(28 + 8)
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(0, 3),
+)
+def test_an_overlap_hides_at_most_what_all_reduces_take(
+    layers: list[int], replicas: int, num_micro_batches: int, latency: int
+) -> None:
+    n, replicas = len(layers), min(replicas, num_micro_batches)
+    problem = chain_problem(
+        [float(value) for value in layers],
+        [float(value) for value in reversed(layers)],
+        num_micro_batches=num_micro_batches,
+        parameters=layers,
+        counts=(4,),
+        link=Link(latency_s=float(latency), bandwidth_bytes_per_s=3.0),
+    )
+    placed = [PlacedStage(0, n - 1, 0, replicas)]
+    if n > 1:
+        placed = [PlacedStage(0, n - 2, 0, replicas), PlacedStage(n - 1, n - 1, 0)]
+    plan = bind(problem, tuple(placed), planner="test", seed=0)
+    early, (off, late) = estimate(problem, plan), without_overlap(problem, plan)
+    reduces = [reduce_s(off, bucket) for bucket in build_schedule(off, late).buckets]
+    late_s = estimate(off, late).step_time_s
+    assert late_s - sum(reduces) - 1e-9 <= early.step_time_s <= late_s + 1e-9
