@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.rank_log import rank_log_path
 
 LAUNCHER_VARIABLE = "HETERPS_LAUNCHER"
 LOG_FILE = "workers.log"
@@ -39,6 +40,7 @@ _OWN_FILES = (
     "run.json",
     "reference.json",
     "workers.log",
+    "rank-*.log",
     *(f"{name}-*.json" for name in ("plan", "measurements", "error", "result")),
 )
 
@@ -163,19 +165,24 @@ class Workers:
             return HeterpsError(f"{where}: {first['message']}")
         killed = _first_failure_of_torchrun((self.directory / LOG_FILE).read_text())
         if killed is not None:
-            return HeterpsError(f"rank {killed[0]} was ended by {killed[1]}; {self._log_hint()}")
+            hint = self._log_hint(rank_log_path(self.directory, killed[0]))
+            return HeterpsError(f"rank {killed[0]} was ended by {killed[1]}; {hint}")
         if errors:
             first = min(errors, key=lambda error: error["time_s"])
-            text = f"rank {first['rank']}: {first['message']}; {self._log_hint()}"
+            hint = self._log_hint(rank_log_path(self.directory, first["rank"]))
+            text = f"rank {first['rank']}: {first['message']}; {hint}"
             return LostConnectionError(text)
         code = self._process.returncode
         return HeterpsError(f"the workers ended with code {code}; {self._log_hint()}")
 
-    def _log_hint(self) -> str:
-        """The end of the log."""
-        text = (self.directory / LOG_FILE).read_text(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
-        return "\n".join(["the workers' log ends with:", *lines]) if lines else "they left no log"
+    def _log_hint(self, rank_log: Path | None = None) -> str:
+        """The end of a rank's log, or where it has none of the log of all."""
+        for name, path in (("its", rank_log), ("the workers'", self.directory / LOG_FILE)):
+            text = path.read_text(errors="replace") if path is not None and path.exists() else ""
+            lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
+            if lines:
+                return "\n".join([f"{name} log ends with:", *lines])
+        return "they left no log"
 
     def _end(self) -> None:
         if self._process.poll() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 # warm-up step, because measuring takes time.
 MEASURED_STEP = 1
 assert MEASURED_STEP < WARM_UP_STEPS
+# Lines of the log about steps of a run, at least.
+NUM_LOGGED_STEPS = 10
+
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -94,6 +99,7 @@ class Trainer:
         )
         if self._checkpointer is not None:
             self._checkpointer.close()
+        logger.info("done")
 
     def _own_clock(self) -> Clock:
         if self._specification.emulated_device(self._device) is not None:
@@ -128,6 +134,16 @@ class Trainer:
     def _begin_generation(self, step: int) -> None:
         specification, device = self._specification, self._device
         self._first_step = step
+        stages = [stage for stage in specification.plan.stages if device in stage.devices]
+        layers = [
+            f"{stage.name} (layers {stage.first_layer}-{stage.last_layer})" for stage in stages
+        ]
+        logger.info(
+            "plan %d from step %d on: %s",
+            specification.generation,
+            step,
+            ", ".join(layers) or "idle",
+        )
         self._engine = self._engine_of(specification, step)
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
@@ -169,6 +185,9 @@ class Trainer:
         # The one gathering of a step takes all figures of it.
         rows = self._communicator.gather_numbers(loss, seconds, *figures)
         self._last_records = records
+        logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
+        if (step + 1) % logged == 0 or step == self._first_step:
+            logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, figures[0])
         self._observe(step, passes, rows)
 
     def _measure_memory(
@@ -182,6 +201,12 @@ class Trainer:
         measured = MeasuredStep(self._device, executor, self.owned)
         result = measured.run(batches, start_s, slowdown)
         self._memory, self._memory_actions = measured.report(), measured.ledger.actions
+        logger.info(
+            "memory: at most %d bytes, in %s of stage %s",
+            self._memory.peak_bytes,
+            self._memory.peak_action,
+            self._memory.peak_stage or "-",
+        )
         reports = self._communicator.gather(self._memory)
         if self._is_first_rank:
             self._on_step({"memory_bytes": {entry.device: entry.peak_bytes for entry in reports}})

@@ -4,12 +4,14 @@
     python -m heterps_runtime.worker RUN_DIRECTORY --reference
 
 The second form trains the whole model in one process, to verify the losses of the first. Rank 0
-prints one JSON line for each step on standard output; `heterps_runtime.launcher` reads them.
+prints one JSON line for each step on standard output; `heterps_runtime.launcher` reads them. What
+else a rank prints goes into its log (`heterps_runtime.rank_log`).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -27,9 +29,13 @@ from heterps_runtime.communication import Communicator
 from heterps_runtime.devices import available_device
 from heterps_runtime.launcher import LAUNCHER_VARIABLE
 from heterps_runtime.memory_report import OutOfMemoryError
+from heterps_runtime.rank_log import print_into_log
 from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.trainer import Trainer
 from heterps_runtime.verify import REFERENCE_FILE, reference_losses
+
+# By name: as a program this module is `__main__`.
+logger = logging.getLogger("heterps_runtime.worker")
 
 
 def main(arguments: list[str]) -> int:
@@ -51,9 +57,15 @@ def main(arguments: list[str]) -> int:
             write_text(directory / REFERENCE_FILE, json.dumps(losses))
         else:
             device = _device(specification, rank)
+            launcher = print_into_log(directory, rank, device)
+            logger.info("rank %d of %d, process %d", rank, len(specification.devices), os.getpid())
             compute = available_device(specification.torch_device(device))
             communicator = Communicator(compute)
-            Trainer(specification, directory, communicator, on_step=print_line).run()
+
+            def tell(line: dict[str, Any]) -> None:
+                print(json.dumps(line), file=launcher, flush=True)
+
+            Trainer(specification, directory, communicator, on_step=tell).run()
             communicator.close()
     except BaseException as error:
         report_error(directory, "reference" if is_reference else str(rank), device, error)
@@ -69,11 +81,6 @@ def _device(specification: RunSpecification, rank: int) -> str:
             f"use --nproc-per-node {expected}"
         )
     return specification.devices[rank]
-
-
-def print_line(line: dict[str, Any]) -> None:
-    """Tells the parent of one step."""
-    print(json.dumps(line), flush=True)
 
 
 def report_error(directory: Path, name: str, device: str, error: BaseException) -> None:
