@@ -104,6 +104,14 @@ class Communicator:
         """Returns when all ranks have come here."""
         dist.barrier()
 
+    def sever(self) -> None:
+        """Closes all connections without waiting for anybody."""
+        self.directions.clear()
+        self._groups.clear()
+        self._channels.clear()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
     def close(self) -> None:
         """Waits for all, and leaves."""
         dist.barrier()

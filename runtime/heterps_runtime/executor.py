@@ -192,6 +192,10 @@ class Executor:
         self._step_number += 1
         return sum(float(loss) * share for loss, share in self._losses), self.records
 
+    def abandon(self) -> None:
+        """Forgets a step that has failed, with the messages that are under way."""
+        self._start_step({}, 0.0, 1.0)
+
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
         self._num_posted = 0

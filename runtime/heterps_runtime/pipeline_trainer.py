@@ -18,7 +18,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -32,15 +32,16 @@ from heterps_configs.plan import Plan
 from heterps_runtime.accumulation import AccumulatingExecutor
 from heterps_runtime.batches import Batch
 from heterps_runtime.communication import Communicator
+from heterps_runtime.device_messenger import messenger_for
 from heterps_runtime.emulation import HostClock
 from heterps_runtime.losses import MeanLoss
 from heterps_runtime.master_weights import OptimizerFactory
-from heterps_runtime.messenger import ProcessMessenger
 from heterps_runtime.owned_stages import build_stages
 from heterps_runtime.run_specification import RunSpecification
+from heterps_runtime.shared_failures import SharedFailures
 from heterps_runtime.start_values import StartValues
 from heterps_runtime.user_model import Inputs, ModuleValues, named_inputs, source_of
-from heterps_runtime.user_plan import check_world, specification_of
+from heterps_runtime.user_plan import check_world, compute_device, specification_of
 from heterps_runtime.user_stages import UserStages
 
 _Value = TypeVar("_Value")
@@ -69,12 +70,15 @@ class PipelineTrainer:
         max_gradient_norm: Gradients are clipped to it, over the whole model. None for no limit.
         weights: Folder of safetensors files that the parameters are read from.
         resume: Checkpoint, or folder of them, that the training goes on from.
+        device: Where this rank computes; by default as the plan's cluster says: `cuda:i` for the
+            i-th GPU of its node, where there is one, else the CPU.
 
     Attributes:
         num_steps: Optimizer steps that are done, those of a checkpoint included.
 
     Raises:
-        HeterpsError: No such plan, or another number of processes than its devices.
+        HeterpsError: No such plan or device, or another number of processes than the plan's
+            devices.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class PipelineTrainer:
         max_gradient_norm: float | None = None,
         weights: str | os.PathLike[str] | None = None,
         resume: str | os.PathLike[str] | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         self._plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
         if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
@@ -102,10 +107,12 @@ class PipelineTrainer:
         if "RANK" not in os.environ and not dist.is_initialized():
             store = torch._C._distributed_c10d.HashStore()
             dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        self._communicator = Communicator()
+        rank = int(os.environ.get("RANK", "0"))
+        self._communicator = Communicator(compute_device(self._plan, rank, device))
+        self._device = self._plan.devices[rank]
+        self._failures = SharedFailures(self._communicator, self._device)
         # A group that is left to the interpreter's end is torn down in any order, and may abort.
-        atexit.register(_leave)
-        self._device = self._plan.devices[self._communicator.rank]
+        atexit.register(_leave, self._failures)
         self._executor: AccumulatingExecutor | None = None
         self.num_steps = 0
         if resume is not None:
@@ -141,7 +148,7 @@ class PipelineTrainer:
             self.update()
             return loss
         executor, batches = self._cut(inputs, target)
-        with _failures_of_others():
+        with self._failures.shared(self._let_go):
             own, _ = executor.step(batches, time.perf_counter())
             rows = self._communicator.gather_numbers(own)
         self.num_steps += 1
@@ -164,7 +171,7 @@ class PipelineTrainer:
             HeterpsError: See `step`.
         """
         executor, batches = self._cut(inputs, target)
-        with _failures_of_others():
+        with self._failures.shared(self._let_go):
             own = executor.accumulate(batches, time.perf_counter())
             rows = self._communicator.gather_numbers(own)
         return sum(row[0] for row in rows)
@@ -177,7 +184,7 @@ class PipelineTrainer:
         """
         if self._executor is None or not self._executor.num_batches:
             raise HeterpsError("update: nothing has been accumulated; call accumulate before")
-        with _failures_of_others():
+        with self._failures.shared(self._let_go):
             self._executor.update()
         self.num_steps += 1
 
@@ -214,12 +221,12 @@ class PipelineTrainer:
         named = self._together(lambda: self._checked(inputs, target))
         if self._executor is None:
             self._executor = self._built(inputs, target)
-        start, batches = 0, {}
+        start, batches, device = 0, {}, self._communicator.device
         for index, size in enumerate(self._plan.job.micro_batch_sizes):
             if index in self._executor.micro_batches:
                 part = slice(start, start + size)
-                parts = {name: tensor[part] for name, tensor in named.items()}
-                batches[index] = parts, target[part]
+                parts = {name: tensor[part].to(device) for name, tensor in named.items()}
+                batches[index] = parts, target[part].to(device)
             start += size
         return self._executor, batches
 
@@ -256,17 +263,25 @@ class PipelineTrainer:
         start: StartValues | None = None
         if isinstance(self._model, nn.Module):
             start = ModuleValues(self._model)
-        modules = self._together(lambda: build_stages(self._specification, self._device, start))
+        device = self._communicator.device
+        modules = self._together(
+            lambda: build_stages(self._specification, self._device, start, device)
+        )
         self._owned = UserStages(
             self._specification, modules, self._communicator, self._make_optimizer
         )
         if self._resume is not None:
             self._together(self._restore)
-        messenger = ProcessMessenger(self._communicator)
+        messenger = messenger_for(self._specification, self._communicator)
         loss = MeanLoss(self._loss)
         return AccumulatingExecutor(
             self._specification, self._device, self._owned, messenger, HostClock(), loss
         )
+
+    def _let_go(self) -> None:
+        """Messages under way keep connections open, and their callers waiting."""
+        if self._executor is not None:
+            self._executor.abandon()
 
     def _restore(self) -> None:
         from heterps_runtime.checkpoint import restore
@@ -277,6 +292,7 @@ class PipelineTrainer:
 
     def _together(self, make: Callable[[], _Value]) -> _Value:
         """What `make` returns; where it fails on one rank, all ranks raise the same error."""
+        self._failures.check()
         message: str | None = None
         made: list[_Value] = []
         try:
@@ -284,29 +300,23 @@ class PipelineTrainer:
         except Exception as error:
             is_own = isinstance(error, HeterpsError)
             message = str(error) if is_own else f"{type(error).__name__}: {error}"
-        for rank, found in enumerate(self._communicator.gather(message)):
+        with self._failures.shared():
+            messages = self._communicator.gather(message)
+        for rank, found in enumerate(messages):
             if found is not None:
                 raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found}")
         return made[0]
 
 
-@contextlib.contextmanager
-def _failures_of_others() -> Iterator[None]:
-    """Says that another rank has failed, where messages to it do."""
-    try:
-        yield
-    except RuntimeError as error:
-        if any(sign in str(error) for sign in ("Connection closed", "Connection reset")):
-            raise HeterpsError("another rank has failed; its message says why") from error
-        raise
-
-
-def _leave() -> None:
+def _leave(failures: SharedFailures) -> None:
     """Ends the process group with the other ranks: one that goes early may abort the others."""
     if not dist.is_initialized():
         return
-    # After an error of its own a rank does not wait for those that wait for its messages.
-    if not hasattr(sys, "last_value"):
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        # A rank that fails does not wait for those that wait for its messages.
+        failures.tell(error)
+    else:
         with contextlib.suppress(RuntimeError):
             dist.monitored_barrier(timeout=_LEAVE_TIMEOUT)
     dist.destroy_process_group()

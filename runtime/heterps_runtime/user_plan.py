@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 
+import torch
+
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.device import DeviceType
 from heterps_configs.errors import HeterpsError, PlanMismatchError
-from heterps_configs.library import load_cluster
-from heterps_configs.model_profile import ModelSource
+from heterps_configs.library import load_cluster, load_profile
+from heterps_configs.model_profile import ModelProfile, ModelSource
 from heterps_configs.plan import Plan
+from heterps_runtime.devices import CPU, available_device, torch_devices
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.trace import trace_source
 
@@ -35,12 +38,7 @@ def specification_of(plan: Plan, source: ModelSource, seed: int) -> RunSpecifica
     from heterps_runtime.specification_builder import build_specification, check_runnable
 
     profile = trace_source(source, plan.model, plan.job.dtype)
-    if profile.num_layers != plan.num_layers:
-        raise PlanMismatchError(
-            f"the plan was made for {plan.model!r} with {plan.num_layers} layers; "
-            f"this model has {profile.num_layers}: {profile.layers[0].name} .. "
-            f"{profile.layers[-1].name}"
-        )
+    _check_model(plan, profile)
     plan = plan.model_copy(update={"model_fingerprint": profile.layers_fingerprint()})
     problem = Problem(profile, _cluster_of(plan), plan.job)
     check_runnable(problem, plan)
@@ -49,6 +47,26 @@ def specification_of(plan: Plan, source: ModelSource, seed: int) -> RunSpecifica
         problem, plan, schedule, devices=plan.devices, num_steps=1, seed=seed
     )
     return specification.model_copy(update={"emulation": None})
+
+
+def compute_device(plan: Plan, rank: int, chosen: str | torch.device | None) -> torch.device:
+    """Where a rank computes.
+
+    Args:
+        plan: Its cluster, where that is at hand, says which devices are GPUs.
+        rank: Of the device of the plan.
+        chosen: A user's own choice.
+
+    Raises:
+        HeterpsError: The host has no such device.
+    """
+    if chosen is not None:
+        device = available_device(str(torch.device(chosen)))
+        if device.type != torch.device(chosen).type:
+            raise HeterpsError(f"device: {chosen} is not at hand; torch finds no CUDA device")
+        return device
+    cluster = _known_cluster(plan)
+    return CPU if cluster is None else available_device(torch_devices(cluster, plan.devices)[rank])
 
 
 def check_world(plan: Plan, world_size: int) -> None:
@@ -66,18 +84,15 @@ def check_world(plan: Plan, world_size: int) -> None:
 
 def _cluster_of(plan: Plan) -> Cluster:
     """The plan's cluster where it can be found, else one of equal devices."""
+    found = _known_cluster(plan)
+    if found is not None:
+        return found
     if plan.cluster_reference:
-        try:
-            found = load_cluster(plan.cluster_reference)
-        except HeterpsError:
-            warnings.warn(
-                f"the cluster {plan.cluster_reference!r} is not at hand: micro-batches are ordered "
-                "as for equal devices",
-                stacklevel=2,
-            )
-        else:
-            if set(plan.devices) <= {device.name for device in found.devices}:
-                return found
+        warnings.warn(
+            f"the cluster {plan.cluster_reference!r} is not at hand: micro-batches are ordered "
+            "as for equal devices",
+            stacklevel=2,
+        )
     kind = DeviceType(
         name="device",
         kind="cpu",
@@ -92,3 +107,51 @@ def _cluster_of(plan: Plan) -> Cluster:
         link=Link(latency_s=1e-5, bandwidth_bytes_per_s=_BYTES_PER_S),
     )
     return Cluster(name=plan.cluster, device_types=(kind,), nodes=(node,))
+
+
+def _known_cluster(plan: Plan) -> Cluster | None:
+    """The plan's cluster; None where it is not at hand, or has other devices."""
+    if not plan.cluster_reference:
+        return None
+    try:
+        found = load_cluster(plan.cluster_reference)
+    except HeterpsError:
+        return None
+    return found if set(plan.devices) <= {device.name for device in found.devices} else None
+
+
+def _check_model(plan: Plan, profile: ModelProfile) -> None:
+    """Refuses a plan of another model.
+
+    A plan that was written by hand has no fingerprint: only the number of layers is compared.
+    Where the fingerprints differ and the plan's own profile is at hand, what counts is whether the
+    layers have the same names and parameters: costs also depend on inputs and loss.
+
+    Raises:
+        PlanMismatchError: It has other layers.
+    """
+    shown = f"this model has {profile.num_layers}"
+    if profile.num_layers != plan.num_layers:
+        raise PlanMismatchError(
+            f"the plan was made for {plan.model!r} with {plan.num_layers} layers; "
+            f"{shown}: {profile.layers[0].name} .. {profile.layers[-1].name}"
+        )
+    if plan.model_fingerprint in ("", profile.layers_fingerprint()):
+        return
+    try:
+        expected = load_profile(plan.model_reference or plan.model).layers
+    except HeterpsError:
+        expected = ()
+    if len(expected) != plan.num_layers:
+        raise PlanMismatchError(
+            f"the plan was made for another model than this one: {plan.model!r} has the "
+            f"fingerprint {plan.model_fingerprint}, this one {profile.layers_fingerprint()}; "
+            "plan anew, or leave model_fingerprint empty in the plan"
+        )
+    for index, (layer, own) in enumerate(zip(expected, profile.layers, strict=True)):
+        if (layer.name, layer.num_parameters) != (own.name, own.num_parameters):
+            raise PlanMismatchError(
+                f"the plan was made for {plan.model!r}, whose layer {index} is {layer.name} with "
+                f"{layer.num_parameters} parameters; in this model it is {own.name} with "
+                f"{own.num_parameters}"
+            )
