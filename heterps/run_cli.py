@@ -54,9 +54,13 @@ def run(
         Path | None,
         typer.Option(
             "--trace",
-            help="FILE.json (Chrome trace) or FILE.png, .svg, .pdf: a measured step beside the "
-            "predicted one, as trace and as figure.",
+            help="FILE.json, .png, .svg or .pdf: a measured step beside the predicted one, as "
+            "Chrome trace and as figure.",
         ),
+    ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option("--tensorboard", help="Folder for TensorBoard: every step, as it comes."),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="Folder to save checkpoints in.")
@@ -105,6 +109,7 @@ def run(
         port=port,
         run_directory=run_directory,
         trace=trace,
+        tensorboard=tensorboard,
         seed=seed,
         as_json=as_json,
         checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep),

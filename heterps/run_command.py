@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+import typer
 
-from heterps.chrome_trace import write_chrome_trace
-from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
+from heterps.console import print_json, remarks
 from heterps.plans import load_plan_and_problem
+from heterps.run_progress import RunProgress
+from heterps.run_report import print_result, result_mapping
+from heterps.run_tensorboard import RunBoard
+from heterps.run_trace import TraceFiles, write_timelines
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.simulator import simulate
-from heterps_runtime.checkpoint_files import CheckpointSettings
+from heterps_runtime.checkpoint_files import CheckpointSettings, find_checkpoint
 from heterps_runtime.host_group import HostGroup
 from heterps_runtime.hosts import Hosts
+from heterps_runtime.rank_log import rank_log_path
 from heterps_runtime.run import Controller, PlanUpdate, run_plan
 from heterps_runtime.run_result import RunResult, StepProgress
 from heterps_runtime.run_specification import Slowdown
@@ -49,6 +53,7 @@ def run_run(
     trace: Path | None,
     seed: int,
     as_json: bool,
+    tensorboard: Path | None = None,
     checkpoint: CheckpointSettings | None = None,
     resume: bool = False,
     weights: Path | None = None,
@@ -57,8 +62,7 @@ def run_run(
     """Runs, prints, and says where the logs are. Of several hosts, host 0 prints."""
     if learning_rate is not None and not 0 < learning_rate < math.inf:
         raise HeterpsError(f"--learning-rate {learning_rate}: must be above 0")
-    if trace is not None and online:
-        raise HeterpsError("--trace: not with --online, under which the plan may change")
+    files = None if trace is None else TraceFiles.of(trace)
     slowdowns = [parse_slowdown(text) for text in slow]
     if hosts is not None and port is not None:
         raise HeterpsError("--port: not with --nodes, whose --rendezvous names the port")
@@ -81,10 +85,17 @@ def run_run(
         watcher = None
         if online:
             watcher = make_controller(problem, plan, policy, fine_tune_s=fine_tune_s, seed=seed)
+        board = None
+        if tensorboard is not None:
+            board = stack.enter_context(RunBoard(tensorboard, problem, plan, is_resumed=resume))
+            remarks.print(f"TensorBoard: tensorboard --logdir {tensorboard}", soft_wrap=True)
+        stack.enter_context(_failures_explained(run_directory, checkpoint))
         result = run_with_progress(
             problem,
             plan,
             steps=steps,
+            is_quiet=as_json,
+            board=board,
             seed=seed,
             verify=verify,
             slowdowns=slowdowns,
@@ -97,14 +108,19 @@ def run_run(
             weights=weights,
             hosts=group,
         )
-    if trace is not None:
-        write_timelines(result, problem, plan, trace)
-        remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
+        if board is not None:
+            board.finish(result)
+    if files is not None:
+        write_timelines(result, problem, files)
+        remarks.print(
+            f"timelines written to {files.trace} (open it at ui.perfetto.dev) and {files.figure}",
+            soft_wrap=True,
+        )
     if as_json:
         print_json(result_mapping(result, watcher))
     else:
         print_result(result)
-        remarks.print(f"logs and measurements: {run_directory}")
+    remarks.print(f"logs: {rank_log_path(run_directory, '*')}", soft_wrap=True)
 
 
 def _join(group: HostGroup, run_directory: Path) -> None:
@@ -118,17 +134,32 @@ def _join(group: HostGroup, run_directory: Path) -> None:
     )
 
 
-def write_timelines(result: RunResult, problem: Problem, plan: Plan, path: Path) -> None:
-    """Writes the last step as measured beside the step as predicted, as one Chrome trace."""
-    predicted = simulate(problem, plan)
-    measured = predicted.model_copy(
-        update={
-            "step_time_s": result.measured_step_time_s,
-            "timeline": result.timeline,
-            "memory_curves": (),
-        }
-    )
-    write_chrome_trace({"predicted": predicted, "measured": measured}, path, problem, plan)
+@contextmanager
+def _failures_explained(
+    run_directory: Path, checkpoint: CheckpointSettings | None
+) -> Iterator[None]:
+    """Names a failed rank's log; behind an interrupt, says what there is to go on from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        remarks.print(_interrupted(checkpoint), soft_wrap=True)
+        raise typer.Exit(130) from None
+    except HeterpsError as error:
+        rank = re.match(r"rank (\d+)\b", str(error))
+        log = rank_log_path(run_directory, rank[1]) if rank else None
+        if log is None or not log.exists():
+            raise
+        raise type(error)(f"{error}\nits log: {log}") from error
+
+
+def _interrupted(checkpoint: CheckpointSettings | None) -> str:
+    if checkpoint is None:
+        return "interrupted; nothing was saved (--checkpoint FOLDER --checkpoint-every N saves)"
+    try:
+        newest = find_checkpoint(Path(checkpoint.folder))
+    except HeterpsError:
+        return "interrupted before the first checkpoint"
+    return f"interrupted; the same command with --resume goes on from {newest}"
 
 
 def checkpoint_settings(
@@ -204,24 +235,29 @@ def run_with_progress(
     steps: int,
     title: str = "",
     watcher: OnlineController | None = None,
+    is_quiet: bool = False,
+    board: RunBoard | None = None,
     **options: Any,
 ) -> RunResult:
-    """`heterps_runtime.run.run_plan` with a progress bar on stderr."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    with Progress(*columns, console=remarks, transient=True) as progress:
-        task = progress.add_task(
-            title or f"run {plan.planner}", total=steps, now="starting workers"
-        )
+    """`heterps_runtime.run.run_plan` with its progress on stderr.
+
+    Args:
+        problem: What the plan was made for.
+        plan: What runs.
+        steps: Optimizer steps, from the beginning of training.
+        title: What the progress is called.
+        watcher: The controller of an online run.
+        is_quiet: Without a terminal nothing is shown.
+        board: Gets every step, too.
+        options: Of `run_plan`.
+    """
+    batch = problem.job.global_batch_size
+    with RunProgress(title or f"run {plan.planner}", steps, batch, is_quiet=is_quiet) as bar:
 
         def show(step: StepProgress) -> None:
-            samples_per_s = problem.job.global_batch_size / step.step_time_s
-            now = f"loss {step.loss:.4f}  {samples_per_s:.3g} samples/s"
-            progress.update(task, completed=step.step + 1, now=now)
+            bar(step)
+            if board is not None:
+                board(step)
 
         return run_plan(
             problem,
@@ -232,56 +268,3 @@ def run_with_progress(
             controller=None if watcher is None else as_runtime_controller(watcher),
             **options,
         )
-
-
-def result_mapping(result: RunResult, watcher: OnlineController | None) -> dict[str, Any]:
-    """The JSON contract of `heterps run --json`."""
-    data = result.model_dump(mode="json", exclude={"timeline"})
-    if watcher is not None:
-        data["decisions"] = [decision.to_mapping() for decision in watcher.decisions]
-    return data
-
-
-def print_result(result: RunResult) -> None:
-    """Predicted against measured, the losses, the re-plans."""
-    answer.print(
-        f"step time   predicted {seconds_text(result.predicted_step_time_s)}, measured "
-        f"{seconds_text(result.measured_step_time_s)} ({100 * result.relative_error:+.1f} %), "
-        f"times of {result.times_of}"
-    )
-    answer.print(f"loss        {result.losses[0]:.6f} -> {result.losses[-1]:.6f}")
-    if result.max_loss_difference is not None:
-        answer.print(
-            f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
-        )
-    if result.first_step:
-        answer.print(f"resumed     behind step {result.first_step}")
-    if result.checkpoint is not None:
-        answer.print(f"checkpoint  {result.checkpoint}")
-    _print_memory(result)
-    for replan in result.replans:
-        answer.print(
-            f"re-placed   at step {replan.step} by {replan.planner}: predicted "
-            f"{seconds_text(replan.predicted_step_time_s)}, measured "
-            f"{seconds_text(replan.measured_step_time_s)}; moved "
-            f"{replan.bytes_moved / 2**20:.1f} MiB in {seconds_text(replan.seconds)}"
-        )
-    overruns = sum(entry.num_overruns for entry in result.devices)
-    if overruns:
-        total = sum(entry.num_actions for entry in result.devices)
-        answer.print(
-            f"emulation   {overruns} of {total} actions took the host longer than emulated"
-        )
-
-
-def _print_memory(result: RunResult) -> None:
-    """Predicted and measured peak of each device that was used."""
-    for entry in result.devices:
-        if entry.memory is not None and entry.predicted_memory_bytes is not None:
-            predicted, measured = entry.predicted_memory_bytes, entry.memory.peak_bytes
-            held = entry.memory.at_peak
-            answer.print(
-                f"memory      {entry.device}: predicted {bytes_text(predicted)}, measured "
-                f"{bytes_text(measured)} ({100 * (predicted / measured - 1):+.1f} %), of which "
-                f"activations {bytes_text(held.activations)}, messages {bytes_text(held.messages)}"
-            )

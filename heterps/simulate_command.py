@@ -54,7 +54,7 @@ def run_simulate(
     if figure is not None:
         from heterps.figures import timeline_figure
 
-        shares = _recompute_share(problem, plan)
+        shares = recompute_share(problem, plan)
         _save(figure, lambda: timeline_figure(shown, title, shares))
         remarks.print(f"figure written to {figure}")
     if memory_figure is not None:
@@ -78,7 +78,7 @@ def _save(path: Path, draw: Callable[[], Figure]) -> None:
     draw().savefig(str(path), dpi=150)
 
 
-def _recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:
+def recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:
     """For stages that compute layers again, the share of their backward pass."""
     shares, work = {}, workload(problem, plan)
     for stage in plan.stages:

@@ -79,6 +79,7 @@ class DeviceReport(Document):
         bubble_share: Of a step (`heterps_runtime.step_figures.bubble_share`): median under the last
             plan, before any slowdown; None for an idle device, and under torch's engine.
         predicted_bubble_share: The same in the simulator.
+        busy_s: The rest of such a step, in seconds.
     """
 
     device: str
@@ -93,6 +94,7 @@ class DeviceReport(Document):
     stage_names: tuple[str, ...] = ()
     bubble_share: float | None = None
     predicted_bubble_share: float | None = None
+    busy_s: float | None = None
 
 
 class RunResult(Document):

@@ -248,15 +248,15 @@ class RunState:
         number = self._steps[-1].generation
         last, device = self._generations[number], rank["device"]
         generations = [step.generation for step in self._steps]
-        bubbles = [
-            self._steps[index].measured.bubble_shares.get(device)
-            for index in warm_steps(generations, self._steps_of(number))
-        ]
-        measured = [share for share in bubbles if share is not None]
+        steps = [self._steps[i].measured for i in warm_steps(generations, self._steps_of(number))]
+        steps = [step for step in steps if device in step.bubble_shares]
+        bubbles = [step.bubble_shares[device] for step in steps]
+        busy_s = [step.step_time_s * (1 - step.bubble_shares[device]) for step in steps]
         return DeviceReport(
             is_emulated=self._problem.device_named[device].type.emulation is not None,
             stage_names=tuple(s.name for s in last.plan.stages if device in s.devices),
-            bubble_share=statistics.median(measured) if measured else None,
+            bubble_share=statistics.median(bubbles) if bubbles else None,
+            busy_s=statistics.median(busy_s) if busy_s else None,
             predicted_bubble_share=last.figures.bubble_shares.get(device),
             predicted_memory_bytes=last.estimate.memory_bytes.get(device),
             memory_limit_bytes=last.estimate.memory_limit_bytes.get(device),
