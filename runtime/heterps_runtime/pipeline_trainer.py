@@ -18,6 +18,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
+from heterps_runtime import batch_norm
 from heterps_runtime.accumulation import AccumulatingExecutor
 from heterps_runtime.batches import Batch
 from heterps_runtime.communication import Communicator
@@ -267,6 +269,8 @@ class PipelineTrainer:
         modules = self._together(
             lambda: build_stages(self._specification, self._device, start, device)
         )
+        if is_first and any(module.has_batch_norm for module in modules.values()):
+            warnings.warn(batch_norm.REMARK, stacklevel=4)
         self._owned = UserStages(
             self._specification, modules, self._communicator, self._make_optimizer
         )

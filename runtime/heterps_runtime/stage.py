@@ -6,12 +6,11 @@ zeros elsewhere; the stage's own units compute; the pass ends behind the last of
 between units (masks, rotary tables, positions) is thereby computed where it is needed.
 
 Random numbers (dropout) are a function of seed, step, micro-batch and unit call, so that they do
-not depend on the split. Batch normalisation uses the statistics of each micro-batch.
+not depend on the split. On batch normalisation see `heterps_runtime.batch_norm`.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from heterps_configs.document import Dtype
 from heterps_configs.errors import PlanMismatchError
 from heterps_configs.model_profile import ModelProfile, ModelSource
+from heterps_runtime.batch_norm import normalisations
 from heterps_runtime.deferred_gradients import defer_weight_gradients
 from heterps_runtime.initialise import place
 from heterps_runtime.layers import Layer, layers_of, parameter_layers
@@ -103,6 +103,8 @@ class StageModule(nn.Module):
         parameter_layers: For every parameter of the whole model, the layers that use it.
         aliases: Other names of the whole model's tied parameters, with their first.
         device: Where it computes.
+        has_batch_norm: Whether any stage of the model normalises over a batch
+            (`heterps_runtime.batch_norm`).
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class StageModule(nn.Module):
         self._sends = layers[last].crossing
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
         recording = recordings[self.micro_batch_size]
+        self.has_batch_norm = bool(normalisations(module))
         self._hold_only(module, own, recording, start, device)
         if defers_weight_gradients:
             defer_weight_gradients(module)
@@ -303,12 +306,6 @@ class StageModule(nn.Module):
         for part in module.modules():
             for attribute, buffer in part._buffers.items():
                 part._buffers[attribute] = None if buffer is None else buffer.to(device)
-        own_parts = [part for path in own_paths for part in units[path].modules()]
-        if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in own_parts):
-            warnings.warn(
-                "batch normalisation uses the statistics of each micro-batch, not of the batch",
-                stacklevel=4,
-            )
 
 
 # A device with several stages, and a process with several devices, need one recording again.

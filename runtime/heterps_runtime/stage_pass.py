@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
+from heterps_runtime.batch_norm import normalisations, unchanged_running_statistics
 from heterps_runtime.memory_ledger import MemoryLedger
 from heterps_runtime.recording import Call, Recording, TensorSpec, UnitOutput, units_of
 
@@ -45,6 +46,7 @@ class StagePass:
         self._count: dict[str, int] = {}
         self._inside = False
         self._recording = recording
+        self._normalisations = normalisations(module)
         self._draw: Callable[[int], None] | None = None
         self._arrived: dict[UnitOutput, Tensor] = {}
         for path, unit in units_of(module).items():
@@ -136,6 +138,9 @@ class StagePass:
             if is_overwritten:
                 inputs = tree_map_only(Tensor, torch.clone, inputs)
             try:
+                if self._normalisations and _is_backward():
+                    with unchanged_running_statistics(self._normalisations):
+                        return self._run(forward, *inputs)
                 return self._run(forward, *inputs)
             finally:
                 # Torch leaves a second pass by an exception, as soon as it has what it needs.

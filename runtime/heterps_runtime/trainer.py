@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.document import write_text
+from heterps_runtime import batch_norm
 from heterps_runtime.batches import Batch, micro_batches
 from heterps_runtime.communication import Communicator
 from heterps_runtime.cuda_clock import CudaClock
@@ -33,6 +34,7 @@ from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
+from heterps_runtime.stage import StageModule
 from heterps_runtime.start_values import Blank, start_values
 from heterps_runtime.step_figures import busy_s, row_of_passes
 
@@ -79,9 +81,9 @@ class Trainer:
         self._memory_actions: list[ActionMemory] = []
         start = start_values(specification)
         modules = build_stages(specification, self._device, start, communicator.device)
-        if self._is_first_rank:
-            for remark in (*start.remarks(), *self._missing_devices()):
-                on_step({"message": remark})
+        remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
+        for remark in remarks if self._is_first_rank else ():
+            on_step({"message": remark})
         self.owned = OwnedStages(specification, modules, communicator)
         self._checkpointer = self._start_checkpoints()
         self._begin_generation(step=specification.first_step)
@@ -113,6 +115,12 @@ class Trainer:
         wanted = {name: specification.torch_device(name) for name in specification.devices}
         remark = remark_of_missing(wanted, self._communicator.places)
         return [] if remark is None else [remark]
+
+    def _on_batch_norm(self, modules: Mapping[str, StageModule]) -> list[str]:
+        """What a user should know of it, once for a run; a rank without a stage asks the others."""
+        has_any = any(module.has_batch_norm for module in modules.values())
+        rows = self._communicator.gather_numbers(float(has_any))
+        return [batch_norm.REMARK] if any(row[0] for row in rows) else []
 
     def _start_checkpoints(self) -> Checkpointer | None:
         """Loads the checkpoint that the run goes on from; what saves, where it is asked for."""

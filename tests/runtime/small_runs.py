@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
@@ -40,6 +41,54 @@ def dropping() -> nn.Module:
     return module
 
 
+def frozen_middle() -> nn.Module:
+    """Frozen layers in the middle and in front of the last one, and dropout between them."""
+    module = nn.Sequential(
+        nn.Linear(8, 24), nn.Dropout(0.3), nn.Linear(24, 16), nn.Tanh(), nn.Linear(16, 16),
+        nn.Linear(16, 32), nn.Linear(32, 32), nn.Linear(32, 4),
+    )  # fmt: skip
+    for frozen in (2, 4, 6):
+        module[frozen].requires_grad_(False)
+    return module
+
+
+class _Pair(nn.Module):
+    """Takes and returns a dictionary that holds a tuple: two tensors cross every cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, state: dict[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+        a, b = state["pair"]
+        return {"pair": (torch.tanh(self.first(a) + b), a + self.second(b))}
+
+
+class _Structured(nn.Module):
+    """Tuples in dictionaries between layers; tensors of the front that layers far behind need."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.blocks = nn.ModuleList(_Pair() for _ in range(5))
+        self.end = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.start(x)
+        second = self.second(first)
+        state = {"pair": (second, first)}
+        for block in self.blocks:
+            state = block(state)
+        a, b = state["pair"]
+        result: Tensor = self.end(a + b + first * second)
+        return result
+
+
+def structured() -> nn.Module:
+    """Dictionaries and tuples at the cuts, and two skips over several stages."""
+    return _Structured()
+
+
 class _Broken(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if type(x) is Tensor and not x.is_meta:
@@ -55,7 +104,7 @@ def broken() -> nn.Module:
 @cache
 def profile_of(model: str) -> ModelProfile:
     """Of one of the modules above, or of a model of `small_models`."""
-    if model in ("sequential", "broken", "dropping"):
+    if model in ("sequential", "broken", "dropping", "frozen_middle", "structured"):
         return trace_source(factory_source(f"{HERE}:{model}", ["x=8:float32"]), model)
     return small_models.profile_of(model)
 

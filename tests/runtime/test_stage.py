@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import pairwise
 
 import pytest
@@ -19,11 +18,6 @@ from heterps_runtime.stage import StageModule, build_stage
 from tests.runtime.small_models import NAMES, profile_of, source_of
 
 Gradients = dict[str, Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    warnings.filterwarnings("ignore", message="batch normalisation")
 
 
 def _whole_model(name: str, batch_size: int) -> tuple[Tensor, Gradients, nn.Module]:
@@ -159,9 +153,14 @@ def test_running_statistics_belong_to_the_stage_of_their_layer() -> None:
     assert all(counter == 1 for counter in counters)
 
 
-def test_batch_normalisation_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="statistics of each micro-batch"):
-        build_stage(source_of("resnet"), profile_of("resnet"), 0, 1, 2, seed=0)
+@pytest.mark.parametrize(("name", "has_any"), [("resnet", True), ("vit", False)])
+def test_every_stage_knows_whether_the_model_normalises_over_batches(
+    name: str, has_any: bool
+) -> None:
+    """Also the last layers of a ResNet, which do not."""
+    last = profile_of(name).num_layers - 1
+    stage = build_stage(source_of(name), profile_of(name), last, last, 2, seed=0)
+    assert stage.has_batch_norm == has_any
 
 
 def test_parameters_can_be_replaced_by_moved_ones() -> None:
