@@ -34,7 +34,11 @@ from heterps_runtime.run_state import Controller as Controller
 from heterps_runtime.run_state import PlanUpdate as PlanUpdate
 from heterps_runtime.run_state import RunState
 from heterps_runtime.several_hosts import Launch, announce
-from heterps_runtime.specification_builder import build_specification, check_runnable
+from heterps_runtime.specification_builder import (
+    build_specification,
+    check_importable,
+    check_runnable,
+)
 from heterps_runtime.starting_point import StartingPoint
 from heterps_runtime.torch_plan import check_torch_engine, devices_in_order
 
@@ -49,6 +53,7 @@ def run_plan(
     run_directory: str | Path | None = None,
     schedule: Schedule | None = None,
     learning_rate: float | None = None,
+    max_gradient_norm: float | None = None,
     slowdowns: Sequence[Slowdown] = (),
     controller: Controller | None = None,
     updates: Sequence[PlanUpdate] = (),
@@ -78,6 +83,7 @@ def run_plan(
             temporary one.
         schedule: The plan's action lists; by default `build_schedule(problem, plan)`.
         learning_rate: None for the optimizer's usual one.
+        max_gradient_norm: Gradients are clipped to it, over the whole model; None for no limit.
         slowdowns: Drift of emulated devices that the planner does not know.
         controller: Sees every measurement, while the run goes on, and may answer with a new plan.
         updates: New plans that are known from the start, in order, with their first steps.
@@ -101,6 +107,7 @@ def run_plan(
             needs more memory than it has, or a worker failed (with its first error).
     """
     check_runnable(problem, plan, slowdowns, steps)
+    check_importable(problem)
     if engine == "torch":
         check_torch_engine(plan, is_online=controller is not None or bool(updates))
     schedule = schedule or build_schedule(problem, plan)
@@ -120,7 +127,7 @@ def run_plan(
         measure_every=measure_every,
         num_threads=num_threads,
     )
-    start = StartingPoint(seed, learning_rate, checkpoint, resume, weights)
+    start = StartingPoint(seed, learning_rate, checkpoint, resume, weights, max_gradient_norm)
     specification, remarks = start.applied_to(specification, problem, plan)
     if engine == "heterps":
         wanted = torch_devices(problem.cluster, specification.devices)

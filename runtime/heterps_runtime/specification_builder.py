@@ -49,6 +49,21 @@ def check_runnable(
             )
 
 
+def check_importable(problem: Problem) -> None:
+    """Refuses a model that only this process can build: the workers of a run are others.
+
+    Raises:
+        HeterpsError: Its factory is a local function or one of the program itself.
+    """
+    source = problem.profile.source
+    factory = (source and source.factory) or ""
+    if "#" in factory or factory.startswith("__main__:"):
+        raise HeterpsError(
+            f"the model's factory {factory!r} is known to this process only, and the workers of a "
+            "run are processes of their own; name it as `package.module:function`"
+        )
+
+
 def emulation_of(problem: Problem, plan: Plan, schedule: Schedule) -> Emulation | None:
     """What the plan's emulated devices and links should take; None where no device is emulated."""
     # Idle devices, too: they may join under a later plan.
