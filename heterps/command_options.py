@@ -32,7 +32,13 @@ GlobalBatch = Annotated[int | None, typer.Option("--global-batch", help="Samples
 MicroBatch = Annotated[
     int | None, typer.Option("--micro-batch", help="Samples of one micro-batch.")
 ]
-DtypeOption = Annotated[str | None, typer.Option("--dtype", help="float32, float16 or bfloat16.")]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        help="float32, float16, bfloat16, or mixed-bfloat16: float32 weights under autocast.",
+    ),
+]
 OptimizerOption = Annotated[
     str | None, typer.Option("--optimizer", help="adamw, sgd, sgd-momentum.")
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from heterps_configs.document import Dtype
 from heterps_configs.job import Job
 from heterps_configs.library import load_cluster, load_job
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def load_model(
-    reference: str, inputs: Sequence[str] = (), sequence_length: int | None = None
+    reference: str,
+    inputs: Sequence[str] = (),
+    sequence_length: int | None = None,
+    dtype: Dtype | None = None,
 ) -> ModelProfile:
     """The profile that MODEL stands for.
 
@@ -23,13 +28,14 @@ def load_model(
         reference: Shipped name, profile file, Hugging Face config, or `package.module:factory`.
         inputs: `name=shape:dtype` for each input, for a factory.
         sequence_length: Tokens of one sample, for a Hugging Face language model.
+        dtype: What a model is traced in; None for the usual one.
 
     Raises:
         HeterpsError: Nothing of that name, a broken file, or a factory that fails.
     """
     from heterps_runtime.model_source import resolve_profile
 
-    return resolve_profile(reference, tuple(inputs), sequence_length=sequence_length)
+    return resolve_profile(reference, tuple(inputs), sequence_length=sequence_length, dtype=dtype)
 
 
 def is_traced(reference: str) -> bool:
@@ -80,11 +86,19 @@ def load_problem(
     from heterps_envs.problem import Problem
 
     document = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    profile = load_model(model, inputs, sequence_length)
+    mixed: Dtype = "mixed-bfloat16"
+    wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
+    profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
+    job = make_job(profile, job_file, **job_options)
+    if job.dtype == mixed != profile.dtype:
+        warnings.warn(
+            f"{model}: its bytes are for {profile.dtype}; for {mixed} they are an upper limit",
+            stacklevel=2,
+        )
     return Problem(
         profile=profile,
         cluster=document,
-        job=make_job(profile, job_file, **job_options),
+        job=job,
         model_reference=model,
         cluster_reference=cluster if isinstance(cluster, str) else document.name,
     )

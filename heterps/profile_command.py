@@ -86,7 +86,9 @@ def run_profile(
                 "such as A100-40G"
             )
         device_type = HOST_TYPE
-    profile = load_model(model, inputs, sequence_length)
+    wanted = None if dtype is None else _one_of("dtype", dtype, get_args(Dtype))
+    mixed: Dtype = "mixed-bfloat16"
+    profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
     if device is not None:
         assert device_type is not None
         profile = measure_with_progress(
@@ -94,7 +96,7 @@ def run_profile(
             device=device,
             device_type=device_type,
             micro_batch_sizes=sizes,
-            dtype=cast(Dtype, _one_of("dtype", dtype or profile.dtype, get_args(Dtype))),
+            dtype=cast(Dtype, wanted or profile.dtype),
             optimizer=cast(
                 Optimizer, _one_of("optimizer", optimizer or "adamw", get_args(Optimizer))
             ),

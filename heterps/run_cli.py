@@ -44,6 +44,10 @@ def run(
     learning_rate: Annotated[
         float | None, typer.Option("--learning-rate", help="By default the optimizer's usual one.")
     ] = None,
+    max_gradient_norm: Annotated[
+        float | None,
+        typer.Option("--max-gradient-norm", help="Clip gradients to it, over the whole model."),
+    ] = None,
     port: Annotated[
         int | None, typer.Option("--port", help="Rendezvous port; by default the system chooses.")
     ] = None,
@@ -106,6 +110,7 @@ def run(
         policy=policy,
         fine_tune_s=fine_tune_s,
         learning_rate=learning_rate,
+        max_gradient_norm=max_gradient_norm,
         port=port,
         run_directory=run_directory,
         trace=trace,

@@ -48,6 +48,7 @@ def run_run(
     policy: str,
     fine_tune_s: float,
     learning_rate: float | None,
+    max_gradient_norm: float | None = None,
     port: int | None,
     run_directory: Path,
     trace: Path | None,
@@ -62,6 +63,8 @@ def run_run(
     """Runs, prints, and says where the logs are. Of several hosts, host 0 prints."""
     if learning_rate is not None and not 0 < learning_rate < math.inf:
         raise HeterpsError(f"--learning-rate {learning_rate}: must be above 0")
+    if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
+        raise HeterpsError(f"--max-gradient-norm {max_gradient_norm}: must be above 0")
     files = None if trace is None else TraceFiles.of(trace)
     slowdowns = [parse_slowdown(text) for text in slow]
     if hosts is not None and port is not None:
@@ -73,6 +76,7 @@ def run_run(
         if group is not None:
             options = {
                 "--steps": steps, "--seed": seed, "--learning-rate": learning_rate,
+                "--max-gradient-norm": max_gradient_norm,
                 "--slow": slow, "--online": online, "--checkpoint": checkpoint,
                 "--resume": resume, "--weights": weights,
             }  # fmt: skip
@@ -101,6 +105,7 @@ def run_run(
             slowdowns=slowdowns,
             watcher=watcher,
             learning_rate=learning_rate,
+            max_gradient_norm=max_gradient_norm,
             port=port,
             run_directory=run_directory,
             checkpoint=checkpoint,

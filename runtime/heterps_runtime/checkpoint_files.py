@@ -56,6 +56,7 @@ class CheckpointDocument(Document):
             position in the data, too.
         seed: Of the data.
         learning_rate: None for the optimizer's usual one.
+        max_gradient_norm: None for no limit.
         plan: What it was saved under, with the job.
         num_ranks: Processes that saved.
         layers: Parameters of each layer of the model, by name.
@@ -66,6 +67,7 @@ class CheckpointDocument(Document):
     step: int = Field(ge=0)
     seed: int
     learning_rate: float | None
+    max_gradient_norm: float | None = None
     plan: Plan
     num_ranks: PositiveInt
     layers: Mapping[str, int]

@@ -154,6 +154,7 @@ def _document(
         step=step,
         seed=specification.seed,
         learning_rate=specification.learning_rate,
+        max_gradient_norm=specification.max_gradient_norm,
         plan=specification.plan,
         num_ranks=len(specification.devices),
         layers=layer_sizes(specification.profile),

@@ -28,6 +28,7 @@ class StartingPoint:
         checkpoint: Where and how often to save; None for never.
         is_resumed: Go on from the newest checkpoint of that folder.
         weights: Folder of safetensors files.
+        max_gradient_norm: None for no limit, or the checkpoint's.
     """
 
     seed: int = 0
@@ -35,6 +36,7 @@ class StartingPoint:
     checkpoint: CheckpointSettings | None = None
     is_resumed: bool = False
     weights: str | os.PathLike[str] | None = None
+    max_gradient_norm: float | None = None
 
     def applied_to(
         self, specification: RunSpecification, problem: Problem, plan: Plan
@@ -48,7 +50,10 @@ class StartingPoint:
         """
         if self.is_resumed and self.checkpoint is None:
             raise HeterpsError("--resume: needs --checkpoint FOLDER, the folder to go on from")
-        update: dict[str, object] = {"checkpoint": self._absolute_settings()}
+        update: dict[str, object] = {
+            "checkpoint": self._absolute_settings(),
+            "max_gradient_norm": self.max_gradient_norm,
+        }
         remarks: list[str] = []
         if self.is_resumed:
             update |= self._resumed(problem, plan, specification.num_steps, remarks)
@@ -93,6 +98,7 @@ class StartingPoint:
             "first_step": document.step,
             "seed": document.seed,
             "learning_rate": self.learning_rate or document.learning_rate,
+            "max_gradient_norm": self.max_gradient_norm or document.max_gradient_norm,
             "resume_from": str(path),
         }
 
