@@ -31,7 +31,9 @@ from benchmarks.common import machine
 from benchmarks.fidelity_sections import own_emulated, own_plain
 from benchmarks.fidelity_sections.own_errors import (
     activation_errors,
+    distribution,
     memory_errors,
+    saved_activation_errors,
     summary,
 )
 from benchmarks.fidelity_sections.own_limits import (
@@ -138,11 +140,32 @@ def summarise(found: Sequence[Row]) -> Row:
         **summary("memory", [error for rank in ranks for error in memory_errors(rank)]),
         **summary("activations", [error for rank in ranks for error in activation_errors(rank)]),
         "memory_ranks": sum(len(rank) for rank in ranks),
+        **_saved_activations("saved_activations", (*emulated, *plain)),
         "random_plans": len(limited),
+        **distribution(
+            "random_plans_memory", [e for row in limited for e in row["errors"].values()]
+        ),
+        **_saved_activations("random_plans_saved_activations", limited),
         "fits_wrongly": sum(row["predicted_to_fit"] and not row["fits"] for row in limited),
         "does_not_fit_wrongly": sum(row["fits"] and not row["predicted_to_fit"] for row in limited),
         "random_plans_by_processes": len(processes),
         "processes_as_in_one_process": sum(_agrees(row, limited) for row in processes),
+    }
+
+
+def _saved_activations(name: str, found: Sequence[Row]) -> dict[str, float]:
+    """Predicted against measured peaks of saved activations, over the ranks of some rows.
+
+    Zero-bubble schedules are told apart: they save the gradients of outputs, too.
+    """
+    split = [row for row in found if row["schedule"] == "zero-bubble"]
+    whole = [row for row in found if row["schedule"] != "zero-bubble"]
+    return {
+        key: value
+        for words, rows in (("", whole), ("_zero_bubble", split))
+        for key, value in distribution(
+            name + words, [e for row in rows for e in saved_activation_errors(row["memory"])]
+        ).items()
     }
 
 

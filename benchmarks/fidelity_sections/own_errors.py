@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,15 @@ def summary(name: str, errors: Iterable[float]) -> dict[str, float]:
         f"{name}_median_error": statistics.median(absolute),
         f"{name}_worst_error": max(absolute),
     }
+
+
+def distribution(name: str, errors: Iterable[float]) -> dict[str, float]:
+    """`summary`, with the error that 95 % of all do not exceed, as `<name>_p95_error`."""
+    absolute = sorted(abs(error) for error in errors)
+    if not absolute:
+        return {}
+    found = summary(name, absolute)
+    return {**found, f"{name}_p95_error": absolute[math.ceil(0.95 * len(absolute)) - 1]}
 
 
 def predicted_by_kind(curve: MemoryCurve) -> dict[str, int]:
@@ -96,6 +106,15 @@ def activation_errors(ranks: Iterable[Mapping[str, Any]]) -> list[float]:
             sum(rank["measured_largest"][kind] for kind in kinds),
         )
         for rank in ranks
+    ]
+
+
+def saved_activation_errors(ranks: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Error of the most activations that each rank saves; ranks that save none are left out."""
+    return [
+        relative_error(rank["predicted_largest"]["activations"], measured)
+        for rank in ranks
+        if (measured := rank["measured_largest"]["activations"])
     ]
 
 

@@ -11,11 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.fidelity_sections.own_errors import relative_error
+from benchmarks.fidelity_sections.own_errors import (
+    measured_by_kind,
+    predicted_largest,
+    relative_error,
+)
 from benchmarks.fidelity_sections.own_models import Case
 from benchmarks.fidelity_sections.own_plans import HOST, cuts, emulated_cluster
 from heterps_configs.cluster import Cluster
 from heterps_configs.errors import HeterpsError
+from heterps_configs.estimate import Estimate
 from heterps_configs.job import Job, Optimizer, Schedule
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
@@ -38,16 +43,21 @@ class LimitCase:
     """A plan and the limit of one of its devices.
 
     Attributes:
-        need_bytes: Predicted peak of every device.
+        estimate: What is predicted of it, memory curves included.
         device: Which one is limited.
         limit_bytes: Its limit.
     """
 
     problem: Problem
     plan: Plan
-    need_bytes: Mapping[str, int]
+    estimate: Estimate
     device: str
     limit_bytes: int
+
+    @property
+    def need_bytes(self) -> Mapping[str, int]:
+        """Predicted peak of every device."""
+        return self.estimate.memory_bytes
 
     @property
     def predicted_to_fit(self) -> bool:
@@ -68,10 +78,11 @@ def draw_case(profiles: Sequence[ModelProfile], seed: int) -> LimitCase:
     cluster = emulated_cluster(1.0)
     problem = Problem(profile, cluster, job)
     plan = draw_plan(problem, generator)
-    need = estimate(problem, plan).memory_bytes
+    predicted = estimate(problem, plan, with_memory=True)
+    need = predicted.memory_bytes
     device = generator.choice(plan.devices)
     factor = 1 + generator.uniform(-LIMIT_SHARE, LIMIT_SHARE)
-    return LimitCase(problem, plan, need, device, round(need[device] * factor))
+    return LimitCase(problem, plan, predicted, device, round(need[device] * factor))
 
 
 def _draw_job(generator: random.Random) -> Job:
@@ -185,6 +196,14 @@ def limit_row(case: LimitCase, seed: int) -> dict[str, Any]:
         "measured_bytes": found,
         "memory_error": relative_error(need, found),
         "errors": errors,
+        "memory": [
+            {
+                "device": curve.device,
+                "predicted_largest": predicted_largest(curve),
+                "measured_largest": measured_by_kind(measured[curve.device].largest),
+            }
+            for curve in case.estimate.memory_curves
+        ],
         "predicted_to_fit": case.predicted_to_fit,
         "fits": found <= case.limit_bytes,
     }

@@ -10,7 +10,13 @@ from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfil
 Key = tuple[str, int, int, str]
 
 # Fields that profiles of earlier versions lack.
-_NEWER_FIELDS = ("saved_input_bytes", "saved_output_bytes", "deferred_bytes", "buffer_bytes")
+_NEWER_FIELDS = (
+    "saved_input_bytes",
+    "saved_output_bytes",
+    "deferred_bytes",
+    "sent",
+    "buffer_bytes",
+)
 
 
 def merge_profiles(

@@ -80,6 +80,8 @@ class LayerProfile(Document):
         deferred_bytes: What a zero-bubble schedule holds between the two parts of a backward pass,
             one sample: inputs of linear layers and convolutions, and the gradients of their
             outputs; None when it is not known.
+        sent: Of each tensor that this layer sends to layers behind it, how many cuts it crosses,
+            and its bytes, one sample; empty when it is not known: a cut then counts as one tensor.
         buffer_bytes: Buffers that its device holds beside the parameters (running statistics); not
             for each sample.
         cast_bytes: Under `mixed-bfloat16`, copies of its parameters in bfloat16, which its device
@@ -102,6 +104,7 @@ class LayerProfile(Document):
     saved_output_bytes: float | None = Field(ge=0, default=None)
     shared_bytes: float = Field(ge=0, default=0)
     deferred_bytes: float | None = Field(ge=0, default=None)
+    sent: tuple[tuple[PositiveInt, NonNegativeFloat], ...] = ()
     buffer_bytes: int = Field(ge=0, default=0)
     cast_bytes: float | None = Field(ge=0, default=None)
 
@@ -125,6 +128,16 @@ class Measurement(Document):
             was kept; empty when it was not measured.
         shared_bytes: Kept besides by the layer, but computed once for all layers of a stage (masks,
             rotary tables): a stage keeps the largest of its layers'; empty when not measured.
+        first_backward_bytes: Most bytes by which, within the layer's first backward pass of a step,
+            the gradients that have come exceed the activations that have gone, tensors at cuts
+            left out; empty when it was not measured. So are the next four.
+        first_input_bytes: The same for the first `backward-input` of a zero-bubble schedule, where
+            what is put off counts as come.
+        later_input_bytes: The same for a later one, which makes no gradients.
+        first_weight_bytes: The same for the first `backward-weight`: gradients come, and what was
+            put off goes.
+        early_gradient_bytes: Gradients that `backward-input` makes: of all parameters but those of
+            linear layers and convolutions.
         stage_forward_s: What a stage's forward pass takes beside its layers, where it begins with
             this layer (masks, rotary tables, host time); empty when it was not measured.
         stage_backward_s: The same for the backward pass.
@@ -151,6 +164,11 @@ class Measurement(Document):
     activation_bytes: tuple[NonNegativeFloat, ...] = ()
     peak_bytes: tuple[NonNegativeFloat, ...] = ()
     shared_bytes: tuple[NonNegativeFloat, ...] = ()
+    first_backward_bytes: tuple[NonNegativeFloat, ...] = ()
+    first_input_bytes: tuple[NonNegativeFloat, ...] = ()
+    later_input_bytes: tuple[NonNegativeFloat, ...] = ()
+    first_weight_bytes: tuple[NonNegativeFloat, ...] = ()
+    early_gradient_bytes: tuple[NonNegativeFloat, ...] = ()
     stage_forward_s: tuple[NonNegativeFloat, ...] = ()
     stage_backward_s: tuple[NonNegativeFloat, ...] = ()
     cut_s: tuple[NonNegativeFloat, ...] = ()
@@ -167,6 +185,11 @@ _MAY_BE_MEASURED = (
     "activation_bytes",
     "peak_bytes",
     "shared_bytes",
+    "first_backward_bytes",
+    "first_input_bytes",
+    "later_input_bytes",
+    "first_weight_bytes",
+    "early_gradient_bytes",
     "stage_forward_s",
     "stage_backward_s",
     "cut_s",
@@ -244,7 +267,7 @@ class ModelProfile(Document):
         What crosses its cuts does not count: some of that may only pass by.
         """
         differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
-        differing |= {"saved_input_bytes", "saved_output_bytes", "deferred_bytes"}
+        differing |= {"saved_input_bytes", "saved_output_bytes", "deferred_bytes", "sent"}
         first: dict[str, int] = {}
         return tuple(
             first.setdefault(layer.model_dump_json(exclude=differing), index)
@@ -260,6 +283,7 @@ class ModelProfile(Document):
             "saved_input_bytes": None,
             "saved_output_bytes": None,
             "deferred_bytes": None,
+            "sent": (),
             "shared_bytes": 0,
             "buffer_bytes": 0,
             "cast_bytes": None,

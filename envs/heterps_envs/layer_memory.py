@@ -24,12 +24,14 @@ from math import prod
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heterps_configs.device import DeviceType
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_envs.layer_samples import measurements_of
 from heterps_envs.roofline import Floats
+from heterps_envs.uneven_bytes import UnevenBytes, uneven_bytes
 
 # Bytes of one number of a model's inputs.
 _INPUT_BYTES = {"int64": 8, "float32": 4}
@@ -51,7 +53,12 @@ class LayerMemory:
         workspace_bytes: (L, T) what a pass needs besides; 0 where nobody has measured it.
         deferred_bytes: (L,) held between the two parts of a zero-bubble backward pass; NaN where
             the profile does not say it.
+        packed_bytes: (L,) of `out_bytes`, what is copied into one message: all, where the cut is of
+            several tensors.
+        passing: Of each tensor that crosses several cuts: the first and the last of them (layers in
+            front), and its bytes.
         input_bytes: Samples and targets of one full micro-batch, which every device gets.
+        uneven: What backward passes hold for a while.
     """
 
     own_bytes: Floats
@@ -62,7 +69,10 @@ class LayerMemory:
     saved_out_bytes: Floats
     workspace_bytes: Floats
     deferred_bytes: Floats
+    packed_bytes: Floats
+    passing: Floats
     input_bytes: float
+    uneven: UnevenBytes
 
     def chain_bytes(self) -> Floats:
         """(L, T) whose sum over a stage is what it keeps inside, or more: each cut counts once."""
@@ -90,7 +100,10 @@ class LayerMemory:
         own, front, back = self._parts(first, last, kind, recomputed)
         shared = float(self.shared_bytes[first : last + 1, kind].max())
         inner = float(own.sum()) + float(np.maximum(front, back).sum()) + shared
-        return inner + float(self.in_bytes[first] + self.out_bytes[last])
+        # What passes the stage by is received and sent on, in one piece of memory.
+        begin, end, num_bytes = self.passing
+        passed = num_bytes[(begin < first) & (end >= last)].sum()
+        return inner + float(self.in_bytes[first] + self.out_bytes[last] - passed)
 
     def freed_bytes(
         self, first: int, last: int, kind: int, recomputed: Collection[int] = ()
@@ -147,7 +160,10 @@ def layer_memory(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -
         workspace_bytes=np.stack([column.workspace_bytes for column in columns], axis=1),
         deferred_bytes=scale
         * np.array([np.nan if x.deferred_bytes is None else x.deferred_bytes for x in layers]),
+        packed_bytes=np.where(_num_sent(profile) > 1, out, 0.0),
+        passing=_passing(profile, scale),
         input_bytes=inputs,
+        uneven=uneven_bytes(profile, types, job),
     )
 
 
@@ -191,6 +207,26 @@ def _saved_at_cuts(profile: ModelProfile, traced: Floats, scale: float) -> tuple
     ]
     saved_out = [(layer.saved_output_bytes or 0.0) * scale for layer in layers]
     return np.array(saved_in), np.array(saved_out)
+
+
+def _num_sent(profile: ModelProfile) -> NDArray[np.int64]:
+    """(L,) tensors that cross the cut behind each layer; 0 where it is not known."""
+    found = np.zeros(profile.num_layers, np.int64)
+    for index, layer in enumerate(profile.layers):
+        for num_cuts, _ in layer.sent:
+            found[index : index + num_cuts] += 1
+    return found
+
+
+def _passing(profile: ModelProfile, scale: float) -> Floats:
+    """`LayerMemory.passing`, (3, N)."""
+    found = [
+        (index, index + num_cuts - 1, num_bytes * scale)
+        for index, layer in enumerate(profile.layers)
+        for num_cuts, num_bytes in layer.sent
+        if num_cuts > 1
+    ]
+    return np.array(found, dtype=float).reshape(-1, 3).T
 
 
 def _input_bytes(profile: ModelProfile) -> float:

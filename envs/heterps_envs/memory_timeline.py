@@ -15,9 +15,9 @@ frees memory at its own actions:
   sent after receiving them; the copy that an all-reduce starts with, of which the gradients
   themselves then become parts; and the workspace of the running pass.
 
-Sent activations are the stage's outputs, which it keeps anyway. All is exact for chains of tensors;
-where a cut carries several tensors, the copy that is sent and tensors that pass a stage by are not
-told apart.
+Sent activations are the stage's outputs, which it keeps anyway; where a cut carries several
+tensors, they are copied into one message, which stays as long as a sent gradient does. What passes
+a stage by counts once.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from heterps_envs.actions import (
     RECEIVE_FORWARD,
     REDUCE,
     SEND_BACKWARD,
+    SEND_FORWARD,
     STEP,
     Schedule,
 )
@@ -54,6 +55,8 @@ from heterps_envs.workload import workload
 Floats = NDArray[np.float64]
 
 GRADIENT, ACTIVATION, BUFFER = 0, 1, 2
+# Of a micro-batch the loss, one float32, stays until the step is over, where the model can be run.
+LOSS_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +130,11 @@ class _Builder:
         self, problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanArrays
     ) -> None:
         self.problem, self.plan, self.schedule, self.arrays = problem, plan, schedule, arrays
-        self.first_gradient = _first_gradient(schedule)
-        self.bytes: StageBytes = stage_bytes(problem, plan, self.first_gradient)
+        self.first_gradient = _first(schedule, BACKWARD, BACKWARD_WEIGHT)
+        first_share = np.where(
+            self.first_gradient < 0, 1.0, arrays.share[schedule.micro_batch[self.first_gradient]]
+        )
+        self.bytes: StageBytes = stage_bytes(problem, plan, self.first_gradient, first_share)
         self.change = np.zeros((len(schedule.kind), 3))
         self.extra = np.zeros((len(schedule.kind), 3))
         self.before = np.zeros((len(schedule.devices), 3))
@@ -189,6 +195,7 @@ class _Builder:
             np.where(front >= 0, arrays.output_bytes[front], 0.0) * share,
             np.where(behind >= 0, arrays.output_bytes[stage], 0.0) * share,
             (front >= 0) & (device[front] == device[stage]),
+            behind,
         )
 
     def _passes(self) -> None:
@@ -196,7 +203,8 @@ class _Builder:
         some = self._of(FORWARD)
         kept = held.kept_bytes[some.stage] * some.share - some.in_bytes * some.front_is_here
         change[some.index, BUFFER] -= some.in_bytes * ~some.front_is_here
-        change[some.index, ACTIVATION] += kept
+        has_loss = (some.behind < 0) & (self.problem.profile.source is not None)
+        change[some.index, ACTIVATION] += kept + LOSS_BYTES * has_loss
         extra[some.index] = change[some.index]
         extra[some.index, BUFFER] += held.workspace_bytes[some.stage] * some.share
 
@@ -218,9 +226,15 @@ class _Builder:
         change[first, GRADIENT] += held.gradient_bytes[stages]
         extra[first, GRADIENT] = held.first_pass[stages, 0]
         extra[first, ACTIVATION] = held.first_pass[stages, 1]
-        split = self.schedule.kind[first] == BACKWARD_WEIGHT
-        extra[first[split], GRADIENT] = held.first_weight[stages[split], 0]
-        extra[first[split], ACTIVATION] = held.first_weight[stages[split], 1]
+        is_split = self.schedule.kind[first] == BACKWARD_WEIGHT
+        first, stages = first[is_split], stages[is_split]
+        change[first, GRADIENT] -= held.early_bytes[stages]
+        extra[first, GRADIENT] = held.first_weight[stages, 0]
+        extra[first, ACTIVATION] = held.first_weight[stages, 1]
+        first = _first(self.schedule, BACKWARD_INPUT)[stages]
+        change[first, GRADIENT] += held.early_bytes[stages]
+        extra[first, GRADIENT] = held.first_input[stages, 0]
+        extra[first, ACTIVATION] = held.first_input[stages, 1]
 
     def _receives(self) -> None:
         """Each receive asks for the one `POSTED_AHEAD` places behind it."""
@@ -236,10 +250,27 @@ class _Builder:
         self.change[some.index[late - POSTED_AHEAD], BUFFER] += num_bytes[late]
 
     def _sends(self) -> None:
-        """Gradients that were sent stay until the peer is known to have received them."""
+        """What was sent stays until the peer is known to have received it.
+
+        Activations are kept anyway; of several tensors, a copy is sent.
+        """
+        freed_at = confirmed_at(self.schedule)
+        some = self._of(SEND_FORWARD)
+        copies = np.where(self._is_packed(some.behind), some.out_bytes, 0.0)
+        self.change[some.index, BUFFER] += copies
+        self.extra[some.index, BUFFER] += copies
+        self._free(freed_at[some.index], copies)
         some = self._of(SEND_BACKWARD)
-        freed = confirmed_at(self.schedule)[some.index]
-        self.change[:, BUFFER] -= np.bincount(freed, some.in_bytes, len(self.change))
+        self.extra[some.index, BUFFER] += np.where(self._is_packed(some.stage), some.in_bytes, 0.0)
+        self._free(freed_at[some.index], some.in_bytes)
+
+    def _is_packed(self, stage: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(N,) whether several tensors cross the cut in front of each stage."""
+        first = np.array([each.first_layer for each in self.plan.stages])[stage]
+        return np.asarray(self.problem.layer_memory.packed_bytes[first - 1] > 0)
+
+    def _free(self, at: NDArray[np.int64], num_bytes: Floats) -> None:
+        self.change[:, BUFFER] -= np.bincount(at, num_bytes, len(self.change))
 
     def _reduces(self) -> None:
         schedule = self.schedule
@@ -271,6 +302,7 @@ class _Some:
         in_bytes: (N,) over the cut in front of the stage; 0 for the first.
         out_bytes: (N,) over the cut behind it; 0 for the last.
         front_is_here: (N,) the stage in front is on the same device.
+        behind: (N,) the stage behind; -1 for none.
     """
 
     index: NDArray[np.int64]
@@ -279,11 +311,12 @@ class _Some:
     in_bytes: Floats
     out_bytes: Floats
     front_is_here: NDArray[np.bool_]
+    behind: NDArray[np.int64]
 
 
-def _first_gradient(schedule: Schedule) -> NDArray[np.int64]:
-    """(S,) the action in which each stage first gets gradients of its parameters; -1: never."""
-    index = np.flatnonzero((schedule.kind == BACKWARD) | (schedule.kind == BACKWARD_WEIGHT))[::-1]
+def _first(schedule: Schedule, *kinds: int) -> NDArray[np.int64]:
+    """(S,) the first action of some kinds of each stage; -1: there is none."""
+    index = np.flatnonzero(np.isin(schedule.kind, kinds))[::-1]
     first = np.full(len(schedule.stages), -1, np.int64)
     first[schedule.stage[index]] = index
     return first

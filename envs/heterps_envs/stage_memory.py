@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +14,6 @@ from heterps_envs.workload import tied_layers, tied_share
 
 Floats = NDArray[np.float64]
 
-# In the backward pass of one layer, gradients come and activations go at about the same time. For
-# a while this share of either may be there besides: a round number, no measurement.
-UNEVEN_SHARE = 0.25
 # What else a running model holds, in round numbers: the optimizer's step count of each parameter;
 # the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).
 SCALAR_BYTES_OF_LAYER = 64
@@ -33,6 +29,7 @@ class StageBytes:
             running statistics.
         optimizer_bytes: (D,) moments and master weights.
         gradient_bytes: (S,) gradients that the stage is the first on its device to have.
+        early_bytes: (S,) of these, what `backward-input` makes.
         kept_bytes: (S,) from a forward to its backward pass.
         later_bytes: (S,) held from `backward-input` to `backward-weight`: what linear layers and
             convolutions read, and the gradients of what they returned.
@@ -41,6 +38,7 @@ class StageBytes:
         again_bytes: (S,) most that a backward pass holds beyond them: layers computed again.
         first_pass: (S, 2) gradients, and activations beyond those before it, at the worst moment
             of the stage's first backward pass.
+        first_input: (S, 2) the same for its first `backward-input`.
         first_weight: (S, 2) the same for its first `backward-weight`.
         workspace_bytes: (S,) beyond all that, while a pass runs.
     """
@@ -48,35 +46,38 @@ class StageBytes:
     parameter_bytes: Floats
     optimizer_bytes: Floats
     gradient_bytes: Floats
+    early_bytes: Floats
     kept_bytes: Floats
     later_bytes: Floats
     turn_bytes: Floats
     again_bytes: Floats
     first_pass: Floats
+    first_input: Floats
     first_weight: Floats
     workspace_bytes: Floats
 
 
-def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64]) -> StageBytes:
+def stage_bytes(
+    problem: Problem, plan: Plan, first_gradient: NDArray[np.int64], first_share: Floats
+) -> StageBytes:
     """The bytes of a plan's stages.
 
     Args:
         problem: Where they come from.
         plan: Its stages.
         first_gradient: (S,) when each stage has its first gradients: any rising numbers.
+        first_share: (S,) the micro-batch of that pass, as a share of a full one.
     """
-    job, devices = problem.job, plan.devices
+    job = problem.job
     parameters = [_parameters(problem, layers) for layers in _layers_by_device(plan).values()]
     total = np.array([each.sum() for each in parameters])
     buffers = [_buffer_bytes(problem, layers) for layers in _layers_by_device(plan).values()]
     cast_bytes = np.array(problem.profile.cast_bytes(job.dtype))
     casts = np.array([cast_bytes[list(held)].sum() for held in _layers_by_device(plan).values()])
-    gradients = _new_gradients(
-        problem, plan, dict(zip(devices, parameters, strict=True)), first_gradient
-    )
+    gradients = _new_gradients(problem, plan, first_gradient)
     rows = [
-        _micro_batch(problem.layer_memory, stage, problem.class_of[stage.devices[0]], new)
-        for stage, new in zip(plan.stages, gradients, strict=True)
+        _micro_batch(problem.layer_memory, stage, problem.class_of[stage.devices[0]], new, share)
+        for stage, new, share in zip(plan.stages, gradients, first_share, strict=True)
     ]
     columns = np.array(rows).T
     return StageBytes(
@@ -88,8 +89,10 @@ def stage_bytes(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64])
         turn_bytes=columns[2],
         again_bytes=columns[3],
         first_pass=columns[4:6].T,
-        first_weight=columns[6:8].T,
-        workspace_bytes=columns[8],
+        early_bytes=columns[6],
+        first_input=columns[7:9].T,
+        first_weight=columns[9:11].T,
+        workspace_bytes=columns[11],
     )
 
 
@@ -126,81 +129,131 @@ def _parameters(problem: Problem, layers: set[int]) -> Floats:
     return counts
 
 
-def _new_gradients(
-    problem: Problem,
-    plan: Plan,
-    parameters: dict[str, Floats],
-    first_gradient: NDArray[np.int64],
-) -> list[Floats]:
-    """For each stage, (n,) gradient bytes of its layers that its device has not had before."""
-    seen: dict[str, set[int]] = defaultdict(set)
+def _new_gradients(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64]) -> list[Floats]:
+    """For each stage, (n,) gradient bytes of its layers that its device has not had before.
+
+    A gradient that layers share comes with the first of them: within a stage autograd hands it over
+    when the layer in front has added its part.
+    """
+    layers = problem.profile.layers
+    owner_of = {
+        user: owner for owner, users in tied_layers(problem.profile).items() for user in users
+    }
+    had: dict[tuple[str, int], float] = {}
     new: dict[int, Floats] = {}
     for index in np.argsort(first_gradient, kind="stable"):
         stage = plan.stages[index]
         device = stage.devices[0]
-        new[index] = (
-            np.array(
-                [
-                    0.0 if layer in seen[device] else parameters[device][layer]
-                    for layer in stage.layers
-                ]
-            )
-            * problem.job.weight_bytes_per_parameter
-        )
-        seen[device].update(stage.layers)
+        found = np.zeros(len(stage.layers))
+        for place, layer in enumerate(stage.layers):
+            number = float(layers[layer].num_parameters)
+            tied = number * tied_share(problem.profile, layer) if layer in owner_of else 0.0
+            for group, count in ((layer, number - tied), (owner_of.get(layer), tied)):
+                if group is not None:
+                    key = device, group
+                    found[place] += max(count - had.get(key, 0.0), 0.0)
+                    had[key] = max(count, had.get(key, 0.0))
+        new[index] = found * problem.job.weight_bytes_per_parameter
     return [new[index] for index in range(len(plan.stages))]
 
 
 def _micro_batch(
-    memory: LayerMemory, stage: Stage, kind: int, gradients: Floats
+    memory: LayerMemory, stage: Stage, kind: int, gradients: Floats, share: float
 ) -> tuple[float, ...]:
     """The columns of `StageBytes` for one stage, from `kept_bytes` on."""
     first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
-    part = slice(first, last + 1)
+    part, back_first = slice(first, last + 1), np.arange(last, first - 1, -1)
     kept = memory.kept_bytes(first, last, kind, recomputed)
     # Layers are done back first; the one that is under way may have been computed again.
-    freed = memory.freed_bytes(first, last, kind, recomputed)
-    again = np.zeros(last + 2 - first)
+    gone = -memory.freed_bytes(first, last, kind, recomputed)
     for layer in recomputed:
-        again[last - layer] = memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
-    done = np.concatenate([[0.0], np.cumsum(gradients[::-1])])
-    inside = UNEVEN_SHARE * np.minimum(np.diff(done), np.diff(freed) + again[:-1])
-    level = done - freed + again
-    level[:-1] = np.maximum(level[:-1], level[1:]) + inside
-    worst = int(np.argmax(level))
-    later, turn, first_weight = _deferred(memory, stage, kept, freed, done)
+        gone[last - layer] += memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
+    new = gradients[::-1]
+    first_pass = _worst_moment(
+        _summed(new),
+        share * gone,
+        _uneven(memory.uneven.first_backward[back_first, kind], new, share),
+    )
     return (
         kept,
-        later,
-        turn,
-        float(max((again - freed).max(), 0.0)),
-        float(done[worst]),
-        float(level[worst] - done[worst]),
-        *first_weight,
+        *_deferred(memory, stage, kind, kept, gone, new, share, first_pass),
         float(memory.workspace_bytes[part, kind].max()),
     )
 
 
 def _deferred(
-    memory: LayerMemory, stage: Stage, kept: float, freed: Floats, gradients: Floats
-) -> tuple[float, float, tuple[float, float]]:
-    """`later_bytes`, `turn_bytes` and `first_weight` of a stage.
-
-    Activations that are free and gradients that are there are by the number of layers done.
-    """
-    first, last = stage.first_layer, stage.last_layer
-    deferred = memory.deferred_bytes[first : last + 1]
+    memory: LayerMemory,
+    stage: Stage,
+    kind: int,
+    kept: float,
+    gone: Floats,
+    new: Floats,
+    share: float,
+    first_pass: tuple[float, float],
+) -> tuple[float, ...]:
+    """The columns from `later_bytes` to `first_weight`; layers are in the order of the pass."""
+    layers = np.arange(stage.last_layer, stage.first_layer - 1, -1)
+    uneven, again = memory.uneven, float(max(gone.max(), 0.0))
+    early = np.nan_to_num(np.minimum(uneven.early_gradient[layers, kind], new))
+    late, deferred = new - early, memory.deferred_bytes[layers]
     if np.isnan(deferred).any():  # then all that is kept but for what crossed the cuts
-        crossed = memory.out_bytes[last] + memory.in_bytes[first] - memory.saved_in_bytes[first]
-        return float(kept - crossed), 0.0, (float(gradients[-1]), 0.0)
-    done = np.concatenate([[0.0], np.cumsum(deferred[::-1])])
-    level = done - freed
-    level[:-1] += UNEVEN_SHARE * np.minimum(np.diff(done), np.diff(freed))
-    level_of_weights = gradients.copy()
-    level_of_weights[:-1] += UNEVEN_SHARE * np.minimum(np.diff(gradients), np.diff(done))
-    worst = int(np.argmax(level_of_weights - done))
-    return (
-        float(done[-1]),
-        float(max(level.max(), 0.0)),
-        (float(level_of_weights[worst]), float(-done[worst])),
+        first, last = stage.first_layer, stage.last_layer
+        later = kept - memory.out_bytes[last] - memory.in_bytes[first]
+        later += memory.saved_in_bytes[first]
+        nothing = np.zeros(len(layers) + 1)
+        first_input = _worst_moment(_summed(early), nothing, early)
+        first_weight = _worst_moment(_summed(late), nothing, late)
+        return (later, again, again, *first_pass, early.sum(), *first_input, *first_weight)
+    put_off = _summed(deferred)
+    turn = _or(uneven.later_input[layers, kind], deferred)
+    later_input = _worst_moment(np.zeros(len(put_off)), put_off + gone, turn)
+    at_once = np.minimum(
+        _uneven(uneven.first_input[layers, kind], early + deferred, share, early),
+        early + share * turn,
     )
+    first_input = _worst_moment(_summed(early), share * (put_off + gone), at_once)
+    first_weight = _worst_moment(
+        _summed(late), -share * put_off, _uneven(uneven.first_weight[layers, kind], late, share)
+    )
+    return (
+        float(put_off[-1]),
+        max(sum(later_input), 0.0),
+        again,
+        *first_pass,
+        float(early.sum()),
+        *first_input,
+        *first_weight,
+    )
+
+
+def _worst_moment(come: Floats, gone: Floats, beyond: Floats) -> tuple[float, float]:
+    """Gradients, and what else is beyond that before the pass, where both together are most.
+
+    Args:
+        come: (n + 1,) gradients when 0 .. n layers are done.
+        gone: (n + 1,) what else has come by then; negative where more has gone.
+        beyond: (n,) most of both together in the course of a layer, above that at its start.
+    """
+    level = come + gone
+    level[:-1] += beyond
+    worst = int(np.argmax(level))
+    return float(level[worst] - gone[worst]), float(gone[worst])
+
+
+def _uneven(measured: Floats, most: Floats, share: float, at_zero: Floats | None = None) -> Floats:
+    """(n,) of a micro-batch that is a share of a full one: a line from a micro-batch of nothing.
+
+    Where nobody has measured it, all that comes may be there before anything goes: `most`.
+    """
+    start = most if at_zero is None else at_zero
+    share = min(share, 1.0)
+    return np.minimum(share * _or(measured, most) + (1 - share) * start, most)
+
+
+def _or(measured: Floats, otherwise: Floats) -> Floats:
+    return np.where(np.isnan(measured), otherwise, measured)
+
+
+def _summed(values: Floats) -> Floats:
+    """(n + 1,) sums of the first 0 .. n."""
+    return np.concatenate([[0.0], np.cumsum(values)])

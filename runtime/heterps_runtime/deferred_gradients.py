@@ -9,7 +9,7 @@ normalisations) get their gradients at once: there is little to put off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heterps_runtime.memory_ledger import MemoryLedger
 from heterps_runtime.mixed_precision import SharedCopies, autocast_format
 
 Key = tuple[str, int]  # stage, micro-batch
@@ -152,22 +153,23 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
-        tensor, weight = ctx.saved_tensors
-        own = None
+        tensor, weight = _without_graph(ctx.saved_tensors)
+        is_transposed, own = ctx.is_transposed, None  # a job that held `ctx` would hold the graph
         if ctx.needs_input_grad[0]:
-            own = gradient.matmul(weight.t() if ctx.is_transposed else weight)
+            own = gradient.matmul(weight.t() if is_transposed else weight)
 
         def weight_gradient() -> Tensor:
             rows = gradient.reshape(-1, gradient.shape[-1])
             entered = tensor.reshape(-1, tensor.shape[-1])
-            pair = (entered, rows) if ctx.is_transposed else (rows, entered)
+            pair = (entered, rows) if is_transposed else (rows, entered)
             product: Tensor = pair[0].t().mm(pair[1])
             return product
 
         def bias_gradient() -> Tensor:
             return cast(Tensor, gradient.reshape(-1, gradient.shape[-1]).sum(dim=0))
 
-        return own, *_now_or_later(ctx, weight_gradient, bias_gradient), None, None, None
+        later = _now_or_later(ctx, gradient, weight_gradient, bias_gradient)
+        return own, *later, None, None, None
 
 
 class _Convolution(torch.autograd.Function):
@@ -195,13 +197,14 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
-        tensor, weight = ctx.saved_tensors
+        tensor, weight = _without_graph(ctx.saved_tensors)
+        sizes = ctx.sizes  # a job that held `ctx` would hold the graph
 
         def compute(position: int) -> Tensor:
             """The gradient of the input (0) or of the weight (1)."""
             mask = [position == 0, position == 1, False]
             results = torch.ops.aten.convolution_backward(
-                gradient, tensor, weight, None, *ctx.sizes, mask
+                gradient, tensor, weight, None, *sizes, mask
             )
             return cast(Tensor, results[position])
 
@@ -209,12 +212,20 @@ class _Convolution(torch.autograd.Function):
             return cast(Tensor, gradient.sum(dim=(0, 2, 3)))
 
         own = compute(0) if ctx.needs_input_grad[0] else None
-        gradients_now = _now_or_later(ctx, lambda: compute(1), bias_gradient)
-        return own, *gradients_now, None, None, None, None, None, None
+        later = _now_or_later(ctx, gradient, lambda: compute(1), bias_gradient)
+        return own, *later, None, None, None, None, None, None
+
+
+def _without_graph(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A job that held their graph would keep all tensors that the stage has received."""
+    return [tensor.detach() for tensor in tensors]
 
 
 def _now_or_later(
-    ctx: Any, weight_gradient: Callable[[], Tensor], bias_gradient: Callable[[], Tensor]
+    ctx: Any,
+    gradient: Tensor,
+    weight_gradient: Callable[[], Tensor],
+    bias_gradient: Callable[[], Tensor],
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of weight and bias, in their formats; None for what is left as a job."""
     needed = ctx.needs_input_grad[1:3]
@@ -234,11 +245,15 @@ def _now_or_later(
                 _accumulate(parameter, compute().to(parameter.dtype))
 
     jobs.append(job)
+    if MemoryLedger.active is not None:
+        MemoryLedger.active.keep((gradient,))
     return None, None
 
 
 def _accumulate(parameter: Tensor, gradient: Tensor) -> None:
     if parameter.grad is None:
         parameter.grad = gradient
+        if MemoryLedger.active is not None:
+            MemoryLedger.active.mark("gradients", (gradient,))
     else:
         parameter.grad += gradient

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heterps_configs.job import Optimizer
+from heterps_runtime.backward_bytes import parts_of_pass, whole_pass
 from heterps_runtime.data import make_batch
 from heterps_runtime.messages import Layout, pack
 from heterps_runtime.mixed_precision import SharedCopies
@@ -46,7 +47,7 @@ class Window:
     """
 
     def __init__(self, model: ObservedModel, first: int, last: int, optimizer: Optimizer) -> None:
-        self._source, self._device = model.source, model.device
+        self._model, self._source, self._device = model, model.source, model.device
         self.stage = ObservedStage(model, first, last)
         self._watch = self.stage.watch
         parameters = self.stage.stage.parameters_by_name()
@@ -103,12 +104,30 @@ class Window:
         for index, kept in saved_bytes(self.stage, inputs, target, received).items():
             samples.of(index).activation_bytes = kept.own
             samples.of(index).shared_bytes = kept.shared
+        self._weigh_backward(size, samples)
         self._backward(self._forward(size))
         peaks = peak_bytes(self.stage, lambda: self._forward(size), self._backward)
         for index, num_bytes in peaks.items():
             samples.of(index).peak_bytes = num_bytes
         self._drop_gradients()
         self._copies.release()
+
+    def _weigh_backward(self, size: int, samples: SizeSamples) -> None:
+        """Counts what comes in the layers' backward passes before as much has gone."""
+        inputs, target = self._batch(size)
+        whole = whole_pass(self.stage, inputs, target)
+        for index, num_bytes in whole.items():
+            samples.of(index).first_backward_bytes = num_bytes
+        self._drop_gradients()
+        # Its layers compute in another way: it is built for this alone.
+        layers = self.stage.layer_range
+        parts = ObservedStage(self._model, layers[0], layers[-1], defers_weight_gradients=True)
+        for index, entry in parts_of_pass(parts, inputs, target).items():
+            layer = samples.of(index)
+            layer.first_input_bytes = entry.first_input
+            layer.later_input_bytes = entry.later_input
+            layer.first_weight_bytes = entry.first_weight
+            layer.early_gradient_bytes = entry.early_gradients
 
     def _batch(self, size: int) -> tuple[dict[str, Tensor], Tensor]:
         self._step += 1

@@ -118,12 +118,18 @@ class ObservedStage:
             that the layer is called with (none in a backward pass).
     """
 
-    def __init__(self, model: ObservedModel, first: int, last: int) -> None:
+    def __init__(
+        self,
+        model: ObservedModel,
+        first: int,
+        last: int,
+        defers_weight_gradients: bool = False,
+    ) -> None:
         self._source, self.device = model.source, model.device
         self.watch = Stopwatch(model.device)
         self.stage = build_stage(
             model.source, model.profile, first, last, model.size, 0,
-            dtype=model.dtype, device=model.device,
+            dtype=model.dtype, device=model.device, defers_weight_gradients=defers_weight_gradients,
         )  # fmt: skip
         self.stage.train()
         self.layer_range = range(first, last + 1)

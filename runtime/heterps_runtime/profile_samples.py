@@ -26,6 +26,11 @@ class LayerSamples(BaseModel):
     activation_bytes: float = 0.0
     shared_bytes: float = 0.0
     peak_bytes: float = 0.0
+    first_backward_bytes: float = 0.0
+    first_input_bytes: float = 0.0
+    later_input_bytes: float = 0.0
+    first_weight_bytes: float = 0.0
+    early_gradient_bytes: float = 0.0
 
     @property
     def weight_gradient_s(self) -> float:

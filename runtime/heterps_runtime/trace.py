@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from heterps_configs.document import Dtype
 from heterps_configs.errors import HeterpsError
 from heterps_configs.model_profile import LayerProfile, ModelProfile, ModelSource
+from heterps_runtime.cut_tensors import sent_tensors
 from heterps_runtime.deferred_gradients import can_defer
 from heterps_runtime.layers import Layer, layers_of
 from heterps_runtime.losses import loss_sum
@@ -321,6 +322,7 @@ def _layer_profiles(
             saved_input_bytes=saved[index - 1][1] / batch_size if index else 0.0,
             saved_output_bytes=saved[index][0] / batch_size,
             deferred_bytes=sum(costs.deferred_bytes.get(call, 0.0) for call in calls) / batch_size,
+            sent=sent_tensors(recording, layers, index, batch_size),
             shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls),
             buffer_bytes=_buffer_bytes(
                 module, {recording.calls[call].path for call in layer.calls}
@@ -345,7 +347,7 @@ def _count_deferred(module: nn.Module, recorder: Recorder, costs: _Costs) -> lis
             num_bytes += args[0].numel() * target.itemsize  # a copy of its own
         elif storage._cdata not in entered:
             entered[storage._cdata] = storage
-            num_bytes += args[0].numel() * args[0].element_size()
+            num_bytes += storage.nbytes()  # of a view, all that it keeps
         call = recorder.cursor
         costs.deferred_bytes[call] = costs.deferred_bytes.get(call, 0.0) + num_bytes
 
