@@ -9,25 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from heterps_runtime import gradient_sums
-from heterps_runtime.gradient_sums import PIECES_AT_A_TIME, flatten_gradients, sum_gradients
+from heterps_runtime.gradient_sums import GradientSum
 
 
 class Doubled:
     """Stands for a sum over two equal ranks; it is made when it is waited for."""
 
-    open_numbers = 0
-    most_numbers = 0
-    num_pieces = 0
-
     def __init__(self, piece: Tensor) -> None:
         self._piece = piece
-        Doubled.num_pieces += 1
-        Doubled.open_numbers += len(piece)
-        Doubled.most_numbers = max(Doubled.most_numbers, Doubled.open_numbers)
 
     def wait(self) -> None:
         self._piece.mul_(2)
-        Doubled.open_numbers -= len(self._piece)
 
     def is_completed(self) -> bool:
         return False
@@ -50,17 +42,48 @@ def test_pieces_of_every_size_give_the_same_sums(
     found: list[tuple[int, int, bool]], most_numbers: int
 ) -> None:
     parameters = parameters_of([(a, b) for a, b, _ in found], [used for *_, used in found])
-    expected = 2 * flatten_gradients(parameters)
-    Doubled.most_numbers = Doubled.num_pieces = 0
+    before = [None if p.grad is None else p.grad.clone() for p in parameters]
+    pieces: list[Tensor] = []
+
+    def start(piece: Tensor) -> Doubled:
+        pieces.append(piece)
+        return Doubled(piece)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gradient_sums, "REDUCE_COPY_BYTES", 4 * most_numbers * PIECES_AT_A_TIME)
-        sum_gradients(parameters, Doubled)
-    unused = [parameter.grad is None for parameter in parameters]
-    assert unused == [not used for *_, used in found]
-    sums = flatten_gradients(parameters)
-    assert torch.equal(sums[: -len(found)], expected[: -len(found)])
-    assert Doubled.most_numbers <= most_numbers * PIECES_AT_A_TIME
-    assert Doubled.num_pieces == -(-len(expected) // most_numbers)
+        patch.setattr(gradient_sums, "REDUCE_COPY_BYTES", 4 * most_numbers)
+        GradientSum(parameters, start).finish()
+    for parameter, gradient in zip(parameters, before, strict=True):
+        if gradient is None:
+            assert parameter.grad is None
+        else:
+            assert parameter.grad is not None
+            assert torch.equal(parameter.grad, 2 * gradient)
+    assert sum(map(len, pieces)) == sum(p.numel() for p in parameters) + len(parameters)
+    large = {p.numel() for p in parameters if p.numel() >= 2 * most_numbers // 4}
+    flags = len(parameters)
+    assert all(len(piece) <= most_numbers + flags or len(piece) in large for piece in pieces)
+
+
+def test_gradients_become_parts_of_what_is_summed_and_large_ones_stay_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gradient_sums, "REDUCE_COPY_BYTES", 4 * 20)
+    parameters = parameters_of([(2, 3), (4, 5), (1, 4)], [True, True, True])
+    large = parameters[1].grad
+    pieces: list[Tensor] = []
+
+    def start(piece: Tensor) -> Doubled:
+        pieces.append(piece)
+        return Doubled(piece)
+
+    begun = GradientSum(parameters, start)
+    assert [len(piece) for piece in pieces] == [20, 6 + 4 + 3]
+    assert parameters[1].grad is large
+    for index in (0, 2):
+        gradient = parameters[index].grad
+        assert gradient is not None
+        assert gradient.untyped_storage().data_ptr() == pieces[1].untyped_storage().data_ptr()
+    begun.finish()
 
 
 def test_a_parameter_that_only_another_rank_used_gets_its_gradient() -> None:
@@ -74,7 +97,7 @@ def test_a_parameter_that_only_another_rank_used_gets_its_gradient() -> None:
         def wait(self) -> None:
             self._piece.add_(1)
 
-    sum_gradients(parameters, OneMore)
+    GradientSum(parameters, OneMore).finish()
     assert parameters[0].grad is not None
     assert torch.equal(parameters[0].grad, expected)
     assert parameters[1].grad is not None
