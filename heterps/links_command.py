@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,14 @@ def run_links(
 
     with remarks.status(f"links of {count} processes"):
         measured = measure_host(count)
-    link, together = measured.typical_link(), measured.slowdown_together()
+    link, reverse_link = measured.node_links()
+    together = measured.slowdown_together()
     with remarks.status("host times of two processes"):
         host = measure_host_times(link, together)
     if document is None or node is None:
-        result = new_cluster(count, link, host)
+        result = new_cluster(count, link, host, reverse_link)
     else:
-        result = with_measured(document, node, link, host)
+        result = with_measured(document, node, link, host, reverse_link)
     if output is not None:
         result.to_file(output)
         remarks.print(f"cluster written to {output}")
@@ -51,24 +53,41 @@ def run_links(
                 "destination": entry.destination,
                 **entry.link.model_dump(),
                 "residual": entry.residual,
+                "spread": entry.spread,
                 "seconds": {str(size): entry.seconds[size] for size in sorted(entry.seconds)},
             }
             for entry in measured.links
         ]
-        print_json({"cluster": result.model_dump(mode="json"), "links": links})
+        print_json(
+            {
+                "cluster": result.model_dump(mode="json"),
+                "links": links,
+                "together": {name: asdict(found) for name, found in measured.together.items()},
+            }
+        )
         return
     answer.print(_table(measured))
-    answer.print(
-        f"link        {seconds_text(link.latency_s)} + bytes / "
-        f"{link.bandwidth_bytes_per_s / 1e9:.3g} GB/s between any two processes"
-    )
+    if reverse_link is None:
+        answer.print(f"link        {_link_text(link)} between any two processes")
+    else:
+        answer.print(f"link        {_link_text(link)} to a later process")
+        answer.print(f"            {_link_text(reverse_link)} to an earlier one")
     answer.print(
         f"host        {seconds_text(host.action_s)} for each action, "
-        f"{seconds_text(host.message_s)} for each end of a message, "
+        f"{seconds_text(host.send_s)} for each message sent, "
+        f"{seconds_text(host.receive_s)} for each received, "
         f"{seconds_text(host.step_s)} for each step"
     )
-    kinds = [f"{name} {values[-1]:.3f}" for name, values in measured.slowdowns.items()]
-    answer.print(f"together    {count} processes are slower by {', '.join(kinds)}")
+    kinds = [
+        f"{name} {found.factors[-1]:.3f} (spread {found.spreads[-1]:.3f})"
+        for name, found in measured.together.items()
+    ]
+    answer.print(f"together    {together[-1]:.3f} times slower while all {count} compute")
+    answer.print(f"            {', '.join(kinds)}")
+
+
+def _link_text(link: Link) -> str:
+    return f"{seconds_text(link.latency_s)} + bytes / {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
 
 
 def _usual_count(node: Node | None) -> int:
@@ -97,14 +116,18 @@ def node_of_this_machine(cluster: Cluster, reference: str) -> Node:
     )
 
 
-def with_measured(cluster: Cluster, node: Node, link: Link, host: HostTimes) -> Cluster:
-    """The cluster with one node's measured link and host times; all else as it was."""
-    filled = node.model_copy(update={"link": link, "host": host})
+def with_measured(
+    cluster: Cluster, node: Node, link: Link, host: HostTimes, reverse_link: Link | None = None
+) -> Cluster:
+    """The cluster with one node's measured links and host times; all else as it was."""
+    filled = node.model_copy(update={"link": link, "reverse_link": reverse_link, "host": host})
     nodes = tuple(filled if entry.name == node.name else entry for entry in cluster.nodes)
     return cluster.model_copy(update={"nodes": nodes})
 
 
-def new_cluster(num_processes: int, link: Link, host: HostTimes) -> Cluster:
+def new_cluster(
+    num_processes: int, link: Link, host: HostTimes, reverse_link: Link | None = None
+) -> Cluster:
     """This machine as one node: a CPU device for each process, with its share of the memory."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // num_processes
     group = DeviceGroup(
@@ -114,7 +137,15 @@ def new_cluster(num_processes: int, link: Link, host: HostTimes) -> Cluster:
     return Cluster(
         name="this-machine",
         description=f"Processes of this machine, links and host times measured {date}",
-        nodes=(Node(name="this-machine", devices=(group,), link=link, host=host),),
+        nodes=(
+            Node(
+                name="this-machine",
+                devices=(group,),
+                link=link,
+                reverse_link=reverse_link,
+                host=host,
+            ),
+        ),
     )
 
 

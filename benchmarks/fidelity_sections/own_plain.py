@@ -6,6 +6,7 @@ Links, host times and how processes disturb each other are measured once, before
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import cache, partial
 
 from benchmarks.fidelity_sections.own_errors import relative_error
@@ -55,19 +56,20 @@ def _host_row(tick: Ticker) -> Row:
     """What `heterps profile --links` measures."""
     tick("links")
     found = measure_host(NUM_PROCESSES)
-    link = found.typical_link()
+    link, reverse_link = found.node_links()
     tick("host times")
     host = measure_host_times(link, found.slowdown_together())
     node = Node(
         name="host",
         devices=(DeviceGroup(name="d", type=HOST, count=NUM_PROCESSES),),
         link=link,
+        reverse_link=reverse_link,
         host=host,
     )
     return {
         "part": "host",
         "node": node.model_dump(mode="json"),
-        "slowdowns": found.slowdowns,
+        "together": {name: asdict(entry) for name, entry in found.together.items()},
         "link_fit_error": max(entry.residual for entry in found.links),
     }
 

@@ -57,8 +57,9 @@ class HostTimes(Document):
 
     Attributes:
         action_s: Host time of one forward or backward action, beside its messages.
-        message_s: Host time of each end of a message, sent or received. A link's latency holds it
-            for both ends, so it is subtracted there: it keeps a process busy.
+        send_s: Host time of sending a message. A link's latency holds it and `receive_s`, so both
+            are subtracted there: they keep processes busy.
+        receive_s: Host time of receiving one.
         step_s: Host time of one step: start, data, loss, end.
         slowdown_together: How much slower each of k processes computes while k of them do, for
             k = 1, 2, ...; beyond the last value in proportion to k. Empty: they do not disturb
@@ -66,19 +67,33 @@ class HostTimes(Document):
     """
 
     action_s: float = Field(ge=0, default=0)
-    message_s: float = Field(ge=0, default=0)
+    send_s: float = Field(ge=0, default=0)
+    receive_s: float = Field(ge=0, default=0)
     step_s: float = Field(ge=0, default=0)
     slowdown_together: tuple[PositiveFloat, ...] = ()
 
 
 class Node(Document):
-    """A host: its devices, the link between any two of them, and what its processes cost."""
+    """A host: its devices, the link between any two of them, and what its processes cost.
+
+    Attributes:
+        link: Between any two of its devices.
+        reverse_link: From a device to one that stands before it in `devices`; by default the same.
+    """
 
     name: str = Field(min_length=1)
     region: str = "local"
     devices: tuple[DeviceGroup, ...] = Field(min_length=1)
     link: Link
+    reverse_link: Link | None = None
     host: HostTimes = HostTimes()
+
+    def link_between(self, first: str, second: str) -> Link:
+        """The link from one of its devices to another, by their names."""
+        if self.reverse_link is None:
+            return self.link
+        names = [name for group in self.devices for name in group.device_names()]
+        return self.reverse_link if names.index(first) > names.index(second) else self.link
 
 
 class LinkOverride(Document):
@@ -172,7 +187,8 @@ class Cluster(Document):
     def link(self, first: Device, second: Device) -> Link:
         """The link from one device to another (same node, override, same region, regions)."""
         if first.node == second.node:
-            return next(node.link for node in self.nodes if node.name == first.node)
+            node = next(node for node in self.nodes if node.name == first.node)
+            return node.link_between(first.name, second.name)
         for override in self.link_overrides:
             if override.between == (first.node, second.node):
                 return override.link

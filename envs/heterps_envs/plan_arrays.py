@@ -33,7 +33,8 @@ class PlanArrays(NamedTuple):
         latency_s: (D, D) from one device to another.
         s_per_byte: (D, D) the same link.
         action_s: (D,) host seconds of a pass; 0 for emulated devices.
-        message_s: (D,) host seconds of one end of a message; 0 for emulated devices.
+        send_s: (D,) host seconds of sending a message; 0 for emulated devices.
+        receive_s: (D,) host seconds of receiving one; 0 for emulated devices.
         step_s: (D,) host seconds of a step; 0 for emulated devices.
         optimizer_s: (D,) seconds of the optimizer step.
         node: (D,) node whose cores the device's passes share with others; -1: nobody disturbs it.
@@ -52,7 +53,8 @@ class PlanArrays(NamedTuple):
     latency_s: Floats
     s_per_byte: Floats
     action_s: Floats
-    message_s: Floats
+    send_s: Floats
+    receive_s: Floats
     step_s: Floats
     optimizer_s: Floats
     node: Integers
@@ -79,9 +81,10 @@ def plan_arrays(problem: Problem, plan: Plan, work: Workload) -> PlanArrays:
         HostTimes() if is_emulated else _host(problem, name)
         for name, is_emulated in zip(devices, emulated, strict=True)
     ]
-    message_s = np.array([host.message_s for host in hosts], float)
+    send_s = np.array([host.send_s for host in hosts], float)
+    receive_s = np.array([host.receive_s for host in hosts], float)
     # Measured from end to end, a latency holds the host time of both.
-    latency_s = np.maximum(latency_s - message_s[:, None] - message_s, 0.0)
+    latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
     node, slowdown = _shared_cores(problem, list(devices), hosts)
     return PlanArrays(
         stage_device=stage_device,
@@ -103,7 +106,8 @@ def plan_arrays(problem: Problem, plan: Plan, work: Workload) -> PlanArrays:
         latency_s=latency_s,
         s_per_byte=s_per_byte,
         action_s=np.array([host.action_s for host in hosts], float),
-        message_s=message_s,
+        send_s=send_s,
+        receive_s=receive_s,
         step_s=np.array([host.step_s for host in hosts], float),
         optimizer_s=_optimizer_s(problem, plan, devices),
         node=node,

@@ -169,14 +169,29 @@ class Problem:
     def link(self, first: str, second: str) -> Link:
         """The link between two devices, by their names."""
         a, b = self.device_named[first], self.device_named[second]
-        nodes = (a.node, b.node)
-        if nodes not in self._links_by_node:
-            self._links_by_node[nodes] = self.cluster.link(a, b)
-        return self._links_by_node[nodes]
+        ends = self._ends(a, b)
+        if ends not in self._links_by_ends:
+            self._links_by_ends[ends] = self.cluster.link(a, b)
+        return self._links_by_ends[ends]
+
+    def _ends(self, a: Device, b: Device) -> tuple[str, str, bool]:
+        """What decides which link leads from one device to another."""
+        if a.node != b.node or a.node not in self._directed_nodes:
+            return a.node, b.node, False
+        return a.node, b.node, self._order[a.name] > self._order[b.name]
 
     @cached_property
-    def _links_by_node(self) -> dict[tuple[str, str], Link]:
+    def _links_by_ends(self) -> dict[tuple[str, str, bool], Link]:
         return {}
+
+    @cached_property
+    def _directed_nodes(self) -> frozenset[str]:
+        """Nodes whose devices have another link to those in front of them."""
+        return frozenset(node.name for node in self.cluster.nodes if node.reverse_link is not None)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {device.name: index for index, device in enumerate(self.cluster.devices)}
 
     @cached_property
     def layers_fingerprint(self) -> str:
@@ -245,7 +260,7 @@ class Problem:
         for i, first in enumerate(self.classes):
             for j, second in enumerate(self.classes):
                 pairs = {
-                    (a.node, b.node): (a.name, b.name)
+                    self._ends(a, b): (a.name, b.name)
                     for a in first.devices
                     for b in second.devices
                     if a.name != b.name

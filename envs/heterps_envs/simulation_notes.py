@@ -25,10 +25,11 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
                 f"{', '.join(names)} share the cores of {node.name}: a pass takes {factor:.3g} "
                 f"times as long while all {len(names)} compute"
             )
-        if names and (host.action_s or host.message_s or host.step_s):
+        if names and (host.action_s or host.send_s or host.receive_s or host.step_s):
             notes.append(
                 f"the host of {', '.join(names)} takes {1e3 * host.action_s:.3g} ms for each pass, "
-                f"{1e3 * host.message_s:.3g} ms for each end of a message "
+                f"{1e3 * host.send_s:.3g} ms for each message sent, "
+                f"{1e3 * host.receive_s:.3g} ms for each received "
                 f"and {1e3 * host.step_s:.3g} ms for each step beside the layers"
             )
     return tuple(notes)

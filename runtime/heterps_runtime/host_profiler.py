@@ -50,7 +50,7 @@ def measure_host_times(link: Link, slowdown_together: tuple[float, ...] = ()) ->
     ]
     medians = {
         field: float(f"{statistics.median(getattr(entry, field) for entry in found):.4g}")
-        for field in ("action_s", "message_s", "step_s")
+        for field in ("action_s", "send_s", "receive_s", "step_s")
     }
     return HostTimes(**medians, slowdown_together=slowdown_together)
 
@@ -77,7 +77,8 @@ def host_times(run: RunResult) -> HostTimes:
     last_s = max(events[-1].end_s for events in by_device.values())
     return HostTimes(
         action_s=statistics.median(behind_passes),
-        message_s=(statistics.median(sent) + _without_waiting(received)) / 2,
+        send_s=statistics.median(sent),
+        receive_s=_without_waiting(received),
         step_s=first_s + max(run.step_times_s[-1] - last_s, 0.0),
     )
 

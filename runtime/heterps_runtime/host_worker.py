@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from heterps_configs.document import write_text
 from heterps_runtime.allocator import keep_freed_memory
@@ -32,8 +31,12 @@ RESULT_FILE = "links.json"
 MESSAGE_BYTES = (4, 4096, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
 # Messages of each size and direction; the first ones set up the connection.
 NUM_MESSAGES, NUM_WARM_UPS = 24, 4
-# Seconds for which each number of processes computes at once.
-TOGETHER_S = 1.0
+# Rounds of phases in which one process computes alone, or some do at once, and how long a phase is:
+# so short that whatever else changes on the machine changes for both kinds of phases.
+NUM_ROUNDS, PHASE_S = 20, 0.04
+NUM_WARM_UP_CALLS = 3
+
+Call = Callable[[], object]
 
 
 def main(arguments: list[str]) -> int:
@@ -46,9 +49,11 @@ def main(arguments: list[str]) -> int:
     try:
         communicator = Communicator()
         links = _links(communicator)
-        slowdowns = {name: _together(communicator, work) for name, work in _layers_to_run().items()}
+        together = {
+            name: _together(communicator, build) for name, build in _layers_to_run().items()
+        }
         if rank == 0:
-            result = {"links": links, "slowdowns": slowdowns}
+            result = {"links": links, "together": together}
             write_text(directory / RESULT_FILE, json.dumps(result))
         communicator.close()
     except BaseException as error:
@@ -99,48 +104,78 @@ def _one_way(rank: int, source: int, destination: int) -> dict[int, list[float]]
     return found
 
 
-def _together(communicator: Communicator, work: Callable[[], object]) -> list[float]:
-    """How much slower one process computes while k do, for k = 1 .. all of them."""
-    for _ in range(3):
-        work()
-    alone_s, factors = 0.0, []
-    for count in range(1, communicator.world_size + 1):
-        communicator.barrier()
-        seconds = _timed(work) if communicator.rank < count else 0.0
-        rows = communicator.gather_numbers(seconds)
-        median_s = statistics.median(row[0] for row in rows[:count])
-        alone_s = alone_s or median_s
-        factors.append(median_s / alone_s)
-    return factors
+def _together(communicator: Communicator, build: Callable[[], Call]) -> list[list[float]]:
+    """How much slower processes compute side by side, against alone in the same round.
+
+    Each round has a layer of its own, while the earlier ones stay where they are: how much two
+    processes disturb each other also depends on where in memory their numbers happen to lie.
+
+    Returns:
+        For k = 2 .. all of them, one ratio for each round: the mean over the k processes.
+    """
+    rank, world_size = communicator.rank, communicator.world_size
+    # Who computes in a phase: one process alone, then the first 2, the first 3, ...
+    alone = [range(number, number + 1) for number in range(world_size)]
+    phases = alone + [range(count) for count in range(2, world_size + 1)]
+    kept, ratios = [], []
+    for number in range(NUM_ROUNDS):
+        kept.append(work := build())
+        for _ in range(NUM_WARM_UP_CALLS):
+            work()
+        # Every other round backwards: a steady drift then cancels out.
+        seconds = {}
+        for phase in phases if number % 2 == 0 else reversed(phases):
+            communicator.barrier()
+            seconds[phase] = _seconds_of_a_call(work) if rank in phase else 0.0
+        own = [seconds[phase] / seconds[alone[rank]] for phase in phases[world_size:]]
+        rows = communicator.gather_numbers(*own)
+        ratios.append(
+            [
+                statistics.mean(row[count - 2] for row in rows[:count])
+                for count in range(2, world_size + 1)
+            ]
+        )
+    return [list(column) for column in zip(*ratios, strict=True)]
 
 
-def _timed(work: Callable[[], object]) -> float:
-    """Median seconds of one call."""
-    samples, end_s = [], time.perf_counter() + TOGETHER_S
-    while time.perf_counter() < end_s:
+def _seconds_of_a_call(work: Call) -> float:
+    """Median over one phase, without its first call: that one follows a wait."""
+    samples: list[float] = []
+    work()
+    end_s = time.perf_counter() + PHASE_S
+    while not samples or time.perf_counter() < end_s:
         began_s = time.perf_counter()
         work()
         samples.append(time.perf_counter() - began_s)
     return statistics.median(samples)
 
 
-def _layers_to_run() -> dict[str, Callable[[], object]]:
-    """A forward and backward pass of a compute-bound and of a memory-bound layer."""
-    dense = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
-    norm = nn.LayerNorm(512)
-    tokens, wide = torch.randn(256, 256), torch.randn(2048, 512)
+def _layers_to_run() -> dict[str, Callable[[], Call]]:
+    """What models are made of, a few milliseconds each: builds a forward and backward pass."""
 
-    def run(layer: Callable[[Tensor], Tensor], values: Tensor) -> Callable[[], object]:
+    def pass_of(layer: nn.Module, *shape: int) -> Call:
+        values = torch.randn(shape)
+
         def once() -> None:
-            entry = values.clone().requires_grad_()
-            layer(entry).sum().backward()  # type: ignore[no-untyped-call]
+            layer(values.clone().requires_grad_()).sum().backward()
 
         return once
 
-    return {
-        "compute-bound": run(dense, tokens),
-        "memory-bound": run(lambda x: F.gelu(norm(x)) + x, wide),
-    }
+    def block() -> Call:
+        layer = nn.TransformerEncoderLayer(
+            256, nhead=4, dim_feedforward=1024, dropout=0.0, batch_first=True, norm_first=True
+        )
+        return pass_of(layer, 2, 32, 256)
+
+    def convolutions() -> Call:
+        first, last = nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 32, 3, padding=1)
+        return pass_of(nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), last), 2, 32, 32, 32)
+
+    def linear() -> Call:
+        # Few samples and many weights.
+        return pass_of(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()), 32, 1024)
+
+    return {"transformer block": block, "convolutions": convolutions, "linear layer": linear}
 
 
 if __name__ == "__main__":

@@ -179,6 +179,9 @@ def measure_overhead(
 ) -> None:
     """What a stage takes beside its layers, where it begins with layer `first`.
 
+    Whole passes that nobody observes, with what freeing takes, less the layers of an observed pass
+    right before: so the stage's total is that of a stage in a pipeline.
+
     Args:
         model: The model.
         first: Index of the stage's first layer.
@@ -194,23 +197,27 @@ def measure_overhead(
     for number in range(NUM_OVERHEAD_WARM_UPS + NUM_OVERHEAD_PASSES):
         inputs, target = batches[number % len(batches)]
         moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-        received = stage.random_input(size)
-        watch.synchronize()
-        made = stage.run_forward(moved, target.to(model.device), received)
-        packed_s = _packing_s(stage, made)
-        gradients = [torch.randn_like(root) for root in made.roots]
-        if made.roots:
-            stage.run_backward(made, gradients, all_of_it=True)
-        watch.synchronize()
+        passes = []
+        for stage.is_observed in (True, False):
+            received = stage.random_input(size)
+            watch.synchronize()
+            made = stage.run_forward(moved, target.to(model.device), received)
+            packed_s = _packing_s(stage, made)
+            gradients = [torch.randn_like(root) for root in made.roots]
+            if made.roots:
+                stage.run_backward(made, gradients, all_of_it=True)
+            watch.synchronize()
+            passes.append(made)
         if number < NUM_OVERHEAD_WARM_UPS:
             continue
         if packed_s is not None:
             samples.cut_s.setdefault(last, []).append(packed_s)
-        inside = made.forward.layer_seconds(watch)
-        entry.forward_s.append(made.forward.total_s(watch) - sum(inside.values()))
-        if made.backward.began is not None:
-            inside = made.backward.layer_seconds(watch)
-            entry.backward_s.append(made.backward.total_s(watch) - sum(inside.values()))
+        observed, plain = passes
+        inside = observed.forward.layer_seconds(watch)
+        entry.forward_s.append(plain.forward.total_s(watch) - sum(inside.values()))
+        if plain.backward.began is not None:
+            inside = observed.backward.layer_seconds(watch)
+            entry.backward_s.append(plain.backward.total_s(watch) - sum(inside.values()))
         is_enough = len(entry.forward_s) >= MIN_OVERHEAD_PASSES
         if is_enough and time.perf_counter() - started > limit_s:
             break

@@ -28,6 +28,7 @@ class MeasuredLink:
 
     Attributes:
         seconds: Median one-way seconds by bytes of the message.
+        spread: Interquartile range over the median, the largest of the message sizes.
         link: The fit.
         residual: Mean absolute relative error of the fit over the message sizes.
     """
@@ -37,6 +38,20 @@ class MeasuredLink:
     seconds: dict[int, float]
     link: Link
     residual: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Together:
+    """How much slower each of k processes computes one kind of layer while k of them do.
+
+    Attributes:
+        factors: For k = 1, 2, ...
+        spreads: Interquartile range of each factor over its rounds.
+    """
+
+    factors: tuple[float, ...]
+    spreads: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -45,26 +60,48 @@ class MeasuredHost:
 
     Attributes:
         links: Every ordered pair of ranks.
-        slowdowns: For a compute-bound and a memory-bound layer, how much slower each of k
-            processes computes while k of them do, for k = 1, 2, ...
+        together: By kind of layer.
     """
 
     links: tuple[MeasuredLink, ...]
-    slowdowns: dict[str, tuple[float, ...]]
+    together: dict[str, Together]
 
-    def typical_link(self) -> Link:
-        """One link for any two of them: the fit of the medians over all directions."""
-        sizes = self.links[0].seconds
-        return fit_link(
-            {size: statistics.median(link.seconds[size] for link in self.links) for size in sizes}
-        )[0]
+    def node_links(self) -> tuple[Link, Link | None]:
+        """One link between any two of them: to processes of higher rank, and to lower ones.
+
+        The second is None where the two directions do not differ by more than their messages do
+        among themselves: both are then one.
+        """
+        up = [link for link in self.links if link.source < link.destination]
+        down = [link for link in self.links if link.source > link.destination]
+        if not up or not down or not _differ(up, down):
+            return _fit_of(self.links), None
+        return _fit_of(up), _fit_of(down)
 
     def slowdown_together(self) -> tuple[float, ...]:
-        """The geometric mean of both layers; never below 1, never falling."""
-        means = [
-            statistics.geometric_mean(row) for row in zip(*self.slowdowns.values(), strict=True)
-        ]
-        return tuple(float(f"{v:.4g}") for v in np.maximum.accumulate(np.maximum(means, 1.0)))
+        """The median over the kinds of layers; never below 1, never falling."""
+        rows = zip(*(entry.factors for entry in self.together.values()), strict=True)
+        medians = [max(statistics.median(row), 1.0) for row in rows]
+        return tuple(float(f"{v:.4g}") for v in np.maximum.accumulate(medians))
+
+
+def _fit_of(links: Sequence[MeasuredLink]) -> Link:
+    """The fit of the medians over some links."""
+    return fit_link(_medians(links))[0]
+
+
+def _medians(links: Sequence[MeasuredLink]) -> dict[int, float]:
+    return {
+        size: statistics.median(link.seconds[size] for link in links) for size in links[0].seconds
+    }
+
+
+def _differ(up: Sequence[MeasuredLink], down: Sequence[MeasuredLink]) -> bool:
+    """Whether one direction is slower for every message size, by more than the spread."""
+    there, back = _medians(up), _medians(down)
+    spread = max(link.spread for link in (*up, *down))
+    ratios = [there[size] / back[size] for size in there]
+    return min(ratios) > 1 + spread or 1 / max(ratios) > 1 + spread
 
 
 def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
@@ -92,7 +129,7 @@ def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
 
 
 def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredHost:
-    """Starts processes that measure their links and their disturbance; about ten seconds.
+    """Starts processes that measure their links and their disturbance; about fifteen seconds.
 
     Args:
         num_processes: At least 2.
@@ -113,7 +150,7 @@ def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredH
             _measured_link(entry["source"], entry["destination"], entry["seconds"])
             for entry in content["links"]
         ),
-        slowdowns={name: tuple(values) for name, values in content["slowdowns"].items()},
+        together={name: _together(rounds) for name, rounds in content["together"].items()},
     )
 
 
@@ -121,5 +158,20 @@ def _measured_link(
     source: int, destination: int, seconds: Mapping[str, Sequence[float]]
 ) -> MeasuredLink:
     medians = {int(size): statistics.median(values) for size, values in seconds.items()}
+    spread = max(_range(values) / statistics.median(values) for values in seconds.values())
     link, residual = fit_link(medians)
-    return MeasuredLink(source, destination, medians, link, residual)
+    return MeasuredLink(source, destination, medians, link, residual, spread)
+
+
+def _together(rounds: Sequence[Sequence[float]]) -> Together:
+    """Medians and spreads over the rounds, for 2, 3, ... processes; alone it is 1."""
+    return Together(
+        factors=(1.0, *(statistics.median(ratios) for ratios in rounds)),
+        spreads=(0.0, *(_range(ratios) for ratios in rounds)),
+    )
+
+
+def _range(values: Sequence[float]) -> float:
+    """The interquartile range."""
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return high - low

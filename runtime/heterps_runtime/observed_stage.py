@@ -4,13 +4,20 @@ A forward pass enters a layer where the layer's first unit is called; what the m
 between two layers belongs to the one in front. A backward pass enters a layer where the gradient of
 what it sent on is complete: autograd takes its nodes in the reverse order of their making, so the
 next node is the layer's own. The loss belongs to the last layer of the model.
+
+Observing takes no time that counts: the clock stands while it does, calls are wrapped where a stage
+wraps them anyway (hooks of `nn.Module` cost microseconds more for each call), and what autograd
+needs to call a hook is measured once and subtracted.
 """
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from functools import cache
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,26 +33,41 @@ from heterps_runtime.stage import build_stage
 from heterps_runtime.stopwatch import Moment, Stopwatch
 from heterps_runtime.trace import record
 
+# Of the measurement of what a hook costs: operations of a backward pass, and passes.
+_NUM_OPERATIONS, _NUM_PASSES = 64, 21
+
 
 @dataclass
 class Stamps:
-    """When a pass began, entered each layer (in order), and ended."""
+    """When a pass began, entered each layer (in order), and ended.
+
+    Attributes:
+        hooks: For each layer, how often autograd has called the observer.
+        freed: When what it had kept was freed; None where it still holds that.
+    """
 
     began: Moment = None
     entered: dict[int, Moment] = field(default_factory=dict)
+    hooks: dict[int, int] = field(default_factory=dict)
     ended: Moment = None
+    freed: Moment = None
 
     def layer_seconds(self, watch: Stopwatch) -> dict[int, float]:
         """Seconds in each layer that was entered."""
         moments = [*self.entered.values(), self.ended]
+        hook_s = hook_cost_s() if self.hooks and not watch.is_cuda else 0.0
         return {
-            index: watch.seconds(moments[number], moments[number + 1])
+            index: max(
+                watch.seconds(moments[number], moments[number + 1])
+                - self.hooks.get(index, 0) * hook_s,
+                0.0,
+            )
             for number, index in enumerate(self.entered)
         }
 
     def total_s(self, watch: Stopwatch) -> float:
-        """Seconds of the whole pass."""
-        return watch.seconds(self.began, self.ended)
+        """Seconds of the whole pass, and of freeing what it kept."""
+        return watch.seconds(self.began, self.freed or self.ended)
 
 
 @dataclass
@@ -116,6 +138,7 @@ class ObservedStage:
         layer_range: Indices of its layers.
         on_layer: Called, if set, with the index of every layer that a pass enters, and the tensors
             that the layer is called with (none in a backward pass).
+        is_observed: Whether passes are; false to time whole passes as they run in a pipeline.
     """
 
     def __init__(
@@ -148,6 +171,7 @@ class ObservedStage:
         }
         self._count: dict[str, int] = {}
         self._current = Pass(())
+        self.is_observed = True
         for path in {path for path, _ in self._numbers}:
             self._observe(path, self.stage.module.get_submodule(path))
 
@@ -157,10 +181,17 @@ class ObservedStage:
         return torch.device(self.device).type == "cuda"
 
     def _observe(self, path: str, unit: nn.Module) -> None:
-        unit.register_forward_pre_hook(
-            lambda module, args, kwargs: self._enter(path, (args, kwargs)), with_kwargs=True
-        )
-        unit.register_forward_hook(lambda module, args, output: self._leave(path, output))
+        forward = unit.forward
+
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            if not self.is_observed:
+                return forward(*args, **kwargs)
+            self._enter(path, (args, kwargs))
+            output = forward(*args, **kwargs)
+            self._leave(path, output)
+            return output
+
+        unit.forward = observed
 
     def random_input(self, size: int) -> tuple[Tensor, ...]:
         """Random tensors in the place of what comes over the front cut."""
@@ -185,8 +216,9 @@ class ObservedStage:
             outputs = (loss_sum(self._source, outputs[0], target),)
         made.forward.ended = self.watch.now()
         made.roots = [tensor for tensor in outputs if tensor.requires_grad]
-        for root in made.roots:
-            self._await_gradient(made, self.layer_range[-1], root)
+        if self.is_observed:
+            for root in made.roots:
+                self._await_gradient(made, self.layer_range[-1], root)
         self._current = Pass(())
         return made
 
@@ -209,6 +241,7 @@ class ObservedStage:
         stamps.ended = self.watch.now()
         # The hooks hold the pass and the pass holds their tensors: ends the cycle.
         made.roots, made.made, made.received = [], [], ()
+        stamps.freed = self.watch.now()
 
     def _enter(self, path: str, arguments: object) -> None:
         self.watch.pause()
@@ -238,11 +271,32 @@ class ObservedStage:
     def _await_gradient(self, made: Pass, index: int, tensor: Tensor) -> None:
         def arrived(gradient: Tensor) -> None:
             self.watch.pause()
-            is_first = index not in made.backward.entered
+            stamps = made.backward
+            is_first = index not in stamps.entered
+            stamps.hooks[index] = stamps.hooks.get(index, 0) + 1
             if is_first and self.on_layer is not None:
                 self.on_layer(index, [])
             self.watch.resume()
             if is_first:
-                made.backward.entered[index] = self.watch.now()
+                stamps.entered[index] = self.watch.now()
 
         tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
+
+
+@cache
+def hook_cost_s() -> float:
+    """Seconds that autograd needs on this host to call a hook that does nothing."""
+
+    def backward_s(has_hooks: bool) -> float:
+        first = torch.zeros(1, requires_grad=True)
+        last = first
+        for _ in range(_NUM_OPERATIONS):
+            last = last * 1.0
+            if has_hooks:
+                last.register_hook(lambda gradient: None)  # type: ignore[no-untyped-call]
+        began_s = time.perf_counter()
+        last.backward()  # type: ignore[no-untyped-call]
+        return time.perf_counter() - began_s
+
+    extra_s = [backward_s(True) - backward_s(False) for _ in range(_NUM_PASSES)]
+    return max(statistics.median(extra_s) / _NUM_OPERATIONS, 0.0)

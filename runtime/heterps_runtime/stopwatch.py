@@ -15,16 +15,19 @@ class Stopwatch:
 
     Args:
         device: `cpu` or `cuda:N`.
+
+    Attributes:
+        is_cuda: Whether it is a GPU's.
     """
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
-        self._is_cuda = self._device.type == "cuda"
+        self.is_cuda = self._device.type == "cuda"
         self._paused_s, self._pause_began_s = 0.0, 0.0
 
     def now(self) -> Moment:
         """This moment; on a GPU, when the work that was launched so far is done."""
-        if not self._is_cuda:
+        if not self.is_cuda:
             return time.perf_counter() - self._paused_s
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
@@ -40,11 +43,11 @@ class Stopwatch:
 
     def synchronize(self) -> None:
         """Waits for the device."""
-        if self._is_cuda:
+        if self.is_cuda:
             torch.cuda.synchronize(self._device)
 
     def seconds(self, start: Moment, end: Moment) -> float:
         """From one moment to another; on a GPU only after `synchronize`."""
-        if self._is_cuda:
+        if self.is_cuda:
             return float(start.elapsed_time(end)) / 1e3
         return float(end - start)

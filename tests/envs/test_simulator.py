@@ -323,6 +323,22 @@ def test_a_message_leaves_when_its_receiver_has_asked_for_it(
     assert leaves == pytest.approx([0.1, 1.1, 2.1, 3.1, 4.1, last_leaves_s])
 
 
+def test_links_inside_a_node_may_differ_by_direction() -> None:
+    problem = chain_problem([1.0, 1.0], [1.0, 1.0], num_micro_batches=1, output_bytes=[1.0, 0.0])
+    there = Link(latency_s=0.0, bandwidth_bytes_per_s=1.0)
+    back = Link(latency_s=0.0, bandwidth_bytes_per_s=0.25)
+    cluster = problem.cluster
+    links = {"link": there, "reverse_link": back}
+    nodes = tuple(node.model_copy(update=links) for node in cluster.nodes)
+    fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
+    directed = replace(problem, cluster=type(cluster)(**{**fields, "nodes": nodes}))
+    assert directed.link("d0-0", "d0-1") == there
+    assert directed.link("d0-1", "d0-0") == back
+    # Planners count the slower of the two.
+    assert directed.tables.inverse_bandwidth_s_per_byte.max() == 4.0
+    assert one_layer_each(directed).step_time_s == pytest.approx(4.0 + 1.0 + 4.0)
+
+
 def test_links_differ_by_direction() -> None:
     problem = chain_problem([1.0, 1.0], [1.0, 1.0], num_micro_batches=1, output_bytes=[1.0, 0.0])
     nodes = tuple(
