@@ -1,10 +1,11 @@
-"""A user's program with a fault, as `torchrun` starts it; each rank writes what it raised.
+"""A user's program with faults, as `torchrun` starts it; each rank writes what it raised.
 
-torchrun --nproc-per-node 2 -m tests.runtime.faulty_script PLAN FOLDER FAULT
+torchrun --nproc-per-node 2 -m tests.runtime.faulty_script PLAN FOLDER FAULT...
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -137,18 +138,21 @@ def train(plan: str, fault: str) -> float:
     return loss
 
 
-def main(plan: str, folder: str, fault: str) -> None:
-    """Writes the loss or the error, and when; a rank that failed lives on for a while."""
-    rank = int(os.environ.get("RANK", "0"))
-    path = Path(folder, f"rank-{rank}.txt")
-    try:
-        path.write_text(repr(train(plan, fault)))
-    except HeterpsError as error:
-        path.write_text(str(error))
-        deadline_s = time.monotonic() + LATE_S
-        # What a notebook does; the others must not wait for it.
-        while len(list(Path(folder).glob("rank-*.txt"))) < 2 and time.monotonic() < deadline_s:
-            time.sleep(0.05)
+def main(plan: str, folder: str, *faults: str) -> None:
+    """Writes the losses and errors by fault; a rank that has failed lives on for a while."""
+    path = Path(folder, f"rank-{os.environ['RANK']}.json")
+    found = {}
+    for fault in faults:
+        try:
+            found[fault] = repr(train(plan, fault))
+        except HeterpsError as error:
+            found[fault] = str(error)
+    path.with_suffix(".part").write_text(json.dumps(found))
+    path.with_suffix(".part").rename(path)
+    deadline_s = time.monotonic() + LATE_S
+    # What a notebook does; the others must not wait for its end.
+    while len(list(Path(folder).glob("rank-*.json"))) < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
