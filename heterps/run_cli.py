@@ -92,6 +92,14 @@ def run(
     rendezvous: Annotated[
         str | None, typer.Option("--rendezvous", help="HOST:PORT of host 0, where hosts meet.")
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            help="heterps, or torch: torch.distributed.pipelining's own schedules, for plans that "
+            "they can express.",
+        ),
+    ] = "heterps",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -120,5 +128,6 @@ def run(
         checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep),
         resume=resume,
         weights=weights,
+        engine=engine,
         hosts=Hosts.parse(nodes, node_rank, rendezvous),
     )

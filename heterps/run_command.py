@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import typer
 
@@ -26,7 +26,7 @@ from heterps_runtime.hosts import Hosts
 from heterps_runtime.rank_log import rank_log_path
 from heterps_runtime.run import Controller, PlanUpdate, run_plan
 from heterps_runtime.run_result import RunResult, StepProgress
-from heterps_runtime.run_specification import Slowdown
+from heterps_runtime.run_specification import Engine, Slowdown
 from heterps_runtime.several_hosts import facts_of, join_run
 
 if TYPE_CHECKING:
@@ -59,18 +59,21 @@ def run_run(
     resume: bool = False,
     weights: Path | None = None,
     hosts: Hosts | None = None,
+    engine: str = "heterps",
 ) -> None:
     """Runs, prints, and says where the logs are. Of several hosts, host 0 prints."""
     if learning_rate is not None and not 0 < learning_rate < math.inf:
         raise HeterpsError(f"--learning-rate {learning_rate}: must be above 0")
     if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
         raise HeterpsError(f"--max-gradient-norm {max_gradient_norm}: must be above 0")
+    chosen_engine = _engine_named(engine, trace, hosts)
     files = None if trace is None else TraceFiles.of(trace)
     slowdowns = [parse_slowdown(text) for text in slow]
     if hosts is not None and port is not None:
         raise HeterpsError("--port: not with --nodes, whose --rendezvous names the port")
     with ExitStack() as stack:
-        # First of all, so that an error of any host reaches all of them.
+        stack.enter_context(_failures_explained(run_directory, checkpoint))
+        # Before all else, so that an error of any host reaches all of them.
         group = None if hosts is None else stack.enter_context(HostGroup(hosts))
         plan, problem = load_plan_and_problem(plan_file, model, cluster)
         if group is not None:
@@ -93,7 +96,6 @@ def run_run(
         if tensorboard is not None:
             board = stack.enter_context(RunBoard(tensorboard, problem, plan, is_resumed=resume))
             remarks.print(f"TensorBoard: tensorboard --logdir {tensorboard}", soft_wrap=True)
-        stack.enter_context(_failures_explained(run_directory, checkpoint))
         result = run_with_progress(
             problem,
             plan,
@@ -112,6 +114,7 @@ def run_run(
             resume=resume,
             weights=weights,
             hosts=group,
+            engine=chosen_engine,
         )
         if board is not None:
             board.finish(result)
@@ -126,6 +129,17 @@ def run_run(
     else:
         print_result(result)
     remarks.print(f"logs: {rank_log_path(run_directory, '*')}", soft_wrap=True)
+
+
+def _engine_named(name: str, trace: Path | None, hosts: Hosts | None) -> Engine:
+    """The engine of `--engine`; refuses what torch's schedules cannot do."""
+    if name not in get_args(Engine):
+        raise HeterpsError(f"--engine {name}: allowed: {', '.join(get_args(Engine))}")
+    if name == "torch" and trace is not None:
+        raise HeterpsError("--trace: not with --engine torch, whose schedules measure no actions")
+    if name == "torch" and hosts is not None:
+        raise HeterpsError("--engine torch: not with --nodes; it runs on one host")
+    return cast(Engine, name)
 
 
 def _join(group: HostGroup, run_directory: Path) -> None:

@@ -49,7 +49,10 @@ def test_ranks_are_in_the_order_of_the_stages() -> None:
 
 def test_routes_are_refused() -> None:
     stages = {**HALVES, "other": (4, -1, "d2")}
-    routes = {("front", "back"): (0, 1), ("front", "other"): (2, 3)}
+    routes: dict[tuple[str, ...], Sequence[int]] = {
+        ("front", "back"): (0, 1),
+        ("front", "other"): (2, 3),
+    }
     with pytest.raises(HeterpsError, match="2 routes for its micro-batches"):
         check_expressible(_plan(stages, routes=routes))
 
