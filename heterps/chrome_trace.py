@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from heterps.messages import Message, messages_of
+from heterps.messages import Message, messages_of, sums_beside_passes
 from heterps_configs.estimate import Estimate, MemoryCurve, TimelineEvent
 from heterps_configs.plan import Plan
 from heterps_configs.yaml_files import write_text
@@ -21,6 +21,8 @@ TraceEvent = dict[str, object]
 
 # More tracks than this for the messages of one device are never needed by eye.
 TRACKS_PER_DEVICE = 100
+# The last of them: gradient sums that go on beside passes.
+SUM_TRACK = TRACKS_PER_DEVICE - 1
 
 
 def write_chrome_trace(
@@ -36,11 +38,14 @@ def write_chrome_trace(
         plan: What ran.
     """
     events: list[TraceEvent] = []
+    num_arrows = 0
     for process, (name, estimate) in enumerate(estimates.items()):
         messages = list(messages_of(estimate.timeline, problem, plan))
         events.append(_name("process_name", name, process, 0))
         events += _device_tracks(estimate.timeline, process)
-        events += _message_tracks(estimate.timeline, messages, process)
+        events += _message_tracks(estimate.timeline, messages, process, num_arrows)
+        # Viewers join the ends of an arrow by its number alone, whatever process they are in.
+        num_arrows += len(messages)
         for curve in estimate.memory_curves:
             events += _counter(curve, process)
     write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
@@ -53,28 +58,32 @@ def _devices(timeline: Iterable[TimelineEvent]) -> dict[str, int]:
 
 
 def _device_tracks(timeline: tuple[TimelineEvent, ...], process: int) -> Iterator[TraceEvent]:
-    tracks = _devices(timeline)
+    tracks, are_beside = _devices(timeline), sums_beside_passes(timeline)
     for name, track in tracks.items():
         yield _name("thread_name", name, process, track)
         yield _order(process, track)
+        if are_beside:
+            yield _name("thread_name", f"{name} sums", process, track + SUM_TRACK)
+            yield _order(process, track + SUM_TRACK)
     for event in timeline:
         if event.action != "send":
+            is_beside = are_beside and event.action == "reduce"
             yield _slice(
                 f"wait {event.micro_batch}" if event.action == "receive" else _title(event),
                 event,
                 process,
-                tracks[event.device],
+                tracks[event.device] + (SUM_TRACK if is_beside else 0),
                 {"stage": event.stage, "micro_batch": event.micro_batch},
             )
 
 
 def _message_tracks(
-    timeline: tuple[TimelineEvent, ...], messages: list[Message], process: int
+    timeline: tuple[TimelineEvent, ...], messages: list[Message], process: int, first_arrow: int
 ) -> Iterator[TraceEvent]:
     """Messages of one device that are on their way together stand on tracks of their own."""
     tracks = _devices(timeline)
     free_s: dict[str, list[float]] = {name: [] for name in tracks}
-    for number, message in enumerate(messages):
+    for number, message in enumerate(messages, start=first_arrow):
         send, lanes = message.send, free_s[message.send.device]
         lane = next((i for i, end_s in enumerate(lanes) if end_s <= send.start_s), len(lanes))
         if lane == len(lanes):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from heterps.console import seconds_text
+from heterps.messages import sums_beside_passes
 from heterps_configs.estimate import Estimate, TimelineEvent
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ PALER = (0.0, 0.35, 0.55, 0.7)
 # What the legend calls them.
 LABELS = {"recompute": "computed again", "receive": "waits for a message", "step": "optimizer"}
 ROW_HEIGHT = 0.72
+SUM_HEIGHT = 0.2
 # A number is legible only in a bar of about one per cent of the width or more.
 LEGIBLE_SHARE = 0.012
 
@@ -138,18 +140,22 @@ def _draw(
     axes: Axes, estimate: Estimate, rows: Mapping[str, int], recompute_share: Mapping[str, float]
 ) -> set[str]:
     """The bars of one timeline; returns the kinds that there are."""
-    spans = _spans(estimate, recompute_share)
+    spans, are_beside = _spans(estimate, recompute_share), sums_beside_passes(estimate.timeline)
     order = {
         (device, stage): number
         for device, stages in _stages(estimate).items()
         for number, stage in enumerate(stages)
     }
     for (device, action, stage), found in spans.items():
+        is_wait = action == "receive"
+        # Gradient sums go on beside backward passes: a strip at the foot of the row.
+        height = SUM_HEIGHT if action == "reduce" and are_beside else ROW_HEIGHT
         axes.broken_barh(
             found,
-            (rows[device] - ROW_HEIGHT / 2, ROW_HEIGHT),
-            facecolors=_paler(COLORS[action], order.get((device, stage), 0)),
-            edgecolor="none" if action == "receive" else "white",
+            (rows[device] + ROW_HEIGHT / 2 - height, height),
+            zorder=2 if height == SUM_HEIGHT else 1,
+            facecolors=_paler(COLORS[action], 0 if is_wait else order.get((device, stage), 0)),
+            edgecolor="none" if is_wait else "white",
             lw=_edge_width(estimate),
         )
     for event in estimate.timeline:
@@ -173,7 +179,9 @@ def _legend(figure: Figure, used: Iterable[str], pales: bool = False) -> None:
     shown = [name for name in COLORS if name in set(used)]
     handles = [Patch(color=COLORS[name], label=LABELS.get(name, name)) for name in shown]
     if pales:
-        handles.append(Patch(color="none", label="paler: a device's further stages"))
+        handles.append(
+            Patch(color=_paler(COLORS["forward"], 1), label="paler: a device's further stages")
+        )
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
 
 

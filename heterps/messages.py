@@ -27,6 +27,22 @@ class Message(NamedTuple):
     num_bytes: int
 
 
+def sums_beside_passes(timeline: Iterable[TimelineEvent]) -> bool:
+    """Whether a device sums gradients while it computes."""
+    passes: dict[str, list[TimelineEvent]] = {}
+    sums = []
+    for event in timeline:
+        if event.action == "reduce":
+            sums.append(event)
+        elif event.micro_batch >= 0 and event.action not in ("send", "receive"):
+            passes.setdefault(event.device, []).append(event)
+    return any(
+        one.start_s < other.end_s and other.start_s < one.end_s
+        for one in sums
+        for other in passes.get(one.device, ())
+    )
+
+
 def messages_of(
     timeline: Iterable[TimelineEvent], problem: Problem, plan: Plan
 ) -> Iterator[Message]:

@@ -17,6 +17,7 @@ from heterps_envs.memory_curves import memory_curves
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
 from heterps_envs.simulator import simulate
+from heterps_runtime.executor import ActionRecord
 from heterps_runtime.measured_memory import measured_curve
 from heterps_runtime.measurements import Measurements, StageTimes, newest_measurements
 from heterps_runtime.memory_report import MemoryReport
@@ -30,7 +31,7 @@ from heterps_runtime.run_result import (
 )
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
 from heterps_runtime.specification_builder import check_runnable, replanned
-from heterps_runtime.step_figures import StepFigures, step_figures, timeline_rows
+from heterps_runtime.step_figures import StepFigures, step_figures, timeline_rows, without_overlap
 from heterps_runtime.verify import REFERENCE_FILE, max_difference
 
 
@@ -284,7 +285,9 @@ def _timeline(ranks: Sequence[dict[str, Any]]) -> tuple[TimelineEvent, ...]:
             end_s=end_s,
         )
         for rank in ranks
-        for kind, stage, micro_batch, start_s, end_s in rank["trace"]
+        for kind, stage, micro_batch, start_s, end_s in without_overlap(
+            [ActionRecord(*record) for record in rank["trace"]]
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,28 @@ from heterps_runtime.measurements import PassSeconds, pass_seconds
 COMPUTE = frozenset(("forward", "backward", "backward-input", "backward-weight", "step"))
 
 
-def busy_s(records: Iterable[ActionRecord]) -> float:
+def without_overlap(records: Sequence[ActionRecord]) -> list[ActionRecord]:
+    """The actions of one device, each ended at the latest when the next one takes the device.
+
+    An emulated device whose host was late goes on at the time at which it should have been done.
+    Messages and gradient sums under way do not take the device.
+    """
+    found, next_s = [], math.inf
+    for record in reversed(records):
+        if record.kind not in ("send", "reduce"):
+            record = record._replace(end_s=max(record.start_s, min(record.end_s, next_s)))
+            next_s = record.start_s
+        found.append(record)
+    return found[::-1]
+
+
+def busy_s(records: Sequence[ActionRecord]) -> float:
     """Seconds of a step in which a device computes."""
-    return sum(record.end_s - record.start_s for record in records if record.kind in COMPUTE)
+    return sum(
+        record.end_s - record.start_s
+        for record in without_overlap(records)
+        if record.kind in COMPUTE
+    )
 
 
 def bubble_share(busy_s: float, step_time_s: float) -> float:
