@@ -52,10 +52,10 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
         for bucket in schedule.buckets
         for adding in [adding_layers(problem.profile, bucket.layers)]
     ]
-    order = range(len(places))
+    order = list(range(len(places)))
     if overlaps:
         order_of = [max(p.at - first[d] for d, p in own.items()) for own in places]
-        order = sorted(order, key=order_of.__getitem__)
+        order.sort(key=order_of.__getitem__)
     at: list[int] = []
     bucket_at: list[int] = []
     shares: list[float] = []

@@ -76,10 +76,13 @@ def test_sums_start_within_the_last_backward_pass() -> None:
     run = LocalRun.of(problem, plan)
     started: list[int] = []
     start = OverlappedSums._start
+
+    def note(sums: OverlappedSums, bucket: int) -> None:
+        started.append(bucket)
+        start(sums, bucket)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            OverlappedSums, "_start", lambda s, bucket: (started.append(bucket), start(s, bucket))
-        )
+        patch.setattr(OverlappedSums, "_start", note)
         run.step()
     num_passes = sum(isinstance(step, Pass) for step in run.executors["d0"].program)
     assert num_passes == 4
