@@ -43,7 +43,6 @@ class RunBoard:
         self._is_resumed = is_resumed
         self._writers: dict[str, SummaryWriter] = {}
         self._generation, self._has_memory = 0, False
-        self._is_first_step = True
 
     def __enter__(self) -> Self:
         """Says what runs."""
@@ -77,10 +76,12 @@ class RunBoard:
         measured.add_scalar("training/plan", progress.generation, step)
         if progress.generation != self._generation:
             self._generation, self._has_memory = progress.generation, False
-        self._write_figures("measured", progress.measured, step)
+            measured.add_text("run/re-plans", f"plan {progress.generation} begins", step)
         self._write_figures("predicted", progress.predicted, step)
-        # Measured once for each plan.
-        if progress.measured.memory_bytes and not self._has_memory:
+        if not progress.measured.memory_bytes or self._has_memory:
+            self._write_figures("measured", progress.measured, step)
+        else:
+            # One step of each plan is for memory, which takes time: it says nothing of speed.
             self._has_memory = True
             self._write_memory("measured", progress.measured, step)
             self._write_memory("predicted", progress.predicted, step)

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from heterps.run_tensorboard import NAMES as BOARD_RUNS
 
 Heterps = Callable[..., Any]
 
@@ -19,13 +22,14 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     trace = tmp_path / "trace.json"
     outcome = heterps(
         "run", plan, "--steps", 4, "--verify", "--run-directory", tmp_path / "run", "--json",
-        "--trace", trace,
+        "--trace", trace, "--tensorboard", tmp_path / "board",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
     names = [
         event.get("args", {}).get("name") for event in json.loads(trace.read_text())["traceEvents"]
     ]
     assert {"predicted", "measured"} <= set(names)
+    assert trace.with_suffix(".png").stat().st_size > 0
     answer = outcome.data
     keys = {
         "predicted_step_time_s",
@@ -42,6 +46,25 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     for device in answer["devices"]:
         assert device["memory"]["peak_bytes"] > device["memory"]["at_peak"]["parameters"] > 0
         assert device["predicted_memory_bytes"] > 0
+        assert device["memory_limit_bytes"] > device["memory"]["peak_bytes"]
+        assert 0 <= device["bubble_share"] < 1
+        assert 0 <= device["predicted_bubble_share"] < 1
+        assert device["busy_s"] > 0
+    for rank, device in enumerate(answer["devices"]):
+        lines = (tmp_path / "run" / f"rank-{rank}.log").read_text().splitlines()
+        assert all(f" {device['device']}  " in line for line in lines)
+        assert lines[-1].endswith("done")
+    runs = {name: EventAccumulator(str(tmp_path / "board" / name)) for name in BOARD_RUNS}
+    for name, events in runs.items():
+        events.Reload()
+        steps = [entry.step for entry in events.Scalars("speed/step_time_s")]
+        # Memory is measured in the second step, which says nothing of speed.
+        assert steps == ([1, 3, 4] if name == "measured" else [1, 2, 3, 4])
+        assert len(events.Scalars(f"memory_mib/{answer['devices'][0]['device']}")) == 1
+    assert runs["predicted"].Scalars("speed/step_time_s")[0].value == pytest.approx(
+        answer["predicted_step_time_s"]
+    )
+    assert {"run/timelines", "run/memory"} <= set(runs["measured"].Tags()["images"])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +74,7 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
         (("--slow", "fats=3@1"), "allowed: fast, medium"),
         (("--model", "gpt2"), "was made for the model"),
         (("--cluster", "a100-v100"), "was made for the cluster"),
-        (("--trace", "trace.json", "--online"), "not with --online"),
+        (("--trace", "trace.txt"), "allowed endings: .json, .png, .svg, .pdf"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(
