@@ -113,7 +113,8 @@ def start_s(specification: RunSpecification) -> float:
                 process.kill()
     if any(process.returncode for process in processes):
         raise SystemExit("a rank failed")
-    return max(json.loads(output)["start_s"] for output in outputs)
+    found: list[float] = [json.loads(output)["start_s"] for output in outputs]
+    return max(found)
 
 
 def specification_of(name: str) -> RunSpecification:
