@@ -12,7 +12,11 @@ import pytest
 from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
-from heterps_runtime.run_specification import SPECIFICATION_FILE, next_plan_path
+from heterps_runtime.run_specification import (
+    SPECIFICATION_FILE,
+    RunSpecification,
+    next_plan_path,
+)
 from heterps_runtime.specification_builder import build_specification, replanned
 from heterps_runtime.verify import REFERENCE_FILE, max_difference
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
@@ -40,7 +44,34 @@ def _cases() -> dict[str, tuple[Problem, Plan, list[tuple[int, Plan]]]]:
     there_and_back = plan_of(
         gpt2, {"a": (0, 1, "d0"), "b": (2, 2, "d1"), "c": (3, 3, "d2"), "d": (4, -1, "d0")}
     )
+    split = problem_of("llama", schedule="zero-bubble")
+    several = problem_of("gpt2", schedule="interleaved")
+    stated = problem_of(
+        "structured", schedule="zero-bubble", optimizer="sgd",
+        global_batch_size=13, unequal_micro_batch_sizes=(3, 1, 4, 2, 3),
+    )  # fmt: skip
+    frozen = problem_of("frozen_middle", schedule="interleaved")
+    two_each = plan_of(
+        several, {"a": (0, 0, "d0"), "b": (1, 2, "d1"), "c": (3, 3, "d0"), "d": (4, -1, "d1")}
+    )
+    shared_ends = plan_of(
+        stated,
+        {"a": (0, 1, "d0"), "b": (2, 3, "d1"), "c": (2, 3, "d2"), "d": (4, -1, "d3")},
+        {("a", "b", "d"): (0, 2, 3), ("a", "c", "d"): (1, 4)},
+    )
+    two_routes = plan_of(
+        frozen,
+        {
+            "a": (0, 1, "d0"), "b": (2, 3, "d1"), "c": (4, 5, "d0"), "d": (6, -1, "d1"),
+            "e": (0, 4, "d2"), "f": (5, -1, "d3"),
+        },
+        {("a", "b", "c", "d"): (0, 2), ("e", "f"): (1, 3)},
+    )  # fmt: skip
     return {
+        "llama, zero-bubble": (split, chain_of(split, 1, 2, 5), []),
+        "gpt2, interleaved": (several, two_each, []),
+        "structured, zero-bubble, shared stages, stated sizes": (stated, shared_ends, []),
+        "frozen in the middle, interleaved, two depths": (frozen, two_routes, []),
         "llama, four unequal stages": (llama, chain_of(llama, 1, 2, 5), []),
         "llama, gpipe": (gpipe, chain_of(gpipe, 3), []),
         "gpt2, tied over two devices": (gpt2, chain_of(gpt2, 2, 3), []),
@@ -64,6 +95,10 @@ def _cases() -> dict[str, tuple[Problem, Plan, list[tuple[int, Plan]]]]:
 
 
 CASES = (
+    "llama, zero-bubble",
+    "gpt2, interleaved",
+    "structured, zero-bubble, shared stages, stated sizes",
+    "frozen in the middle, interleaved, two depths",
     "llama, four unequal stages",
     "llama, gpipe",
     "gpt2, tied over two devices",
@@ -118,6 +153,27 @@ def test_losses_equal_single_process_training(folder: Path, case: str) -> None:
     assert len(losses) == STEPS
     assert max_difference(losses, reference) < 1e-5
     assert losses[0] != losses[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES[:4])
+def test_ranks_carry_out_their_lists_in_order(folder: Path, case: str) -> None:
+    specification = RunSpecification.from_json_file(folder / case / SPECIFICATION_FILE)
+    for rank, device in enumerate(specification.devices):
+        result = json.loads((folder / case / f"result-{rank}.json").read_text())
+        listed = specification.actions.get(device, ())
+        done = [tuple(record[:3]) for record in result["trace"]]
+        assert done == [(a.kind, a.stage, a.micro_batch) for a in listed]
+
+
+@pytest.mark.slow
+def test_a_remark_on_batch_normalisation_comes_once(folder: Path) -> None:
+    counts = {}
+    for case in ("resnet, re-planned", "llama, gpipe"):
+        lines = json.loads((folder / case / "steps.json").read_text())
+        messages = [line["message"] for line in lines if "message" in line]
+        counts[case] = sum(message.startswith("batch normalisation") for message in messages)
+    assert counts == {"resnet, re-planned": 1, "llama, gpipe": 0}
 
 
 @pytest.mark.slow
