@@ -11,7 +11,7 @@ parameter within 1e-4, and each device carries out its action list of the simula
 Replicas and tied weights add gradients in another order than one process does. AdamW divides by
 the size of a gradient, so that where a gradient is nearly zero its rounding becomes a whole step.
 A cell beyond a limit is therefore trained twice more: in float64 on both sides, and in float32 with
-SGD and momentum. Where float64 agrees to 1e-10, the difference was the rounding of float32, and the
+plain SGD. Where float64 agrees to 1e-10, the difference was the rounding of float32, and the
 cell is called `rounding`; it still counts as beyond the limit. Else it is `wrong`.
 
 Finished cells are kept beside the --json file; started again, it goes on behind them.
@@ -127,7 +127,7 @@ def _row(cell: Cell, seed: int) -> Row:
     }
     if not is_within:
         exact = run(cell._replace(is_local=True), seed, NUM_STEPS, in_float64=True)
-        plain = run(cell._replace(is_local=True, optimizer="sgd-momentum"), seed, NUM_STEPS)
+        plain = run(cell._replace(is_local=True, optimizer="sgd"), seed, NUM_STEPS)
         row |= {
             "float64_loss": exact.loss,
             "float64_parameter": exact.parameter,

@@ -14,8 +14,8 @@ from heterps_configs.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved", "zero-bubble")
-BATCH_SIZE, MICRO_BATCH_SIZE = 16, 2
-UNEQUAL_SIZES = (3, 1, 4, 2, 1, 3, 2)
+BATCH_SIZE, MICRO_BATCH_SIZE = 12, 2
+UNEQUAL_SIZES = (3, 1, 4, 2, 1, 1)
 UNEQUAL_MICRO_BATCHES = "unequal micro-batches"
 SPEEDS = (4.0, 2.0, 1.0, 1.0)
 
