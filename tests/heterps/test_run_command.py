@@ -74,6 +74,7 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
         (("--slow", "fats=3@1"), "allowed: fast, medium"),
         (("--model", "gpt2"), "was made for the model"),
         (("--cluster", "a100-v100"), "was made for the cluster"),
+        (("--max-gradient-norm", "0"), "--max-gradient-norm 0.0: must be above 0"),
         (("--trace", "trace.txt"), "allowed endings: .json, .png, .svg, .pdf"),
     ],
 )

@@ -20,6 +20,7 @@ from heterps_runtime.memory_check import measure_memory
 from heterps_runtime.mixed_precision import SharedCopies
 from heterps_runtime.model_source import arguments
 from heterps_runtime.recording import select_output
+from heterps_runtime.run import PlanUpdate, run_plan
 from heterps_runtime.specification_builder import build_specification
 from heterps_runtime.stage import build_stage
 from heterps_runtime.trace import trace_source
@@ -157,3 +158,25 @@ def test_peaks_are_predicted_within_three_per_cent(model: str, dtype: Dtype) -> 
             problem.profile.layers[i].num_parameters for i in plan.stages[index].layers
         )
         assert report.at_peak.optimizer == pytest.approx(state * parameters, abs=scalars)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", MIXED])
+def test_a_clipped_run_goes_on_under_another_plan_bit_by_bit(dtype: Dtype) -> None:
+    problem = problem_of("sequential", dtype=dtype)
+    before, after = (chain_of(problem, cut, devices=("d0", "d1")) for cut in (3, 5))
+    result = run_plan(
+        problem,
+        before,
+        steps=6,
+        verify=True,
+        max_gradient_norm=0.2,
+        updates=(PlanUpdate(after, problem, 3),),
+        timeout_s=100,
+    )
+    assert result.max_loss_difference == pytest.approx(0, abs=1e-6)
+    (replan,) = result.replans
+    # Two linear layers move, with weights, AdamW's moments and what stands beside them.
+    parameters = sum(layer.num_parameters for layer in problem.profile.layers[3:5])
+    state = problem.job.weight_bytes_per_parameter + problem.job.optimizer_bytes_per_parameter
+    assert replan.bytes_moved == parameters * state + 4 * 2  # a step count for each of two tensors
