@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -275,6 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: 0 when all went well, 2 for what a user can mend, 1 for a defect of ours. Errors
             are one line on stderr; with `--debug` they keep their traceback.
     """
+    # Of a warning, a user needs the text, and neither the file nor the line.
+    warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
     try:
         app(args=None if arguments is None else list(arguments), prog_name="heterps")
     except HeterpsError as error:
