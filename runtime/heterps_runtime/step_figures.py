@@ -33,12 +33,15 @@ def without_overlap(records: Sequence[ActionRecord]) -> list[ActionRecord]:
 
 
 def busy_s(records: Sequence[ActionRecord]) -> float:
-    """Seconds of a step in which a device computes."""
-    return sum(
-        record.end_s - record.start_s
-        for record in without_overlap(records)
-        if record.kind in COMPUTE
-    )
+    """Seconds of a step in which a device computes, as `without_overlap` has them."""
+    busy_s, next_s = 0.0, math.inf
+    # Every step of every rank does this: no records are made anew.
+    for kind, _, _, start_s, end_s in reversed(records):
+        if kind not in ("send", "reduce"):
+            if kind in COMPUTE:
+                busy_s += max(0.0, min(end_s, next_s) - start_s)
+            next_s = start_s
+    return busy_s
 
 
 def bubble_share(busy_s: float, step_time_s: float) -> float:

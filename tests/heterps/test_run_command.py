@@ -11,6 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from heterps.run_tensorboard import NAMES as BOARD_RUNS
+from heterps_configs.errors import HeterpsError
 
 Heterps = Callable[..., Any]
 
@@ -105,3 +106,39 @@ def test_the_demo_goes_through_and_writes_its_summary(
         assert set(summary[name]) == {"predicted_samples_per_s", "measured_samples_per_s"}
     predicted = {name: summary[name]["predicted_samples_per_s"] for name in ("even", "policy")}
     assert predicted["policy"] > 1.5 * predicted["even"]
+
+
+def test_an_interrupt_says_what_there_is_to_go_on_from(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heterps.run_command.run_plan", interrupted)
+    plan, saved = tmp_path / "plan.yaml", tmp_path / "saved"
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    options = ("--run-directory", tmp_path / "run")
+    outcome = heterps("run", plan, *options)
+    assert outcome.code == 130
+    assert "nothing was saved" in outcome.err
+    assert "Traceback" not in outcome.err
+    outcome = heterps("run", plan, *options, "--checkpoint", saved)
+    assert outcome.code == 130
+    assert "before the first checkpoint" in outcome.err
+
+
+def test_the_error_of_a_failed_rank_names_its_log(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "rank-1.log"
+    log.touch()
+
+    def failed(*arguments: object, **options: object) -> None:
+        raise HeterpsError("rank 1 (fast): it failed")
+
+    monkeypatch.setattr("heterps.run_command.run_plan", failed)
+    plan = tmp_path / "plan.yaml"
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    outcome = heterps("run", plan, "--run-directory", tmp_path)
+    assert outcome.code == 2
+    assert f"rank 1 (fast): it failed\nits log: {log}" in outcome.err
