@@ -33,7 +33,7 @@ def test_random_plans_train_like_one_process(schedule: Schedule, data: st.DataOb
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=20)
+@settings(_SETTINGS, max_examples=8)
 def test_random_plans_of_real_models_train_like_one_process(
     schedule: Schedule, data: st.DataObject
 ) -> None:
