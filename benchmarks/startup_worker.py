@@ -14,6 +14,7 @@ from heterps_runtime.allocator import keep_freed_memory
 from heterps_runtime.communication import Communicator
 from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.trainer import Trainer
+from heterps_runtime.without_compiler import keep_compiler_out
 
 
 def main(directory: Path) -> None:
@@ -28,6 +29,7 @@ def main(directory: Path) -> None:
     specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
     torch.set_num_threads(specification.num_threads)
     keep_freed_memory()
+    keep_compiler_out()
     communicator = Communicator()
     Trainer(specification, directory, communicator)
     communicator.barrier()

@@ -33,6 +33,7 @@ from heterps_runtime.rank_log import print_into_log
 from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.trainer import Trainer
 from heterps_runtime.verify import REFERENCE_FILE, reference_losses
+from heterps_runtime.without_compiler import keep_compiler_out
 
 # By name: as a program this module is `__main__`.
 logger = logging.getLogger("heterps_runtime.worker")
@@ -52,6 +53,7 @@ def main(arguments: list[str]) -> int:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
         torch.set_num_threads(specification.num_threads)
         keep_freed_memory()
+        keep_compiler_out()
         if is_reference:
             losses = reference_losses(specification)
             write_text(directory / REFERENCE_FILE, json.dumps(losses))
