@@ -36,6 +36,13 @@ class _StandIn(ModuleType):
         """Nothing compiles the function."""
         return fn
 
+    class trace_rules:
+        """New process groups clear a cache of rules, which is empty."""
+
+        @staticmethod
+        def clear_lru_cache() -> None:
+            """Nothing to clear."""
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what the import system looks for
             raise AttributeError(name)
