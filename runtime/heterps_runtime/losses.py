@@ -29,7 +29,7 @@ def loss_sum(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
 
 def elements_per_sample(target: Tensor) -> int:
     """Over how many elements a sample's loss is the mean."""
-    return target.numel() // len(target)
+    return target.numel() // target.shape[0]
 
 
 def loss_total(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def loss_total(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
     """
     output = output.to(torch.promote_types(output.dtype, torch.float32))
     if source.loss == "cross_entropy":
-        if output.shape[:-1] == target.shape:
+        if target.dim() > 1 and output.shape[:-1] == target.shape:
             output, target = output.reshape(-1, output.shape[-1]), target.reshape(-1)
         return F.cross_entropy(output, target, reduction="sum")
     output, target = output.reshape(target.shape), target.to(output.dtype)

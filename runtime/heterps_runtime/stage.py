@@ -11,8 +11,7 @@ not depend on the split. On batch normalisation see `heterps_runtime.batch_norm`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +29,6 @@ from heterps_runtime.random_numbers import random_numbers
 from heterps_runtime.recording import (
     Recording,
     TensorSpec,
-    UnitOutput,
     canonical_names,
     select_output,
     units_of,
@@ -222,39 +220,56 @@ class StageModule(nn.Module):
             One tensor for each of `send_specs`; of the last stage, the model's output alone. All
             are contiguous, none is a view.
         """
-        batch_size = len(next(iter(inputs.values())))
-        recording = self._recording(batch_size)
-        arrived = dict(zip(self._receives, received, strict=True))
-        if self._is_mixed:
-            with autocast(self._dtype, self.device.type):
-                output = self._run(inputs, recording, arrived, random_key)
-        else:
-            output = self._run(inputs, recording, arrived, random_key)
+        recording = self._recording(next(iter(inputs.values())).shape[0])
+        if not self._is_mixed:
+            return self._run(inputs, received, recording, random_key)
+        with autocast(self._dtype, self.device.type):
+            made = self._run(inputs, received, recording, random_key)
         if self.is_last:
-            return (_sendable(select_output(output)),)
-        made = self._pass.collected
-        if self._is_mixed:
-            # What crosses a cut has the format that it has on a CPU, whoever computed it.
-            made = {source: made[source].to(recording.spec(source).dtype) for source in made}
-        results = [
-            arrived[source] if source in arrived else _sendable(made[source])
-            for source in self._sends
-        ]
-        self._pass.collected.clear()
-        return tuple(results)
+            return made
+        # What crosses a cut has the format that it has on a CPU, whoever computed it.
+        return tuple(
+            tensor.to(recording.spec(source).dtype)
+            for tensor, source in zip(made, self._sends, strict=True)
+        )
 
     def _run(
         self,
         inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...],
         recording: Recording,
-        arrived: dict[UnitOutput, Tensor],
         random_key: tuple[int, int, int],
-    ) -> Any:
+    ) -> tuple[Tensor, ...]:
+        if not recording.is_random:
+            return self._outputs(inputs, received, recording)
+        with random_numbers(random_key, self.device) as draw:
+            return self._outputs(inputs, received, recording, draw)
+
+    def _outputs(
+        self,
+        inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...],
+        recording: Recording,
+        draw: Callable[[int], None] | None = None,
+    ) -> tuple[Tensor, ...]:
+        if self._pass.is_chain:
+            if self.is_first:
+                args, kwargs = arguments(self._source, inputs, self._dtype)
+                received = (*args, *kwargs.values())
+            (first,) = received
+            return (_sendable(self._pass.run_chain(first, recording, draw)),)
+        arrived = dict(zip(self._receives, received, strict=True))
         call = arguments(self._source, inputs, self._dtype)
-        if recording.is_random:
-            with random_numbers(random_key, self.device) as draw:
-                return self._pass.run(call, self.module, recording, arrived, draw)
-        return self._pass.run(call, self.module, recording, arrived)
+        output = self._pass.run(call, self.module, recording, arrived, draw)
+        if self.is_last:
+            return (_sendable(select_output(output)),)
+        made = self._pass.collected
+        results = [
+            arrived[source] if source in arrived else _sendable(made[source])
+            for source in self._sends
+        ]
+        made.clear()
+        return tuple(results)
 
     def _recording(self, batch_size: int) -> Recording:
         if batch_size not in self._recordings:

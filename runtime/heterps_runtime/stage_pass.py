@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,8 @@ class StagePass:
 
     Attributes:
         collected: Outputs of the stage's own calls that cross its back cut.
+        is_chain: Whether the stage is its calls, one behind the other, and nothing else
+            (`run_chain`).
     """
 
     def __init__(
@@ -49,7 +51,12 @@ class StagePass:
         self._normalisations = normalisations(module)
         self._draw: Callable[[int], None] | None = None
         self._arrived: dict[UnitOutput, Tensor] = {}
-        for path, unit in units_of(module).items():
+        units = units_of(module)
+        self.is_chain = not recomputed and _is_chain(module, units, recording)
+        self._chain = [
+            (number, units[recording.calls[number].path]) for number in own if self.is_chain
+        ]
+        for path, unit in units.items():
             if any(path == known for known, _ in self._numbers):
                 unit.forward = self._gate(path, unit.forward)
 
@@ -83,6 +90,30 @@ class StagePass:
             return None
         finally:
             self._arrived, self._draw = {}, None
+
+    def run_chain(
+        self, tensor: Tensor, recording: Recording, draw: Callable[[int], None] | None = None
+    ) -> Tensor:
+        """What `run` computes, without the model around the stage's calls: the last one's output.
+
+        Args:
+            tensor: The model's input, or what was received.
+            recording: Of a pass with as many samples.
+            draw: See `run`.
+        """
+        front = self._own.start - 1
+        self._recording = recording
+        if front >= 0:
+            tensor = self._as_input(UnitOutput(front, 0), tensor)
+        self._inside = True
+        try:
+            for number, unit in self._chain:
+                if draw is not None:
+                    draw(2 * number)
+                tensor = unit(tensor)
+        finally:
+            self._inside = False
+        return tensor
 
     def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
         overwritten = source.leaf in self._recording.calls[source.call].overwritten
@@ -178,6 +209,38 @@ class StagePass:
                 self.collected[UnitOutput(number, index)] = leaf
         if number == self._own.stop - 1:
             raise _StageDoneError
+
+
+def _is_chain(module: nn.Module, units: dict[str, nn.Module], recording: Recording) -> bool:
+    """Whether a pass of the model is a pass of its units, each with what the one before returned.
+
+    That is so where nothing but `nn.Sequential` itself holds the units: its `forward` is known, and
+    does nothing else. Every unit must be a call, so that stages have all of them, and return one
+    tensor.
+    """
+    sequence = list(_units_in_sequence("", module))
+    calls = recording.calls
+    return (
+        sequence != [""]
+        and sequence == list(units) == [call.path for call in calls]
+        and all(call.structure.is_leaf() for call in calls)
+        and all(isinstance(call.leaves[0], TensorSpec) for call in calls)
+    )
+
+
+def _units_in_sequence(path: str, module: nn.Module) -> Iterator[str]:
+    """Paths in the order in which `nn.Sequential` calls; what it is not sure of is a unit."""
+    is_plain = type(module) is nn.Sequential and "forward" not in vars(module)
+    hooks = (
+        module._forward_hooks, module._forward_pre_hooks,
+        module._backward_hooks, module._backward_pre_hooks,
+    )  # fmt: skip
+    if not is_plain or any(hooks):
+        yield path
+        return
+    for name, part in module._modules.items():
+        assert part is not None
+        yield from _units_in_sequence(f"{path}.{name}" if path else name, part)
 
 
 def zeros_of(spec: TensorSpec, device: torch.device | str) -> Tensor:

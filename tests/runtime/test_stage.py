@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -9,12 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.errors import PlanMismatchError
+from heterps_runtime import stage_pass
 from heterps_runtime.data import make_batch
 from heterps_runtime.initialise import initialise
 from heterps_runtime.losses import loss_sum
-from heterps_runtime.model_source import arguments, build_module
+from heterps_runtime.model_source import (
+    arguments,
+    build_module,
+    factory_source,
+    register_factory,
+)
 from heterps_runtime.recording import select_output
 from heterps_runtime.stage import StageModule, build_stage
+from heterps_runtime.trace import trace_source
+from tests.runtime import small_runs
 from tests.runtime.small_models import NAMES, profile_of, source_of
 
 Gradients = dict[str, Tensor]
@@ -187,3 +196,64 @@ def test_a_chain_in_bfloat16_gives_what_one_stage_gives(name: str) -> None:
     )
     assert all(spec.dtype == torch.bfloat16 for spec in front.send_specs)
     assert torch.equal(back(inputs, front(inputs))[0], whole(inputs)[0])
+
+
+@pytest.mark.parametrize("model", ["sequential", "dropping"])
+def test_a_chain_of_units_computes_what_the_model_around_them_does(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = small_runs.profile_of(model)
+    source = profile.source
+    assert source is not None
+    inputs, _ = make_batch(source, 0, 3, seed=0)
+
+    def outputs() -> list[Tensor]:
+        received: tuple[Tensor, ...] = ()
+        found: list[Tensor] = []
+        for layers in ((0, 2), (3, 3), (4, profile.num_layers - 1)):
+            stage = build_stage(source, profile, *layers, 3, seed=0)
+            received = stage(inputs, received, (0, 1, 2))
+            found += received
+        return found
+
+    assert build_stage(source, profile, 0, 2, 3, seed=0)._pass.is_chain
+    chained = outputs()
+    monkeypatch.setattr(stage_pass, "_is_chain", lambda *args: False)
+    assert all(map(torch.equal, chained, outputs()))
+
+
+def _with_a_hook() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    module.register_forward_hook(lambda module, args, output: 2 * output)
+    return module
+
+
+class _Doubling(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return 2 * result
+
+
+def _nested() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+
+
+@pytest.mark.parametrize(
+    ("factory", "is_chain"),
+    [
+        (_nested, True),
+        (_with_a_hook, False),
+        (lambda: _Doubling(nn.Linear(4, 4), nn.Linear(4, 4)), False),
+        (lambda: nn.Linear(4, 4), False),
+    ],
+)
+def test_only_plain_sequences_are_run_as_chains(
+    factory: Callable[[], nn.Module], is_chain: bool
+) -> None:
+    source = factory_source(register_factory(factory), ["x=4:float32"])
+    profile = trace_source(source, "model")
+    stage = build_stage(source, profile, 0, profile.num_layers - 1, 2, seed=0)
+    assert stage._pass.is_chain == is_chain
+    inputs, _ = make_batch(source, 0, 2, seed=0)
+    module = initialise(build_module(source), seed=0)
+    assert torch.equal(stage(inputs)[0], module(inputs["x"]))
