@@ -37,6 +37,7 @@ from heterps_envs.simulator_kernels import (
     PEER,
     RECEIVES_FROM,
     RECEIVES_TO,
+    SLOWDOWN,
     START,
     STOP,
     UNKNOWN,
@@ -119,7 +120,8 @@ def action_times(
     sizes, receives = _devices(arrays, schedule), np.flatnonzero(schedule.kind <= RECEIVE_BACKWARD)
     device_s = np.zeros((len(sizes), 2))
     device_s[:, PACE_END] = np.inf
-    node_s = np.concatenate([np.zeros((len(arrays.slowdown), 2)), arrays.slowdown], axis=1)
+    paces = np.zeros((len(arrays.slowdown), SLOWDOWN))
+    node_s = np.concatenate([paces, arrays.slowdown, arrays.step_slowdown], axis=1)
     heap = event_heap(_most_events(arrays, schedule))
     for device, start_s in enumerate(arrays.step_s.tolist()):
         push_event(heap, start_s, len(sizes) + device)
@@ -128,7 +130,7 @@ def action_times(
         action_s,
         sizes,
         device_s,
-        np.zeros((len(node_s), 2), np.int64),
+        np.zeros((len(node_s), 3), np.int64),
         node_s,
         np.stack([arrays.latency_s, np.zeros_like(arrays.latency_s)], axis=2),
         receives,
@@ -149,8 +151,8 @@ def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
 
 
 def _devices(arrays: PlanArrays, schedule: Schedule) -> Integers:
-    """(D, 9) the columns of `devices` in `heterps_envs.simulator_kernels`."""
-    columns = np.zeros((len(schedule.devices), 9), np.int64)
+    """(D, 10) the columns of `devices` in `heterps_envs.simulator_kernels`."""
+    columns = np.zeros((len(schedule.devices), 10), np.int64)
     columns[:, AT], columns[:, STOP] = schedule.offsets[:-1], schedule.offsets[1:]
     before = np.concatenate([[0], np.cumsum(schedule.kind <= RECEIVE_BACKWARD)])
     columns[:, RECEIVES_FROM] = before[schedule.offsets[:-1]]

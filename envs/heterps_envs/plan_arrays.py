@@ -39,6 +39,7 @@ class PlanArrays(NamedTuple):
         optimizer_s: (D,) seconds of the optimizer step.
         node: (D,) node whose cores the device's passes share with others; -1: nobody disturbs it.
         slowdown: (nodes, k) how much slower each of 1, 2, .. passes runs at a time.
+        step_slowdown: (nodes, k) by how much more 1, 2, .. optimizer steps disturb one another.
         is_rendezvous: A message leaves only when its receiver has asked for it.
     """
 
@@ -59,6 +60,7 @@ class PlanArrays(NamedTuple):
     optimizer_s: Floats
     node: Integers
     slowdown: Floats
+    step_slowdown: Floats
     is_rendezvous: bool
 
 
@@ -85,7 +87,7 @@ def plan_arrays(problem: Problem, plan: Plan, work: Workload) -> PlanArrays:
     receive_s = np.array([host.receive_s for host in hosts], float)
     # Measured from end to end, a latency holds the host time of both.
     latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
-    node, slowdown = _shared_cores(problem, list(devices), hosts)
+    node, slowdown, step_slowdown = _shared_cores(problem, list(devices), hosts)
     return PlanArrays(
         stage_device=stage_device,
         pass_s=np.array(
@@ -112,6 +114,7 @@ def plan_arrays(problem: Problem, plan: Plan, work: Workload) -> PlanArrays:
         optimizer_s=_optimizer_s(problem, plan, devices),
         node=node,
         slowdown=slowdown,
+        step_slowdown=step_slowdown,
         # Emulated links deliver by the sender's stamp, whenever the receiver asks.
         is_rendezvous=not any(emulated),
     )
@@ -149,24 +152,35 @@ def _host(problem: Problem, device: str) -> HostTimes:
 
 def _shared_cores(
     problem: Problem, devices: list[str], hosts: list[HostTimes]
-) -> tuple[Integers, Floats]:
-    """Which devices disturb each other, and how much (`HostTimes.slowdown_together`)."""
+) -> tuple[Integers, Floats, Floats]:
+    """Which devices disturb each other in passes, and how much more in optimizer steps."""
     groups: dict[str, list[int]] = {}
     for index, (name, host) in enumerate(zip(devices, hosts, strict=True)):
-        if host.slowdown_together:
+        if host.slowdown_together or host.optimizer_slowdown_together:
             groups.setdefault(problem.device_named[name].node, []).append(index)
     node = np.full(len(devices), -1, np.int64)
-    slowdown = np.ones((max(len(groups), 1), max(map(len, groups.values()), default=1)))
+    shape = max(len(groups), 1), max(map(len, groups.values()), default=1)
+    slowdown, step_slowdown = np.ones((2, *shape))
     for index, members in enumerate(groups.values()):
         node[members] = index
-        for k in range(1, slowdown.shape[1] + 1):
-            slowdown[index, k - 1] = slowdown_of(hosts[members[0]], k)
-    return node, slowdown
+        host = hosts[members[0]]
+        for k in range(1, shape[1] + 1):
+            slowdown[index, k - 1] = slowdown_of(host, k)
+            step_slowdown[index, k - 1] = optimizer_slowdown_of(host, k) / slowdown_of(host, k)
+    return node, slowdown, step_slowdown
 
 
 def slowdown_of(host: HostTimes, together: int) -> float:
     """How much slower each of some processes computes while all of them do."""
-    table = host.slowdown_together
+    return _entry(host.slowdown_together, together)
+
+
+def optimizer_slowdown_of(host: HostTimes, together: int) -> float:
+    """How much slower the optimizer step of each of some processes is while all are in theirs."""
+    return _entry(host.optimizer_slowdown_together or host.slowdown_together, together)
+
+
+def _entry(table: tuple[float, ...], together: int) -> float:
     if not table:
         return 1.0
     if together <= len(table):

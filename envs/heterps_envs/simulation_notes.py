@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from heterps_configs.plan import Plan
-from heterps_envs.plan_arrays import slowdown_of
+from heterps_envs.plan_arrays import optimizer_slowdown_of, slowdown_of
 from heterps_envs.problem import Problem
 
 
@@ -20,10 +20,13 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     for node in problem.cluster.nodes:
         names, host = on_node[node.name], node.host
         factor = slowdown_of(host, len(names)) if names else 1.0
-        if len(names) > 1 and host.slowdown_together:
+        tables = host.slowdown_together, host.optimizer_slowdown_together
+        if len(names) > 1 and any(tables):
+            step_factor = optimizer_slowdown_of(host, len(names))
             notes.append(
                 f"{', '.join(names)} share the cores of {node.name}: a pass takes {factor:.3g} "
-                f"times as long while all {len(names)} compute"
+                f"times as long while all {len(names)} compute, an optimizer step "
+                f"{step_factor:.3g} times while all are in theirs"
             )
         if names and (host.action_s or host.send_s or host.receive_s or host.step_s):
             notes.append(

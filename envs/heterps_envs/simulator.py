@@ -13,7 +13,8 @@ devices go on, one all-reduce at a time on each in the order of its list, and wa
 optimizer step.
 
 Passes of processes that share a node's cores slow each other down as `slowdown_together` says, for
-as long as they run together (fluid sharing).
+as long as they run together (fluid sharing). An optimizer step beside passes is slowed as they are;
+of several at a time each is slowed by `optimizer_slowdown_together` over `slowdown_together` more.
 
 Emulated devices sleep to a deadline: no host time, no sharing, and messages between them and to
 others arrive by the sender's stamp, whether the receiver has asked or not.

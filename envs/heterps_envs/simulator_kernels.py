@@ -29,20 +29,22 @@ KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
 # was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
 # `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
 WORK, START, END, KNOWN = 0, 1, 2, 3
-# Columns of `devices`, (D, 9) int64: the action it is at, the end of its list, receives done, its
+# Columns of `devices`, (D, 10) int64: the action it is at, the end of its list, receives done, its
 # first row of `receives`, and the row behind its last, all-reduces whose end is not known, its node
 # (-1: nobody disturbs it), whether it waits for a message or for all-reduces, its first all-reduce
-# whose end is not known (or the end of its list).
+# whose end is not known (or the end of its list), and whether what it runs is its optimizer step.
 AT, STOP, RECEIVED, RECEIVES_FROM, RECEIVES_TO, REDUCES_LEFT, NODE, WAITING = 0, 1, 2, 3, 4, 5, 6, 7
-NEXT_REDUCE = 8
+NEXT_REDUCE, IN_STEP = 8, 9
 # Columns of `device_s`, (D, 2): end of its last all-reduce, and where its pass ends on the scale of
-# `PACE` (inf: it runs none).
+# `PACE`, or its optimizer step on that of `STEP_PACE` (inf: it runs none).
 REDUCES_END, PACE_END = 0, 1
-# Columns of `nodes`, (N, 2) int64: passes that run, and how often that has changed.
-RUNNING, CHANGE = 0, 1
-# Columns of `node_s`, (N, 2 + k): undisturbed work that a pass would have had, had it run since the
-# beginning; when `RUNNING` changed last; how much slower each of 1 .. k passes is.
-PACE, CHANGED, SLOWDOWN = 0, 1, 2
+# Columns of `nodes`, (N, 3) int64: passes and optimizer steps that run, how often that has changed,
+# and how many of them are steps.
+RUNNING, CHANGE, STEPS = 0, 1, 2
+# Columns of `node_s`, (N, 3 + 2 k): undisturbed work that a pass would have had, had it run since
+# the beginning; the same of an optimizer step; when `RUNNING` changed last; how much slower each of
+# 1 .. k passes is; and by how much more each of 1 .. k optimizer steps.
+PACE, STEP_PACE, CHANGED, SLOWDOWN = 0, 1, 2, 3
 # Columns of `links`, (D, D, 2): latency, and when the link is free.
 LATENCY, FREE = 0, 1
 # `reduces`, (K, 1 + most members): how many devices have come, then the members' actions, -1 behind
@@ -133,7 +135,10 @@ def run_actions(
                 node = devices[device, NODE]
                 _catch_up(nodes, node_s, node, now)
                 nodes[node, RUNNING] += 1
-                device_s[device, PACE_END] = node_s[node, PACE] + action_s[at, WORK]
+                devices[device, IN_STEP] = kind == STEP
+                nodes[node, STEPS] += devices[device, IN_STEP]
+                pace = node_s[node, PACE + devices[device, IN_STEP]]
+                device_s[device, PACE_END] = pace + action_s[at, WORK]
                 _foresee(devices, device_s, nodes, node_s, heap, node, now)
                 break
 
@@ -261,10 +266,11 @@ def _end_shared(
 ) -> int:
     """The pass of a node that has least left ends; returns its device."""
     _catch_up(nodes, node_s, node, now)
-    device: int = _next_to_end(devices, device_s, node)
-    node_s[node, PACE] = device_s[device, PACE_END]
+    device: int = _next_to_end(devices, device_s, nodes, node_s, node)
+    node_s[node, PACE + devices[device, IN_STEP]] = device_s[device, PACE_END]
     device_s[device, PACE_END] = np.inf
     nodes[node, RUNNING] -= 1
+    nodes[node, STEPS] -= devices[device, IN_STEP]
     _foresee(devices, device_s, nodes, node_s, heap, node, now)
     return device
 
@@ -273,8 +279,9 @@ def _end_shared(
 def _catch_up(nodes: Any, node_s: Any, node: int, now: float) -> None:
     """Brings the pace of a node up to date."""
     if nodes[node, RUNNING] > 0:
-        slowdown = node_s[node, SLOWDOWN + nodes[node, RUNNING] - 1]
-        node_s[node, PACE] += (now - node_s[node, CHANGED]) / slowdown
+        taken_s = now - node_s[node, CHANGED]
+        for in_step in range(2):
+            node_s[node, PACE + in_step] += taken_s / _slowdown(nodes, node_s, node, in_step)
     node_s[node, CHANGED] = now
 
 
@@ -285,20 +292,41 @@ def _foresee(
     """Says when the next pass of a node ends if nothing changes; what was said before is void."""
     nodes[node, CHANGE] += 1
     if nodes[node, RUNNING] > 0:
-        device = _next_to_end(devices, device_s, node)
-        left = device_s[device, PACE_END] - node_s[node, PACE]
-        if left < 0:  # by rounding
-            left = 0.0
-        end_s = now + left * node_s[node, SLOWDOWN + nodes[node, RUNNING] - 1]
+        device = _next_to_end(devices, device_s, nodes, node_s, node)
+        left_s = _left_s(devices, device_s, nodes, node_s, device)
+        if left_s < 0:  # by rounding
+            left_s = 0.0
+        end_s = now + left_s
         push_event(heap, end_s, 2 * len(devices) + nodes[node, CHANGE] * len(nodes) + node)
 
 
 @njit(**HELPER)
-def _next_to_end(devices: Any, device_s: Any, node: int) -> int:
-    best = -1
+def _slowdown(nodes: Any, node_s: Any, node: int, in_step: int) -> float:
+    """How much slower passes of a node are at the moment, or optimizer steps.
+
+    Steps are slowed as passes are, and by what steps at the same time add to that.
+    """
+    slowdown: float = node_s[node, SLOWDOWN + nodes[node, RUNNING] - 1]
+    if in_step and nodes[node, STEPS] > 0:
+        most = (node_s.shape[1] - SLOWDOWN) // 2
+        slowdown *= node_s[node, SLOWDOWN + most + nodes[node, STEPS] - 1]
+    return slowdown
+
+
+@njit(**HELPER)
+def _left_s(devices: Any, device_s: Any, nodes: Any, node_s: Any, device: int) -> float:
+    """Seconds until the running pass or step of a device ends if nothing changes."""
+    node, in_step = devices[device, NODE], devices[device, IN_STEP]
+    left = device_s[device, PACE_END] - node_s[node, PACE + in_step]
+    return float(left * _slowdown(nodes, node_s, node, in_step))
+
+
+@njit(**HELPER)
+def _next_to_end(devices: Any, device_s: Any, nodes: Any, node_s: Any, node: int) -> int:
+    best, best_s = -1, np.inf
     for device in range(len(devices)):
-        if devices[device, NODE] == node and (
-            best < 0 or device_s[device, PACE_END] < device_s[best, PACE_END]
-        ):
-            best = device
+        if devices[device, NODE] == node and device_s[device, PACE_END] < np.inf:
+            left_s = _left_s(devices, device_s, nodes, node_s, device)
+            if best < 0 or left_s < best_s:
+                best, best_s = device, left_s
     return best

@@ -9,7 +9,7 @@ from itertools import takewhile
 from heterps_configs.cluster import HostTimes
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, Schedule
-from heterps_envs.plan_arrays import slowdown_of
+from heterps_envs.plan_arrays import optimizer_slowdown_of, slowdown_of
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_buckets import reduce_s
 from heterps_envs.simulator_kernels import POSTED_AHEAD
@@ -105,13 +105,18 @@ class ReferenceSimulator:
         if self.emulated[device.name]:
             return 1.0
         node = self.problem.device_named[device.name].node
-        together = sum(
-            other.left_s is not None
+        running = [
+            other.actions[other.at].kind
+            for other in self.devices
+            if other.left_s is not None
             and not self.emulated[other.name]
             and self.problem.device_named[other.name].node == node
-            for other in self.devices
-        )
-        return slowdown_of(self.hosts[device.name], together)
+        ]
+        host, num_steps = self.hosts[device.name], running.count("step")
+        slowdown = slowdown_of(host, len(running))
+        if device.left_s is None or device.actions[device.at].kind != "step":
+            return slowdown
+        return slowdown * optimizer_slowdown_of(host, num_steps) / slowdown_of(host, num_steps)
 
     def _advance(self, device: _Device) -> bool:
         """Whether something happened."""

@@ -288,6 +288,37 @@ def test_passes_that_share_cores_slow_each_other_down_while_they_run_together() 
     assert any("d0-0, d1-0 share the cores of node" in note for note in result.notes)
 
 
+@pytest.mark.parametrize(("own", "end_s"), [((1.0, 2.0), 11.0), ((), 9.0)])
+def test_optimizer_steps_at_one_time_slow_each_other_down_by_a_factor_of_their_own(
+    own: tuple[float, ...], end_s: float
+) -> None:
+    host = HostTimes(slowdown_together=(1.0, 1.5), optimizer_slowdown_together=own)
+    problem = with_host(
+        chain_problem([1.0], [1.0], num_micro_batches=2, counts=(2,), optimizer_s=[4.0]), host
+    )
+    # A step waits for all gradients: both begin theirs at 3 s, after 2 s of work at 1.5.
+    plan = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (0, 0, "d0-1")}, {("a",): [0], ("b",): [1]})
+    result = simulate(problem, plan)
+    assert result.step_time_s == pytest.approx(end_s)
+    assert f"an optimizer step {2 if own else 1.5} times" in result.notes[0]
+
+
+def test_an_optimizer_step_beside_passes_is_disturbed_as_they_are() -> None:
+    host = HostTimes(slowdown_together=(1.0, 1.5), optimizer_slowdown_together=(1.0, 3.0))
+    problem = with_host(
+        chain_problem(
+            [1.0, 1.0], [1.0, 9.0], num_micro_batches=1, counts=(2,), optimizer_s=[2.0, 2.0]
+        ),
+        host,
+    )
+    plan = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-1")}, {("a", "b"): [0]})
+    # The second device takes its step from 11 s on, beside the backward pass of the first until
+    # 12.5 s; then both are in theirs: a third of a second of work a second, until it is done.
+    ends = {e.device: e.end_s for e in simulate(problem, plan).timeline if e.action == "step"}
+    assert ends["d0-1"] == pytest.approx(12.5 + 3.0)
+    assert ends["d0-0"] == pytest.approx(15.5 + 1.0)
+
+
 def test_emulated_devices_have_neither_host_times_nor_shared_cores() -> None:
     host = HostTimes(action_s=0.25, step_s=0.5, slowdown_together=(1.0, 2.0))
     problem = chain_problem([1.0], [1.0], num_micro_batches=2, speeds=(1.0, 2.0), counts=(2, 2))
