@@ -79,7 +79,10 @@ def test_a_cheaper_plan_keeps_the_throughput_floor(heterps: Heterps, blocks: Pat
             "64 is larger than global_batch_size 32",
         ),
         (("BLOCKS", "-c", "a100-v100", "--global-batch", "-3"), "global_batch_size"),
-        (("BLOCKS", "-c", "a100-v100", "--dtype", "float8"), "'float32', 'float16' or 'bfloat16'"),
+        (
+            ("BLOCKS", "-c", "a100-v100", "--dtype", "float8"),
+            "'float32', 'float16', 'bfloat16' or 'mixed-bfloat16'",
+        ),
         (("BLOCKS", "-c", "a100-v100", "--min-throughput", "1e12"), "samples"),
         (("BLOCKS", "-c", "a100-v100", "--evaluations", "0"), "evaluation"),
         (

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from benchmarks.fidelity_sections.own import shown, summarise
 
 RANK_FIELDS = ("predicted", "measured", "predicted_largest", "measured_largest")
 
 
+KINDS = ("parameters", "optimizer", "gradients", "activations", "buffers")
+
+
 def _run(part: str, error: float, **more: Any) -> dict[str, Any]:
-    kinds = ("parameters", "optimizer", "gradients", "activations", "buffers")
-    rank = {name: dict.fromkeys(kinds, 10) for name in RANK_FIELDS}
+    rank = {name: dict.fromkeys(KINDS, 10) for name in RANK_FIELDS}
     return {
         "part": part,
         "model": "m",
@@ -37,6 +41,13 @@ def _limited(seed: int, predicted: bool, fits: bool) -> dict[str, Any]:
         "plan": "2 pipelines",
         "schedule": "gpipe",
         "memory_error": 0.02,
+        "errors": {"d0": 0.02, "d1": -0.01},
+        "memory": [
+            {
+                "predicted_largest": dict.fromkeys(KINDS, 11),
+                "measured_largest": dict.fromkeys(KINDS, 10),
+            }
+        ],
         "predicted_to_fit": predicted,
         "fits": fits,
     }
@@ -66,6 +77,12 @@ def test_summary_tells_the_two_ways_of_being_wrong_about_a_limit_apart() -> None
     summary = summarise(ROWS)
     assert (summary["fits_wrongly"], summary["does_not_fit_wrongly"]) == (1, 1)
     assert summary["processes_as_in_one_process"] == 1
+
+
+def test_summary_has_the_errors_of_saved_activations() -> None:
+    summary = summarise(ROWS)
+    assert summary["saved_activations_median_error"] == 0
+    assert summary["random_plans_saved_activations_worst_error"] == pytest.approx(0.1)
 
 
 def test_table_shows_all_runs_and_only_the_random_plans_that_were_wrong() -> None:
