@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from heterps.console import answer, print_json, remarks, seconds_text
 from heterps.profile_command import HOST_TYPE
 from heterps_configs.cluster import Cluster, DeviceGroup, HostTimes, Link, Node
 from heterps_configs.errors import HeterpsError
+from heterps_configs.job import Optimizer
 from heterps_configs.library import load_cluster
 
 if TYPE_CHECKING:
-    from heterps_runtime.link_profiler import MeasuredHost
+    from heterps_runtime.link_profiler import MeasuredHost, Together
 
 MOST_PROCESSES = 4
 
@@ -37,8 +39,9 @@ def run_links(
         measured = measure_host(count)
     link, reverse_link = measured.node_links()
     together = measured.slowdown_together()
+    steps_together = measured.optimizer_slowdown_together()
     with remarks.status("host times of two processes"):
-        host = measure_host_times(link, together)
+        host = measure_host_times(link, together, steps_together)
     if document is None or node is None:
         result = new_cluster(count, link, host, reverse_link)
     else:
@@ -63,6 +66,9 @@ def run_links(
                 "cluster": result.model_dump(mode="json"),
                 "links": links,
                 "together": {name: asdict(found) for name, found in measured.together.items()},
+                "steps_together": {
+                    name: asdict(found) for name, found in measured.steps_together.items()
+                },
             }
         )
         return
@@ -78,12 +84,16 @@ def run_links(
         f"{seconds_text(host.receive_s)} for each received, "
         f"{seconds_text(host.step_s)} for each step"
     )
-    kinds = [
-        f"{name} {found.factors[-1]:.3f} (spread {found.spreads[-1]:.3f})"
-        for name, found in measured.together.items()
-    ]
     answer.print(f"together    {together[-1]:.3f} times slower while all {count} compute")
-    answer.print(f"            {', '.join(kinds)}")
+    answer.print(f"            {_factors_text(measured.together)}")
+    answer.print(f"            optimizer steps: {_factors_text(measured.steps_together)}")
+
+
+def _factors_text(together: Mapping[str, Together] | Mapping[Optimizer, Together]) -> str:
+    return ", ".join(
+        f"{name} {found.factors[-1]:.3f} (spread {found.spreads[-1]:.3f})"
+        for name, found in together.items()
+    )
 
 
 def _link_text(link: Link) -> str:

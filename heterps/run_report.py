@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from heterps.online import OnlineController
 
 # What is too long for an answer; the trace and the run directory have it.
-LEFT_OUT = frozenset(("timeline", "memory_curves", "final_plan", "final_estimate"))
+LEFT_OUT = frozenset(
+    ("timeline", "earlier_timelines", "memory_curves", "final_plan", "final_estimate")
+)
 
 
 def result_mapping(result: RunResult, watcher: OnlineController | None) -> dict[str, Any]:

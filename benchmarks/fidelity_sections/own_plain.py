@@ -58,7 +58,7 @@ def _host_row(tick: Ticker) -> Row:
     found = measure_host(NUM_PROCESSES)
     link, reverse_link = found.node_links()
     tick("host times")
-    host = measure_host_times(link, found.slowdown_together())
+    host = measure_host_times(link, found.slowdown_together(), found.optimizer_slowdown_together())
     node = Node(
         name="host",
         devices=(DeviceGroup(name="d", type=HOST, count=NUM_PROCESSES),),
@@ -70,6 +70,7 @@ def _host_row(tick: Ticker) -> Row:
         "part": "host",
         "node": node.model_dump(mode="json"),
         "together": {name: asdict(entry) for name, entry in found.together.items()},
+        "steps_together": {name: asdict(entry) for name, entry in found.steps_together.items()},
         "link_fit_error": max(entry.residual for entry in found.links),
     }
 

@@ -17,6 +17,7 @@ from heterps_configs.cluster_problems import (
 )
 from heterps_configs.device import DeviceType
 from heterps_configs.document import Document
+from heterps_configs.job import Optimizer
 from heterps_configs.problems import InconsistentError
 
 
@@ -64,9 +65,9 @@ class HostTimes(Document):
         slowdown_together: How much slower each of k processes computes while k of them do, for
             k = 1, 2, ...; beyond the last value in proportion to k. Empty: they do not disturb
             each other.
-        optimizer_slowdown_together: The same of optimizer steps while k processes are in theirs;
-            empty, as in files of earlier versions: as `slowdown_together`. Alone beside passes a
-            step is disturbed as passes are.
+        optimizer_slowdown_together: The same of optimizer steps while k processes are in theirs,
+            by kind of optimizer; of a kind that is missing, as in files of earlier versions: as
+            `slowdown_together`. Alone beside passes a step is disturbed as passes are.
     """
 
     action_s: float = Field(ge=0, default=0)
@@ -74,7 +75,7 @@ class HostTimes(Document):
     receive_s: float = Field(ge=0, default=0)
     step_s: float = Field(ge=0, default=0)
     slowdown_together: tuple[PositiveFloat, ...] = ()
-    optimizer_slowdown_together: tuple[PositiveFloat, ...] = ()
+    optimizer_slowdown_together: Mapping[Optimizer, tuple[PositiveFloat, ...]] = {}
 
 
 class Node(Document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveInt, model_validator
 
 from heterps_configs.document import (
     BYTES_PER_ELEMENT,
@@ -139,7 +139,8 @@ class Measurement(Document):
         early_gradient_bytes: Gradients that `backward-input` makes: of all parameters but those of
             linear layers and convolutions.
         stage_forward_s: What a stage's forward pass takes beside its layers, where it begins with
-            this layer (masks, rotary tables, host time); empty when it was not measured.
+            this layer (masks, rotary tables, host time); below 0 where it takes less than its
+            layers did one by one; empty when it was not measured.
         stage_backward_s: The same for the backward pass.
         cut_s: What it takes to pack the tensors that cross the cut behind this layer into one
             message, and to lay them out where it is received; 0 for a single tensor, which
@@ -169,8 +170,8 @@ class Measurement(Document):
     later_input_bytes: tuple[NonNegativeFloat, ...] = ()
     first_weight_bytes: tuple[NonNegativeFloat, ...] = ()
     early_gradient_bytes: tuple[NonNegativeFloat, ...] = ()
-    stage_forward_s: tuple[NonNegativeFloat, ...] = ()
-    stage_backward_s: tuple[NonNegativeFloat, ...] = ()
+    stage_forward_s: tuple[FiniteFloat, ...] = ()
+    stage_backward_s: tuple[FiniteFloat, ...] = ()
     cut_s: tuple[NonNegativeFloat, ...] = ()
     num_repeats: int = Field(ge=0, default=0)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.cluster import HostTimes
+from heterps_configs.job import Optimizer
 from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.workload import Workload
@@ -156,7 +157,7 @@ def _shared_cores(
     """Which devices disturb each other in passes, and how much more in optimizer steps."""
     groups: dict[str, list[int]] = {}
     for index, (name, host) in enumerate(zip(devices, hosts, strict=True)):
-        if host.slowdown_together or host.optimizer_slowdown_together:
+        if host.slowdown_together or host.optimizer_slowdown_together.get(problem.job.optimizer):
             groups.setdefault(problem.device_named[name].node, []).append(index)
     node = np.full(len(devices), -1, np.int64)
     shape = max(len(groups), 1), max(map(len, groups.values()), default=1)
@@ -166,7 +167,8 @@ def _shared_cores(
         host = hosts[members[0]]
         for k in range(1, shape[1] + 1):
             slowdown[index, k - 1] = slowdown_of(host, k)
-            step_slowdown[index, k - 1] = optimizer_slowdown_of(host, k) / slowdown_of(host, k)
+            step_factor = optimizer_slowdown_of(host, problem.job.optimizer, k)
+            step_slowdown[index, k - 1] = step_factor / slowdown_of(host, k)
     return node, slowdown, step_slowdown
 
 
@@ -175,9 +177,10 @@ def slowdown_of(host: HostTimes, together: int) -> float:
     return _entry(host.slowdown_together, together)
 
 
-def optimizer_slowdown_of(host: HostTimes, together: int) -> float:
+def optimizer_slowdown_of(host: HostTimes, optimizer: Optimizer, together: int) -> float:
     """How much slower the optimizer step of each of some processes is while all are in theirs."""
-    return _entry(host.optimizer_slowdown_together or host.slowdown_together, together)
+    found = host.optimizer_slowdown_together.get(optimizer)
+    return _entry(found or host.slowdown_together, together)
 
 
 def _entry(table: tuple[float, ...], together: int) -> float:

@@ -16,13 +16,13 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
         device = problem.device_named[name]
         if device.type.emulation is None:
             on_node[device.node].append(name)
-    notes = []
+    notes, optimizer = [], problem.job.optimizer
     for node in problem.cluster.nodes:
         names, host = on_node[node.name], node.host
         factor = slowdown_of(host, len(names)) if names else 1.0
-        tables = host.slowdown_together, host.optimizer_slowdown_together
+        tables = host.slowdown_together, host.optimizer_slowdown_together.get(optimizer)
         if len(names) > 1 and any(tables):
-            step_factor = optimizer_slowdown_of(host, len(names))
+            step_factor = optimizer_slowdown_of(host, optimizer, len(names))
             notes.append(
                 f"{', '.join(names)} share the cores of {node.name}: a pass takes {factor:.3g} "
                 f"times as long while all {len(names)} compute, an optimizer step "

@@ -103,21 +103,19 @@ def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
     # Each pass packs what it sends over one cut and lays out what it received over the other.
     cuts = [cut for cut in (stage.first_layer - 1, stage.last_layer) if cut >= 0]
     cut_s = times.cut_s[cuts, kind].sum() / 2
+    forward_s, backward_s = tables.forward_s[part, kind].sum(), tables.backward_s[part, kind].sum()
+    weight_gradient_s = times.weight_gradient_s[part, kind].sum()
     again_s = tables.forward_s[list(stage.recompute_layers), kind].sum()
     return StageCost(
         device,
         stage.first_layer,
+        # What a stage takes beside its layers may be below 0, and was measured on a longer one.
+        float(max(forward_s + times.stage_forward_s[stage.first_layer, kind], 0.0) + cut_s),
         float(
-            tables.forward_s[part, kind].sum()
-            + times.stage_forward_s[stage.first_layer, kind]
-            + cut_s
-        ),
-        float(
-            tables.backward_s[part, kind].sum()
+            max(backward_s + times.stage_backward_s[stage.first_layer, kind], weight_gradient_s)
             + again_s
-            + times.stage_backward_s[stage.first_layer, kind]
             + cut_s
         ),
-        float(times.weight_gradient_s[part, kind].sum()),
+        float(weight_gradient_s),
         float(tables.output_bytes[stage.last_layer]),
     )

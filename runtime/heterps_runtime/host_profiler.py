@@ -9,32 +9,38 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from heterps_configs.cluster import Cluster, DeviceGroup, HostTimes, Link, Node
 from heterps_configs.estimate import TimelineEvent
-from heterps_configs.job import Job
+from heterps_configs.job import Job, Optimizer
 from heterps_configs.model_profile import Measurement, ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.model_source import factory_source
 from heterps_runtime.run import run_plan
-from heterps_runtime.run_result import RunResult
+from heterps_runtime.run_result import WARM_UP_STEPS, RunResult
 from heterps_runtime.trace import trace_source
 
-NUM_RUNS, NUM_STEPS, TIMEOUT_S = 3, 10, 120.0
+# Steps of a run behind the warm-up, of which the actions are kept.
+NUM_RUNS, NUM_STEPS, TIMEOUT_S = 3, 20, 120.0
 NUM_MICRO_BATCHES, MICRO_BATCH_SIZE = 32, 16
 NUM_STAGES = 4
 PASSES = ("forward", "backward")
 
 
-def measure_host_times(link: Link, slowdown_together: tuple[float, ...] = ()) -> HostTimes:
+def measure_host_times(
+    link: Link,
+    slowdown_together: tuple[float, ...] = (),
+    optimizer_slowdown_together: Mapping[Optimizer, tuple[float, ...]] | None = None,
+) -> HostTimes:
     """Runs the pipeline three times on two processes; about twenty seconds.
 
     Args:
         link: Between two processes of this host.
         slowdown_together: Kept in the result.
+        optimizer_slowdown_together: The same.
 
     Raises:
         HeterpsError: A run failed.
@@ -45,41 +51,56 @@ def measure_host_times(link: Link, slowdown_together: tuple[float, ...] = ()) ->
     problem = _problem(trace_source(source, "perceptron"), link)
     plan = _plan(problem)
     found = [
-        host_times(run_plan(problem, plan, steps=NUM_STEPS, timeout_s=TIMEOUT_S))
+        host_times(
+            run_plan(
+                problem,
+                plan,
+                steps=WARM_UP_STEPS + NUM_STEPS,
+                timeout_s=TIMEOUT_S,
+                num_timelines=NUM_STEPS,
+            )
+        )
         for _ in range(NUM_RUNS)
     ]
     medians = {
         field: float(f"{statistics.median(getattr(entry, field) for entry in found):.4g}")
         for field in ("action_s", "send_s", "receive_s", "step_s")
     }
-    return HostTimes(**medians, slowdown_together=slowdown_together)
+    return HostTimes(
+        **medians,
+        slowdown_together=slowdown_together,
+        optimizer_slowdown_together=optimizer_slowdown_together or {},
+    )
 
 
 def host_times(run: RunResult) -> HostTimes:
-    """The host times in the last step of a run, medians over its actions.
+    """The host times of a run, medians over the actions of all steps that it has timelines of.
 
     A step's: from its beginning to the first action, and from the last action to its end.
     """
-    by_device = defaultdict[str, list[TimelineEvent]](list)
-    for event in run.timeline:
-        by_device[event.device].append(event)
-    behind_passes, sent, received = [], [], []
-    for events in by_device.values():
-        for event, after in pairwise(events):
-            gap_s = max(after.start_s - event.end_s, 0.0)
-            if event.action in PASSES:
-                behind_passes.append(gap_s)
-            elif event.action == "send":
-                sent.append(gap_s)
-            elif event.action == "receive":
-                received.append(event.end_s - event.start_s + gap_s)
-    first_s = min(events[0].start_s for events in by_device.values())
-    last_s = max(events[-1].end_s for events in by_device.values())
+    behind_passes, sent, received, beside = [], [], [], []
+    timelines = [*run.earlier_timelines, run.timeline]
+    for timeline, step_time_s in zip(timelines, run.step_times_s[-len(timelines) :], strict=True):
+        by_device = defaultdict[str, list[TimelineEvent]](list)
+        for event in timeline:
+            by_device[event.device].append(event)
+        for events in by_device.values():
+            for event, after in pairwise(events):
+                gap_s = max(after.start_s - event.end_s, 0.0)
+                if event.action in PASSES:
+                    behind_passes.append(gap_s)
+                elif event.action == "send":
+                    sent.append(gap_s)
+                elif event.action == "receive":
+                    received.append(event.end_s - event.start_s + gap_s)
+        first_s = min(events[0].start_s for events in by_device.values())
+        last_s = max(events[-1].end_s for events in by_device.values())
+        beside.append(first_s + max(step_time_s - last_s, 0.0))
     return HostTimes(
         action_s=statistics.median(behind_passes),
         send_s=statistics.median(sent),
         receive_s=_without_waiting(received),
-        step_s=first_s + max(run.step_times_s[-1] - last_s, 0.0),
+        step_s=statistics.median(beside),
     )
 
 

@@ -15,16 +15,19 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from heterps_configs.document import write_text
+from heterps_configs.job import Optimizer
 from heterps_runtime.allocator import keep_freed_memory
 from heterps_runtime.communication import Communicator
+from heterps_runtime.optimizer import build_optimizer
 from heterps_runtime.worker import report_error, watch_parents
 
 RESULT_FILE = "links.json"
@@ -35,6 +38,10 @@ NUM_MESSAGES, NUM_WARM_UPS = 24, 4
 # so short that whatever else changes on the machine changes for both kinds of phases.
 NUM_ROUNDS, PHASE_S = 20, 0.04
 NUM_WARM_UP_CALLS = 3
+# Parameters of an optimizer step: with gradient and state 16 bytes each, 128 MiB, more than caches
+# hold; tensors of the size of a layer's. Phases are longer: a step takes tens of milliseconds.
+NUM_TENSORS, TENSOR_SHAPE = 8, (1024, 1024)
+NUM_STEP_ROUNDS, STEP_PHASE_S = 12, 0.15
 
 Call = Callable[[], object]
 
@@ -52,8 +59,12 @@ def main(arguments: list[str]) -> int:
         together = {
             name: _together(communicator, build) for name, build in _layers_to_run().items()
         }
+        steps = {
+            name: _together(communicator, build, NUM_STEP_ROUNDS, STEP_PHASE_S, keeps=False)
+            for name, build in _steps_to_take().items()
+        }
         if rank == 0:
-            result = {"links": links, "together": together}
+            result = {"links": links, "together": together, "steps_together": steps}
             write_text(directory / RESULT_FILE, json.dumps(result))
         communicator.close()
     except BaseException as error:
@@ -104,11 +115,25 @@ def _one_way(rank: int, source: int, destination: int) -> dict[int, list[float]]
     return found
 
 
-def _together(communicator: Communicator, build: Callable[[], Call]) -> list[list[float]]:
+def _together(
+    communicator: Communicator,
+    build: Callable[[], Call],
+    num_rounds: int = NUM_ROUNDS,
+    phase_s: float = PHASE_S,
+    *,
+    keeps: bool = True,
+) -> list[list[float]]:
     """How much slower processes compute side by side, against alone in the same round.
 
     Each round has a layer of its own, while the earlier ones stay where they are: how much two
     processes disturb each other also depends on where in memory their numbers happen to lie.
+
+    Args:
+        communicator: The processes.
+        build: Makes what is called.
+        num_rounds: Each with phases of every kind.
+        phase_s: Seconds of a phase.
+        keeps: Whether the earlier rounds' stay in memory; not where one alone fills the caches.
 
     Returns:
         For k = 2 .. all of them, one ratio for each round: the mean over the k processes.
@@ -117,8 +142,11 @@ def _together(communicator: Communicator, build: Callable[[], Call]) -> list[lis
     # Who computes in a phase: one process alone, then the first 2, the first 3, ...
     alone = [range(number, number + 1) for number in range(world_size)]
     phases = alone + [range(count) for count in range(2, world_size + 1)]
-    kept, ratios = [], []
-    for number in range(NUM_ROUNDS):
+    kept: list[Call] = []
+    ratios = []
+    for number in range(num_rounds):
+        if not keeps:
+            kept.clear()
         kept.append(work := build())
         for _ in range(NUM_WARM_UP_CALLS):
             work()
@@ -126,7 +154,7 @@ def _together(communicator: Communicator, build: Callable[[], Call]) -> list[lis
         seconds = {}
         for phase in phases if number % 2 == 0 else reversed(phases):
             communicator.barrier()
-            seconds[phase] = _seconds_of_a_call(work) if rank in phase else 0.0
+            seconds[phase] = _seconds_of_a_call(work, phase_s) if rank in phase else 0.0
         own = [seconds[phase] / seconds[alone[rank]] for phase in phases[world_size:]]
         rows = communicator.gather_numbers(*own)
         ratios.append(
@@ -138,11 +166,11 @@ def _together(communicator: Communicator, build: Callable[[], Call]) -> list[lis
     return [list(column) for column in zip(*ratios, strict=True)]
 
 
-def _seconds_of_a_call(work: Call) -> float:
+def _seconds_of_a_call(work: Call, phase_s: float) -> float:
     """Median over one phase, without its first call: that one follows a wait."""
     samples: list[float] = []
     work()
-    end_s = time.perf_counter() + PHASE_S
+    end_s = time.perf_counter() + phase_s
     while not samples or time.perf_counter() < end_s:
         began_s = time.perf_counter()
         work()
@@ -176,6 +204,20 @@ def _layers_to_run() -> dict[str, Callable[[], Call]]:
         return pass_of(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()), 32, 1024)
 
     return {"transformer block": block, "convolutions": convolutions, "linear layer": linear}
+
+
+def _steps_to_take() -> dict[str, Callable[[], Call]]:
+    """Optimizer steps over parameters that no cache holds, by the name that a job calls them."""
+
+    def step_of(name: Optimizer) -> Call:
+        parameters = [nn.Parameter(torch.randn(TENSOR_SHAPE)) for _ in range(NUM_TENSORS)]
+        for parameter in parameters:
+            parameter.grad = torch.randn(TENSOR_SHAPE)
+        optimizer = build_optimizer(name, parameters)
+        assert optimizer is not None
+        return optimizer.step
+
+    return {name: partial(step_of, name) for name in get_args(Optimizer)}
 
 
 if __name__ == "__main__":

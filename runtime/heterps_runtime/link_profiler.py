@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from heterps_configs.cluster import Link
+from heterps_configs.job import Optimizer
 from heterps_runtime.host_worker import RESULT_FILE
 from heterps_runtime.launcher import Workers, torchrun_command
 
@@ -61,10 +62,12 @@ class MeasuredHost:
     Attributes:
         links: Every ordered pair of ranks.
         together: By kind of layer.
+        steps_together: By kind of optimizer, of its step.
     """
 
     links: tuple[MeasuredLink, ...]
     together: dict[str, Together]
+    steps_together: dict[Optimizer, Together] = field(default_factory=dict)
 
     def node_links(self) -> tuple[Link, Link | None]:
         """One link between any two of them: to processes of higher rank, and to lower ones.
@@ -80,9 +83,17 @@ class MeasuredHost:
 
     def slowdown_together(self) -> tuple[float, ...]:
         """The median over the kinds of layers; never below 1, never falling."""
-        rows = zip(*(entry.factors for entry in self.together.values()), strict=True)
-        medians = [max(statistics.median(row), 1.0) for row in rows]
-        return tuple(float(f"{v:.4g}") for v in np.maximum.accumulate(medians))
+        return _medians_of_factors(self.together.values())
+
+    def optimizer_slowdown_together(self) -> dict[Optimizer, tuple[float, ...]]:
+        """The same for the step of each kind of optimizer."""
+        return {name: _medians_of_factors([found]) for name, found in self.steps_together.items()}
+
+
+def _medians_of_factors(together: Iterable[Together]) -> tuple[float, ...]:
+    rows = zip(*(entry.factors for entry in together), strict=True)
+    medians = [max(statistics.median(row), 1.0) for row in rows]
+    return tuple(float(f"{v:.4g}") for v in np.maximum.accumulate(medians))
 
 
 def _fit_of(links: Sequence[MeasuredLink]) -> Link:
@@ -129,7 +140,7 @@ def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
 
 
 def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredHost:
-    """Starts processes that measure their links and their disturbance; about fifteen seconds.
+    """Starts processes that measure their links and their disturbance; about half a minute.
 
     Args:
         num_processes: At least 2.
@@ -151,6 +162,9 @@ def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredH
             for entry in content["links"]
         ),
         together={name: _together(rounds) for name, rounds in content["together"].items()},
+        steps_together={
+            name: _together(rounds) for name, rounds in content["steps_together"].items()
+        },
     )
 
 

@@ -263,9 +263,9 @@ def _measurement(samples: SizeSamples, size: int, dtype: Dtype, settings: Settin
 
 
 def _interpolated(samples: SizeSamples, field: str) -> tuple[float, ...]:
-    """Overhead of a stage for every layer that it may begin with."""
+    """Overhead of a stage for every layer that it may begin with; below 0 it takes less."""
     known = sorted(samples.starts)
-    values = [max(middle(getattr(samples.starts[index], field)), 0.0) for index in known]
+    values = [middle(getattr(samples.starts[index], field)) for index in known]
     return tuple(_rounded(v) for v in np.interp(range(len(samples.distinct)), known, values))
 
 

@@ -68,6 +68,7 @@ def run_plan(
     on_message: Callable[[str], None] = warnings.warn,
     engine: Engine = "heterps",
     hosts: HostGroup | None = None,
+    num_timelines: int = 1,
 ) -> RunResult:
     """Trains until step `steps` under a plan, one process for each device.
 
@@ -99,6 +100,7 @@ def run_plan(
         engine: What carries out the steps; `torch` for the schedules of
             torch.distributed.pipelining, at the speed of this host and without measured actions.
         hosts: On host 0 of several; the others call `several_hosts.join_run`.
+        num_timelines: Of how many of the last steps the result has the actions.
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job; the checkpoint is of
@@ -127,6 +129,7 @@ def run_plan(
         measure_every=measure_every,
         num_threads=num_threads,
     )
+    specification = specification.model_copy(update={"num_timelines": num_timelines})
     start = StartingPoint(seed, learning_rate, checkpoint, resume, weights, max_gradient_norm)
     specification, remarks = start.applied_to(specification, problem, plan)
     if engine == "heterps":

@@ -115,6 +115,7 @@ class RunResult(Document):
         max_loss_difference: Largest difference to single-process training; None when not verified.
         stages: Median seconds of each stage of the last plan.
         timeline: The actions of the last step, as measured.
+        earlier_timelines: Of the steps before it, where the run was asked for them.
         memory_curves: What the devices held in the course of a step of the last plan, as measured.
         final_plan: The last plan.
         final_estimate: What was predicted of it, with timeline and memory curves.
@@ -138,6 +139,7 @@ class RunResult(Document):
     devices: tuple[DeviceReport, ...] = ()
     replans: tuple[Replan, ...] = ()
     timeline: tuple[TimelineEvent, ...] = ()
+    earlier_timelines: tuple[tuple[TimelineEvent, ...], ...] = ()
     memory_curves: tuple[MemoryCurve, ...] = ()
     final_plan: Plan | None = None
     final_estimate: Estimate | None = None

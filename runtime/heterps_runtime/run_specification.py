@@ -112,6 +112,8 @@ class RunSpecification(Document):
         torch_devices: Where the ranks compute, by rank (`cpu`, `cuda:0`), as far as their hosts
             have such devices; none: all on the CPU.
         engine: What carries out the steps.
+        num_timelines: Of how many steps, the last ones, the workers keep the actions; fewer where
+            the last plan has run fewer.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -137,6 +139,7 @@ class RunSpecification(Document):
     weights: str | None = None
     torch_devices: tuple[str, ...] = ()
     engine: Engine = "heterps"
+    num_timelines: PositiveInt = 1
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -194,7 +194,11 @@ class RunState:
             stages=tuple(StageTimes(**entry) for rank in ranks for entry in rank["stages"]),
             devices=devices,
             replans=tuple(self._replan(line) for line in self._switches),
-            timeline=_timeline(ranks),
+            timeline=_timeline(ranks, [rank["trace"] for rank in ranks]),
+            earlier_timelines=tuple(
+                _timeline(ranks, records)
+                for records in zip(*(rank["earlier_traces"] for rank in ranks), strict=True)
+            ),
             memory_curves=_memory_curves(ranks),
             final_plan=last.plan,
             final_estimate=last.estimate_with_memory(),
@@ -273,8 +277,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _timeline(ranks: Sequence[dict[str, Any]]) -> tuple[TimelineEvent, ...]:
-    """Of the last step, in the shape of an estimate's timeline."""
+def _timeline(ranks: Sequence[dict[str, Any]], records: Sequence[Any]) -> tuple[TimelineEvent, ...]:
+    """Of one step, in the shape of an estimate's timeline; `records` has those of each rank."""
     return tuple(
         TimelineEvent(
             device=rank["device"],
@@ -284,9 +288,9 @@ def _timeline(ranks: Sequence[dict[str, Any]]) -> tuple[TimelineEvent, ...]:
             start_s=start_s,
             end_s=end_s,
         )
-        for rank in ranks
+        for rank, own in zip(ranks, records, strict=True)
         for kind, stage, micro_batch, start_s, end_s in without_overlap(
-            [ActionRecord(*record) for record in rank["trace"]]
+            [ActionRecord(*record) for record in own]
         )
     )
 

@@ -6,6 +6,7 @@ import json
 import logging
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ class Trainer:
         self._device = specification.devices[communicator.rank]
         self._is_first_rank = communicator.rank == 0
         self._clock = self._own_clock()
-        self._last_records: list[ActionRecord] = []
+        self._records: deque[list[ActionRecord]] = deque(maxlen=specification.num_timelines)
         self._next: RunSpecification | None = None
         self._memory: MemoryReport | None = None
         self._memory_actions: list[ActionMemory] = []
@@ -142,6 +143,7 @@ class Trainer:
     def _begin_generation(self, step: int) -> None:
         specification, device = self._specification, self._device
         self._first_step = step
+        self._records.clear()
         stages = [stage for stage in specification.plan.stages if device in stage.devices]
         layers = [
             f"{stage.name} (layers {stage.first_layer}-{stage.last_layer})" for stage in stages
@@ -192,7 +194,7 @@ class Trainer:
         figures = row_of_passes(plan, self._device, busy_s(records), passes)
         # The one gathering of a step takes all figures of it.
         rows = self._communicator.gather_numbers(loss, seconds, *figures)
-        self._last_records = records
+        self._records.append(records)
         logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
         if (step + 1) % logged == 0 or step == self._first_step:
             logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, figures[0])
@@ -325,5 +327,6 @@ class Trainer:
             "worst_overrun_s": clock.worst_overrun_s,
             "memory": self._memory and self._memory.model_dump(),
             "memory_actions": held_in_actions(self._memory_actions),
-            "trace": self._last_records,
+            "trace": self._records[-1] if self._records else [],
+            "earlier_traces": list(self._records)[:-1],
         }

@@ -116,7 +116,8 @@ class ReferenceSimulator:
         slowdown = slowdown_of(host, len(running))
         if device.left_s is None or device.actions[device.at].kind != "step":
             return slowdown
-        return slowdown * optimizer_slowdown_of(host, num_steps) / slowdown_of(host, num_steps)
+        together = optimizer_slowdown_of(host, self.problem.job.optimizer, num_steps)
+        return slowdown * together / slowdown_of(host, num_steps)
 
     def _advance(self, device: _Device) -> bool:
         """Whether something happened."""

@@ -50,7 +50,9 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
         receive_s=float(rng.uniform(0, 0.3)),
         step_s=float(rng.uniform(0, 1)),
         slowdown_together=draw(st.sampled_from([(), (1.0, 1.4), (1.0, 1.0, 1.5, 2.1)])),
-        optimizer_slowdown_together=draw(st.sampled_from([(), (1.0, 1.9), (1.0, 1.2, 2.0, 3.1)])),
+        optimizer_slowdown_together=draw(
+            st.sampled_from([{}, {"sgd": (1.0, 1.9)}, {"sgd": (1.0, 1.2, 2.0, 3.1)}])
+        ),
     )
     cluster = problem.cluster
     nodes = tuple(node.model_copy(update={"host": host}) for node in cluster.nodes)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from heterps_configs.cluster import Cluster, DeviceGroup, HostTimes, Link, LinkOverride, Node
 from heterps_configs.device import Emulation
 from heterps_configs.estimate import Estimate
+from heterps_configs.job import Optimizer
 from heterps_configs.plan import Plan
 from heterps_envs import reduce_buckets
 from heterps_envs.action_times import action_times
@@ -288,9 +289,11 @@ def test_passes_that_share_cores_slow_each_other_down_while_they_run_together() 
     assert any("d0-0, d1-0 share the cores of node" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(("own", "end_s"), [((1.0, 2.0), 11.0), ((), 9.0)])
+@pytest.mark.parametrize(
+    ("own", "end_s"), [({"sgd": (1.0, 2.0)}, 11.0), ({"adamw": (1.0, 2.0)}, 9.0), ({}, 9.0)]
+)
 def test_optimizer_steps_at_one_time_slow_each_other_down_by_a_factor_of_their_own(
-    own: tuple[float, ...], end_s: float
+    own: dict[Optimizer, tuple[float, ...]], end_s: float
 ) -> None:
     host = HostTimes(slowdown_together=(1.0, 1.5), optimizer_slowdown_together=own)
     problem = with_host(
@@ -300,11 +303,11 @@ def test_optimizer_steps_at_one_time_slow_each_other_down_by_a_factor_of_their_o
     plan = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (0, 0, "d0-1")}, {("a",): [0], ("b",): [1]})
     result = simulate(problem, plan)
     assert result.step_time_s == pytest.approx(end_s)
-    assert f"an optimizer step {2 if own else 1.5} times" in result.notes[0]
+    assert f"an optimizer step {2 if 'sgd' in own else 1.5} times" in result.notes[0]
 
 
 def test_an_optimizer_step_beside_passes_is_disturbed_as_they_are() -> None:
-    host = HostTimes(slowdown_together=(1.0, 1.5), optimizer_slowdown_together=(1.0, 3.0))
+    host = HostTimes(slowdown_together=(1.0, 1.5), optimizer_slowdown_together={"sgd": (1.0, 3.0)})
     problem = with_host(
         chain_problem(
             [1.0, 1.0], [1.0, 9.0], num_micro_batches=1, counts=(2,), optimizer_s=[2.0, 2.0]

@@ -58,3 +58,24 @@ def test_micro_batches_of_unequal_size_are_charged_their_samples() -> None:
 def test_tied_layers_are_listed_by_the_owner_of_the_parameters() -> None:
     problem = chain_problem([1] * 5, [1] * 5, tied_to={3: 1, 4: 1})
     assert tied_layers(problem.profile) == {1: (3, 4)}
+
+
+def test_a_stage_may_take_less_than_its_layers_but_never_less_than_nothing() -> None:
+    problem = chain_problem([1.0, 2.0], [4.0, 5.0])
+    entries = tuple(
+        entry.model_copy(
+            update={
+                "stage_forward_s": (-0.5, -9.0),
+                "stage_backward_s": (-0.5, -9.0),
+                "weight_gradient_s": (1.5, 2.5),
+            }
+        )
+        for entry in problem.profile.measurements
+    )
+    profile = problem.profile.model_copy(update={"measurements": entries})
+    plan = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-1")}, {("a", "b"): range(8)})
+    found = workload(replace(problem, profile=profile), plan).stages
+    assert (found["a"].forward_s, found["a"].backward_s) == (0.5, 3.5)
+    # What is put off is a part of the backward pass.
+    assert (found["b"].forward_s, found["b"].backward_s) == (0.0, 2.5)
+    assert found["b"].seconds("backward-input") == 0.0

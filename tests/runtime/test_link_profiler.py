@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps_configs.cluster import Link
+from heterps_configs.job import Optimizer
 from heterps_runtime.host_worker import MESSAGE_BYTES
 from heterps_runtime.link_profiler import (
     MeasuredHost,
@@ -52,6 +55,15 @@ def test_disturbance_is_the_median_of_the_layers_never_falls_and_is_never_below_
     assert host.slowdown_together() == (1.0, 1.0, 4.0, 4.0)
 
 
+def test_optimizer_steps_have_factors_of_their_own() -> None:
+    found: dict[Optimizer, Together] = {
+        "adamw": Together((1.0, 1.4), (0.0, 0.1)),
+        "sgd": Together((1.0, 1.2), (0.0, 0.1)),
+    }
+    host = MeasuredHost((measured(0, 1, FAST, 0.1),), {}, found)
+    assert host.optimizer_slowdown_together() == {"adamw": (1.0, 1.4), "sgd": (1.0, 1.2)}
+
+
 @pytest.mark.parametrize(("spread", "is_told_apart"), [(0.3, True), (1.5, False)])
 def test_directions_are_kept_apart_where_they_differ_by_more_than_their_spread(
     spread: float, is_told_apart: bool
@@ -77,3 +89,6 @@ def test_two_processes_measure_their_links_both_ways() -> None:
     assert host.node_links()[0].bandwidth_bytes_per_s > 0
     assert {len(found.factors) for found in host.together.values()} == {2}
     assert host.slowdown_together()[0] == 1.0
+    factors = host.optimizer_slowdown_together()
+    assert set(factors) == set(get_args(Optimizer))
+    assert {len(found) for found in factors.values()} == {2}
