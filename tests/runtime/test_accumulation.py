@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from heterps_configs.document import Dtype
@@ -23,6 +25,14 @@ from tests.runtime.trainer_plans import plan_of_cuts
 from tests.runtime.trainer_script import model
 
 PARTS = 4  # a power of two: then the mean is exact in bfloat16, too
+
+
+@pytest.fixture(autouse=True)
+def _group_of_its_own() -> Iterator[None]:
+    """A trainer in this process starts a process group, which other tests do not expect."""
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _plan(parts: int, dtype: Dtype) -> Plan:
