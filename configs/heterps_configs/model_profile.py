@@ -87,6 +87,8 @@ class LayerProfile(Document):
         cast_bytes: Under `mixed-bfloat16`, copies of its parameters in bfloat16, which its device
             holds once from a step's first forward pass to the optimizer step; None when it is not
             known.
+        parameter_sizes: How many numbers each of its parameters has, the largest first, tied ones
+            included; empty when it is not known: all may then be small.
     """
 
     name: str
@@ -107,6 +109,7 @@ class LayerProfile(Document):
     sent: tuple[tuple[PositiveInt, NonNegativeFloat], ...] = ()
     buffer_bytes: int = Field(ge=0, default=0)
     cast_bytes: float | None = Field(ge=0, default=None)
+    parameter_sizes: tuple[PositiveInt, ...] = ()
 
 
 class Measurement(Document):
@@ -288,6 +291,7 @@ class ModelProfile(Document):
             "shared_bytes": 0,
             "buffer_bytes": 0,
             "cast_bytes": None,
+            "parameter_sizes": (),
         }
         return self.model_copy(
             update={

@@ -42,6 +42,8 @@ POSTED_AHEAD = 4
 # Copies of gradients that an all-reduce holds at most. Large enough that two halves of it, one
 # after the other on their way, hide the latency of a usual network (1 ms at 2 GB/s).
 REDUCE_COPY_BYTES = 4 * 2**20
+# A gradient of as many bytes is no part of a copy: one more all-reduce costs less than copying it.
+LARGE_GRADIENT_BYTES = REDUCE_COPY_BYTES // 2
 # Devices in front of a stage that gradients are on their way to; to each, two at a time.
 MOST_PEERS = 16
 

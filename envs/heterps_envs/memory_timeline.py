@@ -37,7 +37,6 @@ from heterps_envs.actions import (
     FORWARD,
     RECEIVE_BACKWARD,
     RECEIVE_FORWARD,
-    REDUCE,
     SEND_BACKWARD,
     SEND_FORWARD,
     STEP,
@@ -47,7 +46,7 @@ from heterps_envs.arrivals import confirmed_at
 from heterps_envs.memory_rule import POSTED_AHEAD
 from heterps_envs.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.problem import Problem
-from heterps_envs.reduce_buckets import reduce_copy_bytes
+from heterps_envs.reduce_copies import reduce_copies
 from heterps_envs.schedule import build_schedule
 from heterps_envs.stage_memory import StageBytes, stage_bytes
 from heterps_envs.workload import workload
@@ -138,7 +137,6 @@ class _Builder:
         self.change = np.zeros((len(schedule.kind), 3))
         self.extra = np.zeros((len(schedule.kind), 3))
         self.before = np.zeros((len(schedule.devices), 3))
-        self.copies = np.zeros(len(schedule.kind))
 
     def build(self) -> MemoryTimeline:
         """Goes through the kinds of actions, all actions of a kind at once."""
@@ -275,17 +273,23 @@ class _Builder:
     def _reduces(self) -> None:
         schedule = self.schedule
         steps = np.flatnonzero(schedule.kind == STEP)
-        sizes = np.array([reduce_copy_bytes(self.problem, bucket) for bucket in schedule.buckets])
-        index = np.flatnonzero(schedule.kind == REDUCE)
-        if len(index):
-            device = schedule.device_of[index]
-            own = np.bincount(self.arrays.stage_device, self.bytes.gradient_bytes, len(self.before))
-            copies = np.minimum(sizes[schedule.micro_batch[index]], own[device])
-            # Those that start before their pass is over are there beside all that it begins with.
-            early = schedule.ready_share[index] < 1
-            np.maximum.at(self.copies, _passes_in_front(schedule)[index[early]], copies[early])
-            self.copies[index[~early]] = copies[~early]
-            self.extra[:, BUFFER] += self.copies
+        for copy in reduce_copies(self.problem, self.plan, schedule):
+            at, stage = copy.action, schedule.stage[copy.action]
+            if not copy.layers_done:
+                self.extra[at, BUFFER] = copy.num_bytes
+                continue
+            # Is it there at the pass's worst moment, or is another one now the worst?
+            share = self.arrays.share[schedule.micro_batch[at]]
+            is_first = at == self.first_gradient[stage]
+            moment = np.array(
+                [
+                    self.bytes.come_bytes[stage][copy.layers_done] if is_first else 0.0,
+                    -share * self.bytes.gone_bytes[stage][copy.layers_done],
+                    copy.num_bytes + share * self.bytes.workspace_bytes[stage],
+                ]
+            )
+            if moment.sum() > self.extra[at].sum():
+                self.extra[at] = moment
         # The optimizer step drops all gradients.
         held = np.bincount(schedule.device_of, self.change[:, GRADIENT], minlength=len(self.before))
         self.change[steps, GRADIENT] -= held[schedule.device_of[steps]]
@@ -320,9 +324,3 @@ def _first(schedule: Schedule, *kinds: int) -> NDArray[np.int64]:
     first = np.full(len(schedule.stages), -1, np.int64)
     first[schedule.stage[index]] = index
     return first
-
-
-def _passes_in_front(schedule: Schedule) -> NDArray[np.int64]:
-    """(A,) the last action up to each that is no all-reduce."""
-    index = np.arange(len(schedule.kind))
-    return np.maximum.accumulate(np.where(schedule.kind == REDUCE, 0, index))

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from heterps_configs.plan import Plan
 from heterps_envs.actions import ReduceBucket
-from heterps_envs.memory_rule import REDUCE_COPY_BYTES
+from heterps_envs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.tied import tied_layers, tied_share
 
@@ -92,8 +92,27 @@ def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
 
 
 def reduce_copy_bytes(problem: Problem, bucket: ReduceBucket) -> float:
-    """Bytes of the copies that the all-reduce of one bucket holds at most."""
-    return min(reduce_bytes(problem, bucket), float(REDUCE_COPY_BYTES))
+    """Bytes of the gradients that are there twice for a moment when one bucket's all-reduce begins.
+
+    Large gradients are not copied, others piece by piece.
+    """
+    small = reduce_bytes(problem, bucket) - _large_bytes(problem, bucket)
+    return min(max(small, 0.0), float(REDUCE_COPY_BYTES))
+
+
+def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the bucket's gradients that are summed where they lie, as far as they are known."""
+    layers, num_bytes = problem.profile.layers, problem.job.weight_bytes_per_parameter
+    sizes = [size for layer in bucket.layers for size in layers[layer].parameter_sizes]
+    # A tied parameter is in the bucket of its users, once.
+    for owner, users in tied_layers(problem.profile).items():
+        shared = layers[users[0]].tied_parameters
+        in_bucket = [layer for layer in (owner, *users) if layer in bucket.layers]
+        for _ in in_bucket[1 if users[0] in bucket.layers else 0 :]:
+            if shared in sizes:
+                sizes.remove(shared)
+    large = [size * num_bytes for size in sizes if size * num_bytes >= LARGE_GRADIENT_BYTES]
+    return float(sum(large))
 
 
 def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:

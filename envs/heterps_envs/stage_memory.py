@@ -41,6 +41,9 @@ class StageBytes:
         first_input: (S, 2) the same for its first `backward-input`.
         first_weight: (S, 2) the same for its first `backward-weight`.
         workspace_bytes: (S,) beyond all that, while a pass runs.
+        come_bytes: S times (n + 1,) gradients that the stage's first backward pass has made when
+            0 .. n layers are done, back first.
+        gone_bytes: S times (n + 1,) of `kept_bytes`, what such a pass has freed by then.
     """
 
     parameter_bytes: Floats
@@ -55,6 +58,8 @@ class StageBytes:
     first_input: Floats
     first_weight: Floats
     workspace_bytes: Floats
+    come_bytes: tuple[Floats, ...]
+    gone_bytes: tuple[Floats, ...]
 
 
 def stage_bytes(
@@ -93,7 +98,15 @@ def stage_bytes(
         first_input=columns[7:9].T,
         first_weight=columns[9:11].T,
         workspace_bytes=columns[11],
+        come_bytes=tuple(_summed(new[::-1]) for new in gradients),
+        gone_bytes=tuple(_freed(problem, stage) for stage in plan.stages),
     )
+
+
+def _freed(problem: Problem, stage: Stage) -> Floats:
+    """(n + 1,) of one micro-batch, see `LayerMemory.freed_bytes`."""
+    kind, recomputed = problem.class_of[stage.devices[0]], stage.recompute_layers
+    return problem.layer_memory.freed_bytes(stage.first_layer, stage.last_layer, kind, recomputed)
 
 
 def _buffer_bytes(problem: Problem, layers: set[int]) -> float:

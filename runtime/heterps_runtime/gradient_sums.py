@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from heterps_envs.memory_rule import REDUCE_COPY_BYTES
+from heterps_envs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_runtime.messenger import Work
 
 
@@ -82,7 +82,7 @@ def _pieces(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 def _is_large(parameter: nn.Parameter) -> bool:
     """Whether one more all-reduce costs less than a copy."""
-    return parameter.nbytes >= REDUCE_COPY_BYTES // 2
+    return parameter.nbytes >= LARGE_GRADIENT_BYTES
 
 
 def _flat_gradient(parameter: nn.Parameter) -> Tensor:

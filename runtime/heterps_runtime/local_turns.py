@@ -37,7 +37,7 @@ class _Turn(threading.Thread, Generic[T]):
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._given_up = False
         self.is_over = False
-        self.is_ready: Callable[[], bool] = lambda: True
+        self.is_ready: Callable[[], bool] = _always
         self.results: list[T] = []
         self.error: BaseException | None = None
 
@@ -65,6 +65,7 @@ class _Turn(threading.Thread, Generic[T]):
         self.is_ready = is_ready
         self._stopped.release()
         self._go.acquire()
+        self.is_ready = _always  # what it waited for would keep its buffer alive
         MemoryLedger.active = ledger
         if self._given_up:
             raise _GivenUpError
@@ -74,6 +75,10 @@ class _Turn(threading.Thread, Generic[T]):
         self._given_up = True
         if not self.is_over:
             self.advance()
+
+
+def _always() -> bool:
+    return True
 
 
 def take_turns(work: Mapping[str, Callable[[], T]]) -> dict[str, T]:
@@ -187,7 +192,7 @@ class LocalMessenger:
         address = _Address(self._rank, destination, direction, tag)
         assert address not in self._box.letters
         self._box.letters[address] = buffer.detach()
-        return _Sent()
+        return _Sent(buffer)
 
     def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> _Sum:
         """Hands in a part; all ranks call it in one order."""
@@ -221,7 +226,10 @@ class LocalGatherer:
 
 
 class _Sent:
-    """What is done already."""
+    """What is done already; like a real one, it keeps what was sent until it is dropped."""
+
+    def __init__(self, buffer: Tensor) -> None:
+        self._buffer = buffer
 
     def wait(self) -> None:
         """There is nothing to wait for."""

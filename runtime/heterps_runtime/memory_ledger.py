@@ -132,9 +132,14 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def born_as(self, kind: Kind) -> Iterator[None]:
         """Counts what is made inside as `kind`."""
-        self._born_as, before = kind, self._born_as
-        with self:
+        with self, self.making(kind):
             yield
+
+    @contextmanager
+    def making(self, kind: Kind) -> Iterator[None]:
+        """The same for a part of what it counts already."""
+        self._born_as, before = kind, self._born_as
+        yield
         self._born_as = before
 
     @contextmanager

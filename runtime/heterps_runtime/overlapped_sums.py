@@ -122,10 +122,13 @@ class OverlappedSums:
         return [(number, Span(span.start_s, clock.now_s)) for number, span in spans]
 
     def _start(self, bucket: int) -> None:
-        self._owned.start_sum(bucket, self._messenger)
-        if MemoryLedger.active is not None:
-            gradients = (p.grad for p in self._owned.bucket_parameters(bucket))
-            MemoryLedger.active.mark("gradients", gradients)
+        ledger = MemoryLedger.active
+        if ledger is None:
+            self._owned.start_sum(bucket, self._messenger)
+            return
+        with ledger.making("messages"):
+            self._owned.start_sum(bucket, self._messenger)
+        ledger.mark("gradients", (p.grad for p in self._owned.bucket_parameters(bucket)))
 
     def _buckets_of(self, buckets: Sequence[int]) -> dict[int, int]:
         """The bucket of each parameter, by the parameter's id."""

@@ -330,6 +330,9 @@ def _layer_profiles(
             cast_bytes=sum(costs.cast_bytes.get(call, 0.0) for call in calls)
             if costs.is_mixed
             else None,
+            parameter_sizes=tuple(
+                sorted((sizes[name] for name in layer.parameters if sizes[name]), reverse=True)
+            ),
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)

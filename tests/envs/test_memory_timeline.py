@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from heterps_configs.job import Schedule as ScheduleName
 from heterps_configs.plan import Plan
 from heterps_envs.action_times import action_times
-from heterps_envs.actions import REDUCE
 from heterps_envs.binding import bind
 from heterps_envs.closed_form import FITS, evaluate, kernel_tables
 from heterps_envs.memory import plan_memory_bytes
@@ -21,7 +20,7 @@ from heterps_envs.memory_curves import memory_curves
 from heterps_envs.memory_timeline import memory_timeline, peak_memory_bytes
 from heterps_envs.placement import PlacedStage, Placement, encode
 from heterps_envs.problem import Problem
-from heterps_envs.reduce_buckets import reduce_copy_bytes
+from heterps_envs.reduce_copies import reduce_copies
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "interleaved", "zero-bubble")
@@ -233,23 +232,17 @@ def misses(seeds: range) -> tuple[int, list[str]]:
         if verdict != FITS:
             continue
         num_fitting += 1
-        timeline = memory_timeline(problem, bind(problem, placement, planner="test", seed=0))
+        plan = bind(problem, placement, planner="test", seed=0)
+        timeline = memory_timeline(problem, plan)
         schedule = timeline.schedule
-        buckets = schedule.micro_batch
-        copies = [reduce_copy_bytes(problem, bucket) for bucket in schedule.buckets]
+        copies = np.zeros(len(schedule.kind))
+        for copy in reduce_copies(problem, plan, schedule):
+            copies[copy.action] = max(copies[copy.action], copy.num_bytes)
         room = np.array([problem.usable_bytes(name) for name in schedule.devices])
         held = timeline.parameter_bytes + timeline.optimizer_bytes
         worst = held[schedule.device_of] + timeline.during.sum(axis=1)
-        for at in np.flatnonzero(worst > room[schedule.device_of] + 1e-6):
-            # Those that start within the pass in front are copied there.
-            stop = at + 1
-            while stop < len(schedule.kind) and schedule.kind[stop] == REDUCE:
-                stop += 1
-            started = [at] if schedule.kind[at] == REDUCE else range(at + 1, stop)
-            early = [k for k in started if k == at or schedule.ready_share[k] < 1]
-            allowed = max((copies[buckets[k]] for k in early), default=0)
-            if worst[at] > room[schedule.device_of[at]] + allowed + 1e-6:
-                missed.append(f"seed {seed}, action {at}")
+        over = worst > room[schedule.device_of] + copies + 1e-6
+        missed += [f"seed {seed}, action {at}" for at in np.flatnonzero(over)]
     return num_fitting, missed
 
 

@@ -51,6 +51,7 @@ def test_pieces_of_every_size_give_the_same_sums(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gradient_sums, "REDUCE_COPY_BYTES", 4 * most_numbers)
+        patch.setattr(gradient_sums, "LARGE_GRADIENT_BYTES", 2 * most_numbers)
         GradientSum(parameters, start).finish()
     for parameter, gradient in zip(parameters, before, strict=True):
         if gradient is None:
@@ -68,6 +69,7 @@ def test_gradients_become_parts_of_what_is_summed_and_large_ones_stay_where_they
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gradient_sums, "REDUCE_COPY_BYTES", 4 * 20)
+    monkeypatch.setattr(gradient_sums, "LARGE_GRADIENT_BYTES", 4 * 10)
     parameters = parameters_of([(2, 3), (4, 5), (1, 4)], [True, True, True])
     large = parameters[1].grad
     pieces: list[Tensor] = []

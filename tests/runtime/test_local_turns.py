@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 
 import pytest
@@ -84,3 +85,26 @@ def test_an_error_of_a_device_ends_the_others() -> None:
 
     with pytest.raises(ValueError, match="of this device"):
         take_turns({"d0": wait, "d1": fail})
+
+
+def test_what_was_waited_for_is_not_kept_and_what_was_sent_is_until_its_work_goes() -> None:
+    box, alive = LetterBox(2), list[bool]()
+
+    def receive() -> None:
+        work = LocalMessenger(1, box).receive(torch.zeros(2), 0, "forward", 7)
+        seen = weakref.ref(work)
+        work.wait()
+        del work
+        alive.append(seen() is not None)
+
+    def send() -> None:
+        buffer = torch.ones(2)
+        seen = weakref.ref(buffer)
+        work = LocalMessenger(0, box).send(buffer, 1, "forward", 7)
+        del buffer
+        alive.append(seen() is not None)
+        del work
+        alive.append(seen() is not None)
+
+    take_turns({"d1": receive, "d0": send})
+    assert alive == [True, False, False]

@@ -57,19 +57,28 @@ def test_activations_of_a_stage_rise_by_the_same_for_each_micro_batch_in_flight(
     assert len(kept) == 1
 
 
-def test_replicas_hold_a_copy_of_their_gradients_during_the_all_reduce() -> None:
+@pytest.mark.parametrize("overlaps_reduce", [True, False])
+def test_replicas_hold_a_copy_of_small_gradients_when_their_all_reduce_begins(
+    overlaps_reduce: bool,
+) -> None:
     problem = problem_of("sequential")
     plan = plan_of(
         problem,
         {"a": (0, 3, "d0"), "b0": (4, -1, "d1"), "b1": (4, -1, "d2")},
         {("a", "b0"): (0, 2), ("a", "b1"): (1, 3)},
     )
-    _, actions = measure_memory(problem.profile, plan, problem.cluster)["d1"]
+    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
+    plan = plan.model_copy(update={"job": job})
+    report, actions = measure_memory(problem.profile, plan, problem.cluster)["d1"]
     reduce = next(action for action in actions if action.kind == "reduce")
-    assert reduce.peak.messages >= reduce.peak.gradients > 0
+    # Beside the passes, the copy is made within the last one.
+    copied = report.largest if overlaps_reduce else reduce.peak
+    assert copied.messages >= reduce.after.gradients > 0
+    assert (reduce.peak.messages >= reduce.peak.gradients) == (not overlaps_reduce)
     # One gradient is still on its way to the first stage.
     assert reduce.after.messages == FLOAT * SAMPLES * 32
-    assert reduce.after.gradients == reduce.after.parameters
+    # Beside the gradients, a flag for each of four parameters.
+    assert reduce.after.gradients == reduce.after.parameters + 4 * FLOAT
 
 
 @pytest.mark.parametrize("model", ["gpt2", "ctr", "sequential"])
