@@ -44,6 +44,24 @@ def linear_pair() -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
 
 
+class LinearPair(nn.Module):
+    """The same two layers in a module with a `forward` of its own, as most models have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front, self.back = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """(B, 64) to (B, 64)."""
+        result: Tensor = self.back(self.front(tensor))
+        return result
+
+
+def own_forward() -> LinearPair:
+    """Two tiny linear layers; each stage goes through the model's `forward` to find its own."""
+    return LinearPair()
+
+
 def mlp() -> nn.Sequential:
     """Eight linear layers with activations."""
     return nn.Sequential(
@@ -66,7 +84,7 @@ def source_of(name: str) -> ModelSource:
     if name in ("llama", "gpt2"):
         config = _LLAMA if name == "llama" else _GPT2
         return huggingface_source(config, sequence_length=TOKENS)
-    shape = {"linear_pair": "64", "mlp": "256", "cnn": "3x16x16"}[name]
+    shape = {"linear_pair": "64", "own_forward": "64", "mlp": "256", "cnn": "3x16x16"}[name]
     return factory_source(f"{HERE}:{name}", [f"x={shape}:float32"])
 
 
@@ -75,6 +93,8 @@ def half(name: str, rank: int, cut: int) -> nn.Module:
     module = build_module(source_of(name))
     if name in ("llama", "gpt2"):
         return _TransformerHalf(name, module, rank, cut - 1)
+    if isinstance(module, LinearPair):
+        return (module.back if rank else module.front).to_empty(device="cpu")
     assert isinstance(module, nn.Sequential)
     names = [key for key, _ in module.named_children()]
     for key in names[cut:] if rank == 0 else names[:cut]:

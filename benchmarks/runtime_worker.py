@@ -34,7 +34,9 @@ from heterps_runtime.specification_builder import build_specification
 from heterps_runtime.trace import trace_source
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
+OVERHEAD_MODELS = {"linear_pair": "two linear layers", "own_forward": "the same, own forward"}
 NUM_WARM_UPS = 5
+NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, WIDTH = 32, 4, 64  # of the steps whose overhead counts
 Run = Callable[[], float]
 
 
@@ -42,7 +44,9 @@ def main(path: Path, repeats: int) -> None:
     """Measures everything together with the other process; rank 0 writes the rows."""
     torch.set_num_threads(1)
     communicator = Communicator()
-    rows = overhead(communicator, repeats)
+    rows = message_floor(communicator, repeats)
+    for name in OVERHEAD_MODELS:
+        rows += overhead(name, communicator, repeats)
     for name in NAMES:
         rows += against_torch(name, communicator, repeats)
     if communicator.rank == 0:
@@ -50,18 +54,65 @@ def main(path: Path, repeats: int) -> None:
     communicator.close()
 
 
-def overhead(communicator: Communicator, repeats: int) -> list[dict[str, Any]]:
+def message_floor(communicator: Communicator, repeats: int) -> list[dict[str, Any]]:
+    """Seconds of the two messages of a micro-batch alone, there and back, by the process groups.
+
+    What arrives is asked for just before, or all of it before the first message leaves.
+    """
+    rank = communicator.rank
+    there, back = communicator.directions["forward"], communicator.directions["backward"]
+    sends, receives = (back, there) if rank else (there, back)
+    buffers = torch.zeros(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, WIDTH).unbind()
+    own = torch.zeros(MICRO_BATCH_SIZE, WIDTH)
+
+    def send(tag: int) -> None:
+        sends.send([own], 1 - rank, tag).wait()
+
+    def one_by_one() -> float:
+        for tag, buffer in enumerate(buffers):
+            if rank == 0:
+                send(tag)
+            receives.recv([buffer], 1 - rank, tag).wait()
+            if rank == 1:
+                send(tag)
+        return 0.0
+
+    def all_before() -> float:
+        works = [receives.recv([buffer], 1 - rank, tag) for tag, buffer in enumerate(buffers)]
+        for tag, work in enumerate(works):
+            if rank == 0:
+                send(tag)
+            work.wait()
+            if rank == 1:
+                send(tag)
+        return 0.0
+
+    cases: dict[str, Run] = {"asked for one by one": one_by_one, "asked for before": all_before}
+    seconds = _interleaved(cases, repeats, communicator)
+    return [
+        {
+            "what": "messages alone per micro-batch",
+            "model": name,
+            "gloo_us": 1e6 * seconds[name] / NUM_MICRO_BATCHES,
+        }
+        for name in cases
+    ]
+
+
+def overhead(name: str, communicator: Communicator, repeats: int) -> list[dict[str, Any]]:
     """Seconds of a micro-batch beyond its computation, for stages of one tiny linear layer."""
-    num_micro_batches = 32
-    layer = nn.Linear(64, 64)
-    inputs = [torch.randn(4, 64, requires_grad=True) for _ in range(num_micro_batches)]
+    num_micro_batches = NUM_MICRO_BATCHES
+    layer = nn.Linear(WIDTH, WIDTH)
+    inputs = [
+        torch.randn(MICRO_BATCH_SIZE, WIDTH, requires_grad=True) for _ in range(num_micro_batches)
+    ]
 
     def compute() -> float:
         for tensor in inputs:
             layer(tensor).sum().backward()
         return 0.0
 
-    setup = _Setup("linear_pair", num_micro_batches, 4, communicator)
+    setup = _Setup(name, num_micro_batches, MICRO_BATCH_SIZE, communicator)
     cases: dict[str, Run] = {"compute": compute}
     for schedule in SCHEDULES:
         cases[f"heterps {schedule}"] = setup.ours(schedule)
@@ -73,7 +124,7 @@ def overhead(communicator: Communicator, repeats: int) -> list[dict[str, Any]]:
     return [
         {
             "what": what,
-            "model": "two linear layers",
+            "model": OVERHEAD_MODELS[name],
             "schedule": schedule,
             **{
                 f"{who}_us": 1e6 * (seconds[f"{who} {schedule}"] - seconds["compute"])
@@ -211,8 +262,8 @@ def _interleaved(
             losses[name] = loss
             if repeat >= NUM_WARM_UPS:
                 seconds[name].append(time.perf_counter() - started)
-    found = [loss for name, loss in losses.items() if name != "compute"]
-    assert max(found) - min(found) < 1e-4 * max(1.0, abs(max(found))), losses
+    found = [loss for name, loss in losses.items() if name.startswith(("heterps", "torch"))]
+    assert not found or max(found) - min(found) < 1e-4 * max(1.0, abs(max(found))), losses
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
