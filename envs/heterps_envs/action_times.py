@@ -22,6 +22,7 @@ from heterps_envs.actions import (
 )
 from heterps_envs.event_heap import event_heap, push_event
 from heterps_envs.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.posted_receives import receives_posted_ahead
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_buckets import reduce_s
 from heterps_envs.schedule import schedule_of
@@ -35,6 +36,7 @@ from heterps_envs.simulator_kernels import (
     PACE_END,
     PARTNER,
     PEER,
+    POSTED_AHEAD,
     RECEIVES_FROM,
     RECEIVES_TO,
     SLOWDOWN,
@@ -151,13 +153,14 @@ def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
 
 
 def _devices(arrays: PlanArrays, schedule: Schedule) -> Integers:
-    """(D, 10) the columns of `devices` in `heterps_envs.simulator_kernels`."""
-    columns = np.zeros((len(schedule.devices), 10), np.int64)
+    """(D, 11) the columns of `devices` in `heterps_envs.simulator_kernels`."""
+    columns = np.zeros((len(schedule.devices), 11), np.int64)
     columns[:, AT], columns[:, STOP] = schedule.offsets[:-1], schedule.offsets[1:]
     before = np.concatenate([[0], np.cumsum(schedule.kind <= RECEIVE_BACKWARD)])
     columns[:, RECEIVES_FROM] = before[schedule.offsets[:-1]]
     columns[:, RECEIVES_TO] = before[schedule.offsets[1:]]
     columns[:, NODE] = arrays.node
+    columns[:, POSTED_AHEAD] = receives_posted_ahead(schedule, arrays)
     reduces = np.append(np.flatnonzero(schedule.kind == REDUCE), len(schedule.kind))
     following = reduces[np.searchsorted(reduces, schedule.offsets[:-1])]
     columns[:, NEXT_REDUCE] = np.minimum(following, schedule.offsets[1:])

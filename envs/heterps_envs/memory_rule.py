@@ -37,8 +37,11 @@ from heterps_envs.layer_memory import LayerMemory
 
 Floats = NDArray[np.float64]
 
-# Receives that a device asks for ahead of the one that it waits for. Few: they take memory.
-POSTED_AHEAD = 4
+# Receives that a device asks for ahead of the one that it waits for: as many as take so many bytes,
+# within these bounds. One that stands ready when its message is sent spares both ends a round trip
+# of the transport; but large messages take memory.
+POSTED_BYTES = 2**18
+FEWEST_POSTED, MOST_POSTED = 4, 32
 # Copies of gradients that an all-reduce holds at most. Large enough that two halves of it, one
 # after the other on their way, hide the latency of a usual network (1 ms at 2 GB/s).
 REDUCE_COPY_BYTES = 4 * 2**20
@@ -77,8 +80,11 @@ def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) 
     buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
     if num_devices == 1:
         return MemoryRule(inside, buffers)
-    num_messages = POSTED_AHEAD + 2 + 2 * np.minimum(_most_peers(device_count), MOST_PEERS)
-    buffers = buffers + num_messages * memory.out_bytes.max()
+    largest = float(memory.out_bytes.max())
+    # A device whose own messages are smaller posts more of them, but not more bytes.
+    posted = max(FEWEST_POSTED * largest, min(MOST_POSTED * largest, POSTED_BYTES))
+    num_messages = 2 + 2 * np.minimum(_most_peers(device_count), MOST_PEERS)
+    buffers = buffers + posted + num_messages * largest
     at_ends = held * (at_front.max() + at_back.max())
     # On average a stage holds half as many micro-batches as the first one; each stage has its ends
     # once, but counts those of all its layers.
@@ -86,6 +92,16 @@ def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) 
     if usual * (at_front + at_back).sum() < num_devices * at_ends:
         return MemoryRule(inside + at_front + at_back, buffers)
     return MemoryRule(inside, buffers + at_ends)
+
+
+def posted_ahead(largest_bytes: Floats | np.float64) -> NDArray[np.int64]:
+    """Receives that devices ask for ahead of the one that they wait for.
+
+    Args:
+        largest_bytes: (D,) or a number, of the largest message that each receives.
+    """
+    fitting = POSTED_BYTES // np.maximum(largest_bytes, 1.0)
+    return np.asarray(np.clip(fitting, FEWEST_POSTED, MOST_POSTED), np.int64)
 
 
 def _most_peers(device_count: NDArray[np.int64]) -> NDArray[np.int64]:

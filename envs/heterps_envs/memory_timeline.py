@@ -10,7 +10,7 @@ frees memory at its own actions:
   to its backward pass; in a zero-bubble schedule what linear layers and convolutions read, and the
   gradients of what they returned, until `backward-weight`. Stages of one device that follow each
   other share the tensor between them.
-- Buffers: the samples of all micro-batches that the device computes; `POSTED_AHEAD` receives; what
+- Buffers: the samples of all micro-batches that the device computes; `posted_ahead` receives; what
   was received until its pass; gradients that were sent until a message comes back that the peer
   sent after receiving them; the copy that an all-reduce starts with, of which the gradients
   themselves then become parts; and the workspace of the running pass.
@@ -35,16 +35,14 @@ from heterps_envs.actions import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
-    RECEIVE_BACKWARD,
-    RECEIVE_FORWARD,
     SEND_BACKWARD,
     SEND_FORWARD,
     STEP,
     Schedule,
 )
 from heterps_envs.arrivals import confirmed_at
-from heterps_envs.memory_rule import POSTED_AHEAD
 from heterps_envs.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.posted_receives import received_bytes, receives_posted_ahead
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_copies import reduce_copies
 from heterps_envs.schedule import build_schedule
@@ -235,17 +233,16 @@ class _Builder:
         extra[first, ACTIVATION] = held.first_input[stages, 1]
 
     def _receives(self) -> None:
-        """Each receive asks for the one `POSTED_AHEAD` places behind it."""
-        some = self._of(RECEIVE_FORWARD, RECEIVE_BACKWARD)
-        kind = self.schedule.kind[some.index]
-        num_bytes = np.where(kind == RECEIVE_FORWARD, some.in_bytes, some.out_bytes)
-        device = self.schedule.device_of[some.index]
+        """Each receive asks for the one `posted_ahead` places behind it."""
+        receives, num_bytes = received_bytes(self.schedule, self.arrays)
+        ahead = receives_posted_ahead(self.schedule, self.arrays)
+        device = self.schedule.device_of[receives]
         begins = np.searchsorted(device, np.arange(len(self.before)))
         place = np.arange(len(device)) - begins[device]
-        early = place < POSTED_AHEAD
+        early = place < ahead[device]
         self.before[:, BUFFER] += np.bincount(device[early], num_bytes[early], len(self.before))
         late = np.flatnonzero(~early)
-        self.change[some.index[late - POSTED_AHEAD], BUFFER] += num_bytes[late]
+        self.change[receives[late - ahead[device[late]]], BUFFER] += num_bytes[late]
 
     def _sends(self) -> None:
         """What was sent stays until the peer is known to have received it.

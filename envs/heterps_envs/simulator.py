@@ -5,7 +5,7 @@ tables and its host's `action_s`; a step begins after `step_s`. A send returns a
 between two devices carries one message at a time in each direction: it occupies the link for
 bytes / bandwidth, and arrives a latency later. A message leaves only when its receiver has asked
 for it (rendezvous): a device asks for its next receives, in the order of its list, up to
-`POSTED_AHEAD` beyond those it has done. Before a backward pass a device waits for its forward send
+`posted_ahead` beyond those it has done. Before a backward pass a device waits for its forward send
 of the same micro-batch, but a gradient only comes back when that has arrived. A gradient all-reduce
 is a ring over its devices and starts when all of them are there. Where the job overlaps it, it
 starts as soon as its gradients are complete on all of them, within the last pass that adds to them;

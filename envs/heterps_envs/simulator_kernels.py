@@ -15,7 +15,6 @@ from numba import njit
 
 from heterps_envs.actions import RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
 from heterps_envs.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
-from heterps_envs.memory_rule import POSTED_AHEAD as POSTED_AHEAD
 
 # A time that is not known yet.
 UNKNOWN = -1.0
@@ -29,12 +28,13 @@ KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
 # was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
 # `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
 WORK, START, END, KNOWN = 0, 1, 2, 3
-# Columns of `devices`, (D, 10) int64: the action it is at, the end of its list, receives done, its
+# Columns of `devices`, (D, 11) int64: the action it is at, the end of its list, receives done, its
 # first row of `receives`, and the row behind its last, all-reduces whose end is not known, its node
 # (-1: nobody disturbs it), whether it waits for a message or for all-reduces, its first all-reduce
-# whose end is not known (or the end of its list), and whether what it runs is its optimizer step.
+# whose end is not known (or the end of its list), whether what it runs is its optimizer step, and
+# receives that it asks for ahead of the one that it waits for.
 AT, STOP, RECEIVED, RECEIVES_FROM, RECEIVES_TO, REDUCES_LEFT, NODE, WAITING = 0, 1, 2, 3, 4, 5, 6, 7
-NEXT_REDUCE, IN_STEP = 8, 9
+NEXT_REDUCE, IN_STEP, POSTED_AHEAD = 8, 9, 10
 # Columns of `device_s`, (D, 2): end of its last all-reduce, and where its pass ends on the scale of
 # `PACE`, or its optimizer step on that of `STEP_PACE` (inf: it runs none).
 REDUCES_END, PACE_END = 0, 1
@@ -88,7 +88,8 @@ def run_actions(
                 if kind <= RECEIVE_BACKWARD:
                     devices[device, RECEIVED] += 1
                     # The next receive is posted, and its message may be waiting for that.
-                    row = devices[device, RECEIVES_FROM] + devices[device, RECEIVED] + POSTED_AHEAD
+                    row = devices[device, RECEIVES_FROM] + devices[device, RECEIVED]
+                    row += devices[device, POSTED_AHEAD]
                     if is_rendezvous and row <= devices[device, RECEIVES_TO]:
                         send = actions[receives[row - 1], PARTNER]
                         if action_s[send, KNOWN] != UNKNOWN:
@@ -106,7 +107,8 @@ def run_actions(
             elif kind <= SEND_BACKWARD:
                 action_s[at, KNOWN] = now
                 devices[device, AT] = at + 1
-                ahead = devices[actions[at, PEER], RECEIVED] + POSTED_AHEAD
+                peer = actions[at, PEER]
+                ahead = devices[peer, RECEIVED] + devices[peer, POSTED_AHEAD]
                 if not is_rendezvous or actions[actions[at, PARTNER], ORDER] < ahead:
                     _leave(actions, action_s, devices, links, heap, at, now)
             elif kind == REDUCE and overlaps_reduce:

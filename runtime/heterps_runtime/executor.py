@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Variable
 
-from heterps_envs.memory_rule import POSTED_AHEAD
+from heterps_envs.memory_rule import posted_ahead
 from heterps_runtime.batches import Batch
 from heterps_runtime.deferred_gradients import DeferredGradients
 from heterps_runtime.emulation import Clock, EmulatedLinks, Span
@@ -77,6 +78,9 @@ class Executor:
         messages = [step for step in self.program if isinstance(step, Message)]
         self._receives = [m for m in messages if m.action.kind == "receive"]
         self._sends = [m for m in messages if m.action.kind == "send"]
+        layouts = [message.layout for message in self._receives]
+        largest = max((layout.num_bytes for layout in layouts if layout), default=0)
+        self._posted_ahead = int(posted_ahead(np.float64(largest)))
         passes = [step for step in self.program if isinstance(step, Pass)]
         self._cells: dict[Key, Cell] = {step.key: step.cell for step in passes}
         actions = [step.action for step in self.program]
@@ -146,20 +150,13 @@ class Executor:
         self._start_step(batches, start_s, slowdown)
         self._clock.start_step(start_s)
         self._copies.hold()
-        for _ in range(POSTED_AHEAD):
+        for _ in range(self._posted_ahead):
             self._post_next()
 
     def execute(self, index: int) -> None:
         """Carries out one action of the program; the actions before it have been."""
         handle, step = self._handled[index]
         handle(step)
-
-    def is_ready(self, index: int) -> bool:
-        """Whether an action can be carried out without waiting for a message."""
-        step = self.program[index]
-        if not isinstance(step, Message) or step.action.kind == "send":
-            return True
-        return all(work.is_completed() for work in step.works)
 
     @property
     def records(self) -> list[ActionRecord]:

@@ -54,6 +54,11 @@ class Layout:
             shapes = [(index, spec.shape) for index in indices if (spec := specs[index])]
             self._buffers.append((dtype, [prod(shape) for _, shape in shapes], shapes))
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all buffers."""
+        return sum(dtype.itemsize * sum(sizes) for dtype, sizes, _ in self._buffers)
+
     def allocate(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Buffers to receive into, and the tensors as they will be found in them."""
         if self._is_single:

@@ -9,10 +9,10 @@ from itertools import takewhile
 from heterps_configs.cluster import HostTimes
 from heterps_configs.plan import Plan
 from heterps_envs.actions import Action, Schedule
-from heterps_envs.plan_arrays import optimizer_slowdown_of, slowdown_of
+from heterps_envs.plan_arrays import optimizer_slowdown_of, plan_arrays, slowdown_of
+from heterps_envs.posted_receives import receives_posted_ahead
 from heterps_envs.problem import Problem
 from heterps_envs.reduce_buckets import reduce_s
-from heterps_envs.simulator_kernels import POSTED_AHEAD
 from heterps_envs.workload import workload
 
 ROUNDING = 1e-12
@@ -67,8 +67,9 @@ class ReferenceSimulator:
         self.start_s: dict[tuple[str, int], float] = {}
         self.end_s: dict[str, list[float]] = {name: [] for name in schedule.devices}
         self.now = 0.0
-        for device in self.devices:
-            for _ in range(POSTED_AHEAD):
+        ahead = receives_posted_ahead(schedule, plan_arrays(problem, plan, self.work))
+        for device, count in zip(self.devices, ahead, strict=True):
+            for _ in range(count):
                 self._post(device)
         self._run()
 

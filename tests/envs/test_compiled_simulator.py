@@ -32,6 +32,8 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
     def some(low: float, high: float) -> list[float]:
         return [float(value) for value in rng.uniform(low, high, num_layers)]
 
+    # Of small messages a device asks for many ahead, of large ones for a few.
+    unit_bytes = draw(st.sampled_from([1.0, 1e4, 1e6]))
     problem = chain_problem(
         some(0.1, 3),
         some(0.1, 3),
@@ -40,8 +42,8 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
         speeds=(1.0, 2.5),
         parameters=rng.integers(1, 5, num_layers).tolist(),
         optimizer_s=some(0, 1),
-        output_bytes=some(0, 3),
-        link=Link(latency_s=float(rng.uniform(0, 1)), bandwidth_bytes_per_s=1.3),
+        output_bytes=some(0, 3 * unit_bytes),
+        link=Link(latency_s=float(rng.uniform(0, 1)), bandwidth_bytes_per_s=1.3 * unit_bytes),
         schedule=draw(st.sampled_from(SCHEDULES)),
     )
     host = HostTimes(

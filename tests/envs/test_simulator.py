@@ -338,18 +338,22 @@ def test_a_host_takes_its_time_for_each_pass_and_each_step() -> None:
     assert one_layer_each(problem).step_time_s == pytest.approx(0.5 + 4 * (3.0 + 2 * 0.25))
 
 
-@pytest.mark.parametrize(("emulated", "last_leaves_s"), [(False, 11.1), (True, 5.1)])
+@pytest.mark.parametrize(
+    ("emulated", "message_bytes", "last_leaves_s"),
+    [(False, 1e6, 11.1), (False, 1.0, 5.1), (True, 1e6, 5.1)],
+)
 def test_a_message_leaves_when_its_receiver_has_asked_for_it(
-    emulated: bool, last_leaves_s: float
+    emulated: bool, message_bytes: float, last_leaves_s: float
 ) -> None:
-    # The receiver asks for four messages at once, and for one more with each that it has received:
-    # for the sixth when it is done with the first pass. Emulated links do not ask.
+    # The receiver asks for four large messages at once, and for one more with each that it has
+    # received: for the sixth when it is done with the first pass. It asks for all small ones at
+    # once, and emulated links do not ask.
     problem = chain_problem(
         [0.1, 10.0],
         [0.1, 10.0],
         num_micro_batches=6,
-        output_bytes=[1.0, 0.0],
-        link=Link(latency_s=0.0, bandwidth_bytes_per_s=1.0),
+        output_bytes=[message_bytes, 0.0],
+        link=Link(latency_s=0.0, bandwidth_bytes_per_s=message_bytes),
         schedule="gpipe",
     )
     timeline = one_layer_each(with_host(problem, HostTimes(), emulated)).timeline
