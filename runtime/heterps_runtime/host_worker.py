@@ -36,12 +36,14 @@ MESSAGE_BYTES = (4, 4096, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
 NUM_MESSAGES, NUM_WARM_UPS = 24, 4
 # Rounds of phases in which one process computes alone, or some do at once, and how long a phase is:
 # so short that whatever else changes on the machine changes for both kinds of phases.
-NUM_ROUNDS, PHASE_S = 20, 0.04
+NUM_ROUNDS, PHASE_S = 12, 0.15
 NUM_WARM_UP_CALLS = 3
 # Parameters of an optimizer step: with gradient and state 16 bytes each, 128 MiB, more than caches
-# hold; tensors of the size of a layer's. Phases are longer: a step takes tens of milliseconds.
+# hold; tensors of the size of a layer's.
 NUM_TENSORS, TENSOR_SHAPE = 8, (1024, 1024)
-NUM_STEP_ROUNDS, STEP_PHASE_S = 12, 0.15
+# Layers of a pass, as many as a stage may have: one alone would stay in the caches that processes
+# share, and suffer more from company than a stage does.
+NUM_LAYERS = 6
 
 Call = Callable[[], object]
 
@@ -59,10 +61,7 @@ def main(arguments: list[str]) -> int:
         together = {
             name: _together(communicator, build) for name, build in _layers_to_run().items()
         }
-        steps = {
-            name: _together(communicator, build, NUM_STEP_ROUNDS, STEP_PHASE_S, keeps=False)
-            for name, build in _steps_to_take().items()
-        }
+        steps = {name: _together(communicator, build) for name, build in _steps_to_take().items()}
         if rank == 0:
             result = {"links": links, "together": together, "steps_together": steps}
             write_text(directory / RESULT_FILE, json.dumps(result))
@@ -120,20 +119,17 @@ def _together(
     build: Callable[[], Call],
     num_rounds: int = NUM_ROUNDS,
     phase_s: float = PHASE_S,
-    *,
-    keeps: bool = True,
 ) -> list[list[float]]:
     """How much slower processes compute side by side, against alone in the same round.
 
-    Each round has a layer of its own, while the earlier ones stay where they are: how much two
-    processes disturb each other also depends on where in memory their numbers happen to lie.
+    Each round has layers of its own: how much two processes disturb each other also depends on
+    where in memory their numbers happen to lie.
 
     Args:
         communicator: The processes.
         build: Makes what is called.
         num_rounds: Each with phases of every kind.
         phase_s: Seconds of a phase.
-        keeps: Whether the earlier rounds' stay in memory; not where one alone fills the caches.
 
     Returns:
         For k = 2 .. all of them, one ratio for each round: the mean over the k processes.
@@ -142,12 +138,9 @@ def _together(
     # Who computes in a phase: one process alone, then the first 2, the first 3, ...
     alone = [range(number, number + 1) for number in range(world_size)]
     phases = alone + [range(count) for count in range(2, world_size + 1)]
-    kept: list[Call] = []
     ratios = []
     for number in range(num_rounds):
-        if not keeps:
-            kept.clear()
-        kept.append(work := build())
+        work = build()
         for _ in range(NUM_WARM_UP_CALLS):
             work()
         # Every other round backwards: a steady drift then cancels out.
@@ -179,31 +172,34 @@ def _seconds_of_a_call(work: Call, phase_s: float) -> float:
 
 
 def _layers_to_run() -> dict[str, Callable[[], Call]]:
-    """What models are made of, a few milliseconds each: builds a forward and backward pass."""
+    """What models are made of: builds a forward and backward pass through a few layers."""
 
-    def pass_of(layer: nn.Module, *shape: int) -> Call:
-        values = torch.randn(shape)
+    def pass_of(layer: Callable[[], nn.Module], *shape: int) -> Call:
+        values, layers = torch.randn(shape), nn.Sequential(*(layer() for _ in range(NUM_LAYERS)))
 
         def once() -> None:
-            layer(values.clone().requires_grad_()).sum().backward()
+            layers(values.clone().requires_grad_()).sum().backward()
 
         return once
 
-    def block() -> Call:
-        layer = nn.TransformerEncoderLayer(
+    def block() -> nn.Module:
+        return nn.TransformerEncoderLayer(
             256, nhead=4, dim_feedforward=1024, dropout=0.0, batch_first=True, norm_first=True
         )
-        return pass_of(layer, 2, 32, 256)
 
-    def convolutions() -> Call:
+    def convolutions() -> nn.Module:
         first, last = nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 32, 3, padding=1)
-        return pass_of(nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), last), 2, 32, 32, 32)
+        return nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), last)
 
-    def linear() -> Call:
+    def linear() -> nn.Module:
+        return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU())
+
+    return {
+        "transformer blocks": lambda: pass_of(block, 2, 32, 256),
+        "convolutions": lambda: pass_of(convolutions, 2, 32, 32, 32),
         # Few samples and many weights.
-        return pass_of(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()), 32, 1024)
-
-    return {"transformer block": block, "convolutions": convolutions, "linear layer": linear}
+        "linear layers": lambda: pass_of(linear, 32, 1024),
+    }
 
 
 def _steps_to_take() -> dict[str, Callable[[], Call]]:
