@@ -16,6 +16,8 @@ _NEWER_FIELDS = (
     "deferred_bytes",
     "sent",
     "buffer_bytes",
+    "parameter_sizes",
+    "cast_bytes",
 )
 
 
@@ -80,10 +82,8 @@ def _check_same_model(
             f"{name}: its bytes are for {profile.dtype}, those of {first_name} for {first.dtype}"
         )
     for index, (ours, theirs) in enumerate(zip(first.layers, profile.layers, strict=False)):
-        if ours != theirs:
-            field = next(
-                f for f in type(ours).model_fields if getattr(ours, f) != getattr(theirs, f)
-            )
+        field = _differing_field(ours, theirs)
+        if field is not None:
             raise HeterpsError(
                 f"{name}: another model than {first_name}: layer {index} is {theirs.name!r} with "
                 f"{field} {getattr(theirs, field)!r}, there {ours.name!r} with "

@@ -55,14 +55,16 @@ def _check(problem: Problem, plan: Plan) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_random_plans(schedule: Schedule, data: st.DataObject) -> None:
+def test_random_plans_train_with_overlapped_sums_as_without(
+    schedule: Schedule, data: st.DataObject
+) -> None:
     problem = problem_of("sequential", schedule=schedule, optimizer="sgd")
     found = data.draw(routes(problem.profile.num_layers, problem.job.num_micro_batches))
     _check(problem, plan_of(problem, *found))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tied_weights_and_different_depths(schedule: Schedule) -> None:
+def test_tied_weights_and_depths_train_with_overlapped_sums_as_without(schedule: Schedule) -> None:
     problem = problem_of("gpt2", schedule=schedule, optimizer="sgd")
     stages = {"a": (0, 1, "d0"), "b": (2, -1, "d1"), "c": (0, -1, "d2"), "d": (0, -1, "d0")}
     _check(problem, plan_of(problem, stages, {("a", "b"): (0,), ("c",): (1, 2), ("d",): (3,)}))
