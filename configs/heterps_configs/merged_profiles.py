@@ -33,7 +33,8 @@ def merge_profiles(
         profiles: Each with the name of its file, for messages; at least one.
 
     Returns:
-        The first profile with all measurements, and a remark for each one that was left out.
+        The first profile with all measurements and what any trace knew, and a remark for each
+        measurement that was left out.
 
     Raises:
         HeterpsError: The profiles are of different models; names the first layer that differs.
@@ -62,7 +63,8 @@ def merge_profiles(
             found[key] = name, entry
     measurements = tuple(entry for _, (_, entry) in sorted(found.items()))
     source = next((p.source for _, p in profiles if p.source is not None), None)
-    update = {"measurements": measurements, "source": source}
+    layers = tuple(map(_all_that_is_known, zip(*(p.layers for _, p in profiles), strict=True)))
+    update = {"layers": layers, "measurements": measurements, "source": source}
     return first.model_copy(update=update), tuple(remarks)
 
 
@@ -106,3 +108,15 @@ def _differing_field(ours: LayerProfile, theirs: LayerProfile) -> str | None:
         if values[0] != values[1] and not is_unknown:
             return name
     return None
+
+
+def _all_that_is_known(layers: Sequence[LayerProfile]) -> LayerProfile:
+    """One layer as several traces saw it; the first one that knows a newer field says it."""
+    fields = LayerProfile.model_fields
+    known = {
+        name: next(
+            (v for v in (getattr(a, name) for a in layers) if v != fields[name].default), None
+        )
+        for name in _NEWER_FIELDS
+    }
+    return layers[0].model_copy(update={k: v for k, v in known.items() if v is not None})

@@ -80,3 +80,13 @@ def test_different_models_are_refused_by_their_first_differing_layer() -> None:
     half = _profile().model_copy(update={"dtype": "bfloat16"})
     with pytest.raises(HeterpsError, match="its bytes are for bfloat16"):
         merge_profiles([("x", _profile()), ("y", half)])
+
+
+def test_what_only_one_trace_knew_is_kept_and_no_difference() -> None:
+    newer = _profile(_measurement("b")).model_copy(
+        update={"layers": (_layer("a").model_copy(update={"parameter_sizes": (4,)}), _layer("b"))}
+    )
+    for pair in ((_profile(_measurement("a")), newer), (newer, _profile(_measurement("a")))):
+        merged, _ = merge_profiles([("x", pair[0]), ("y", pair[1])])
+        assert merged.layers == newer.layers
+        assert len(merged.measurements) == 2
