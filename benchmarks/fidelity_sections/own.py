@@ -186,6 +186,7 @@ def shown(found: Sequence[Row]) -> list[Row]:
             "error_%": 100 * row["error"],
             "spread_%": 100 * row["spread"],
             "drift_%": 100 * row["drift"] if "drift" in row else "",
+            "attempts": len(row["attempts"]) if "attempts" in row else "",
             "overruns_%": 100 * row["overruns"] if row["part"] == "emulated" else "",
             "memory_error_%": 100 * row["memory_error"],
         }

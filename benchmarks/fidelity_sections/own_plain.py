@@ -1,6 +1,9 @@
 """Runs of two processes at the speed of this machine, with layers that were profiled alone.
 
 Links, host times and how processes disturb each other are measured once, before the first run.
+Every prediction is made before its run. Other work on the machine can slow the profile, the run, or
+both: a second profile follows each run, and where the two disagree, the run is repeated with the
+newer profile. Every attempt is in the row.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from heterps_runtime.profiler import measure
 HOST_TASK, STORED_HOST = "host", "plain, host"
 NUM_PROCESSES = 2
 GPIPE_PLAN = "equal cuts"
+STEADY_DRIFT = 0.04  # between the profile before a run and the one after it
+MAX_ATTEMPTS = 3
 QUICK_MODELS = ("perceptron", "resnet")
 
 
@@ -80,20 +85,35 @@ def _row(
 ) -> Row:
     host = Node.model_validate(store[STORED_HOST]["node"])
     cluster = Cluster(name="two processes", nodes=(host,))
+    attempts: list[Row] = []
     before = _problem(case, cluster, schedule, tick)
-    plan = plan_named(before, plan_name)
-    predicted_s = simulate(before, plan).step_time_s
-    tick("starting processes")
-    row = run_row(before, plan, steps=plain_steps(predicted_s), seed=seed, tick=tick)
-    after = simulate(_problem(case, cluster, schedule, tick), plan).step_time_s
+    while True:
+        plan = plan_named(before, plan_name)
+        predicted_s = simulate(before, plan).step_time_s
+        tick("starting processes")
+        run = run_row(before, plan, steps=plain_steps(predicted_s), seed=seed, tick=tick)
+        after = _problem(case, cluster, schedule, tick)
+        drift = relative_error(simulate(after, plan).step_time_s, predicted_s)
+        attempts.append({"drift": drift, **run})
+        if abs(drift) <= STEADY_DRIFT or len(attempts) == MAX_ATTEMPTS:
+            break
+        before = after
     return {
         "part": "plain",
         "model": case.name,
         "plan": plan_name,
         "schedule": schedule,
-        "drift": relative_error(after, predicted_s),
-        **row,
+        "attempts": [{"drift": row["drift"], "error": row["error"]} for row in attempts],
+        **steadiest(attempts),
     }
+
+
+def steadiest(attempts: list[Row]) -> Row:
+    """The attempt whose two profiles, one before and one after the run, agree best.
+
+    The choice does not look at the error: it knows nothing of the run.
+    """
+    return min(attempts, key=lambda row: abs(row["drift"]))
 
 
 def _problem(case: Case, cluster: Cluster, schedule: Schedule, tick: Ticker) -> Problem:

@@ -58,7 +58,7 @@ def measure(
     optimizer: Optimizer = "adamw",
     device: str = "cpu",
     num_threads: int = 1,
-    repeats: int = 7,
+    repeats: int = 15,
     layer_limit_s: float = 3.0,
     partial: Path | None = None,
     progress: Progress | None = None,
