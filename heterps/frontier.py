@@ -77,7 +77,8 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
     """
     start = time.perf_counter()
     kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-    seconds = {} if budget is None or budget.seconds is None else {"max_seconds": budget.seconds}
+    limited = budget is not None and budget.has_time_limit
+    seconds = {"max_seconds": budget.seconds_left} if budget is not None and limited else {}
     result = solve_frontier(kernel, goal.floor_s, **seconds)
     if result.status == "infeasible":
         raise InfeasibleError(explain_infeasible(problem))

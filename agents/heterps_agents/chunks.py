@@ -42,12 +42,12 @@ def chunks(
     """
     limits = [n for n in (budget.evaluations_left, max_evaluations) if n is not None]
     total = min(limits, default=None)
-    if total is None and budget.seconds is None:
+    if total is None and not budget.has_time_limit:
         total = default_evaluations
     done, rng = 0, np.random.default_rng(seed)
     while not budget.is_exhausted and (total is None or done < total):
         size = CHUNK if total is None else min(CHUNK, total - done)
-        elapsed = 0.0 if budget.seconds is None else budget.seconds_used / budget.seconds
+        elapsed = budget.time_share
         start, stop = (0.0, 0.0) if total is None else (done / total, (done + size) / total)
         yield Chunk(
             evaluations=size,
