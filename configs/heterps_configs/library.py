@@ -14,6 +14,7 @@ from heterps_configs.cluster import Cluster
 from heterps_configs.device import DeviceCatalogue, DeviceType
 from heterps_configs.document import Document
 from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan
@@ -109,7 +110,10 @@ def load(kind: str, reference: str | os.PathLike[str]) -> Document:
     document = _kind(kind).document
     if document is None:
         raise HeterpsError(f"{kind} are not documents")
-    return document.from_mapping(*_parsed(kind, reference))
+    data, source = _parsed(kind, reference)
+    if document is TrainingConfig and isinstance(data, dict) and "problems" in data:
+        document = GraphTrainingConfig
+    return document.from_mapping(data, source)
 
 
 def find(kind: str, reference: str | os.PathLike[str]) -> Traversable:

@@ -10,6 +10,7 @@ from heterps_configs.cluster import Cluster
 from heterps_configs.device import DeviceCatalogue
 from heterps_configs.document import Document
 from heterps_configs.estimate import Estimate
+from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Plan
@@ -20,6 +21,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "cluster": Cluster,
     "device-catalogue": DeviceCatalogue,
     "estimate": Estimate,
+    "graph-training-config": GraphTrainingConfig,
     "job": Job,
     "model-profile": ModelProfile,
     "plan": Plan,
