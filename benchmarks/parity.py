@@ -30,10 +30,10 @@ from typing import Any
 import torch
 
 from benchmarks.common import machine, parse_options, report
-from benchmarks.fidelity_sections.own_store import Row, RowStore
 from benchmarks.parity_models import SOURCES
 from benchmarks.parity_plans import SCHEDULES, SHAPES
 from benchmarks.parity_runs import Cell, run
+from benchmarks.row_store import Row, RowStore
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_configs.yaml_files import write_text
 

@@ -45,7 +45,7 @@ from benchmarks.fidelity_sections.own_limits import (
 )
 from benchmarks.fidelity_sections.own_models import EMULATED
 from benchmarks.fidelity_sections.own_runs import Ticker
-from benchmarks.fidelity_sections.own_store import Row, RowStore
+from benchmarks.row_store import Row, RowStore
 from heterps_configs.model_profile import ModelProfile
 
 NUM_LIMITED, NUM_PROCESSES = 200, 6

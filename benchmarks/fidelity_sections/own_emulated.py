@@ -8,7 +8,7 @@ from functools import partial
 from benchmarks.fidelity_sections.own_models import EMULATED, Case
 from benchmarks.fidelity_sections.own_plans import HOST, emulated_cluster, job_of, plan_named
 from benchmarks.fidelity_sections.own_runs import EMULATED_STEPS, Ticker, run_row
-from benchmarks.fidelity_sections.own_store import Row
+from benchmarks.row_store import Row
 from heterps_configs.job import Schedule
 from heterps_configs.model_profile import ModelProfile
 from heterps_envs.problem import Problem

@@ -16,7 +16,7 @@ from benchmarks.fidelity_sections.own_errors import relative_error
 from benchmarks.fidelity_sections.own_models import PLAIN, Case
 from benchmarks.fidelity_sections.own_plans import HOST, PLAIN_PLANS, job_of, plan_named
 from benchmarks.fidelity_sections.own_runs import Ticker, plain_steps, run_row
-from benchmarks.fidelity_sections.own_store import Row, RowStore
+from benchmarks.row_store import Row, RowStore
 from heterps_configs.cluster import Cluster, DeviceGroup, Node
 from heterps_configs.job import Schedule
 from heterps_configs.model_profile import ModelProfile
