@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.device import DeviceType
+from heterps_configs.estimate import Estimate
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
+from heterps_envs.binding import bind
 from heterps_envs.placement import PlacedStage, Placement
 from heterps_envs.problem import CostTables, Problem
+from heterps_envs.simulator import simulate
 
 FAST = Link(latency_s=0.0, bandwidth_bytes_per_s=1e30)
 
@@ -135,6 +138,13 @@ def plan_of(
             Pipeline(stages=route, micro_batches=tuple(share)) for route, share in pipelines.items()
         ),
     )
+
+
+def one_layer_each(problem: Problem) -> Estimate:
+    """Simulates the plan that gives each layer a device of class 0."""
+    layers = range(problem.profile.num_layers)
+    plan = bind(problem, [PlacedStage(i, i, 0) for i in layers], planner="test", seed=0)
+    return simulate(problem, plan)
 
 
 def random_tables(seed: int, num_layers: int, counts: Sequence[int], **changes: Any) -> CostTables:
