@@ -24,7 +24,7 @@ from heterps_agents.registry import register
 from heterps_configs.plan import Plan
 from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, kernel_tables
 from heterps_envs.placement import encode
-from heterps_envs.problem import Problem
+from heterps_envs.problem import CostTables, Problem
 
 DEFAULT_EVALUATIONS = 100_000
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
@@ -59,9 +59,14 @@ class AnnealingPlanner:
 def simple_codes(
     problem: Problem, kernel: KernelTables, goal: Goal, budget: Budget
 ) -> list[NDArray[np.int16]]:
-    """Codes of greedy and the proportional placements, whether they can be used or not."""
-    codes = [encode(placement) for placement in simple_placements(problem)]
-    budget.spend(len(codes))
+    """Codes of greedy and the proportional placements, whether they can be used or not.
+
+    A budget of fewer evaluations gets fewer of them, but always one.
+    """
+    left = budget.evaluations_left
+    placements = simple_placements(problem)[: None if left is None else max(1, left)]
+    codes = [encode(placement) for placement in placements]
+    budget.spend(len(codes) if left is None else min(len(codes), left))
     greedy = greedy_code(problem.tables, kernel, goal, budget)
     return codes if greedy is None else [greedy, *codes]
 
@@ -105,6 +110,24 @@ def anneal(
     return out
 
 
+def annealed_code(
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    start: NDArray[np.int16] | None = None,
+) -> NDArray[np.int16] | None:
+    """`anneal` as a `heterps_agents.search_planner.Search`; from one stage where nothing is known.
+
+    None where nothing was seen that may be used.
+    """
+    first = np.zeros(kernel.num_layers, np.int16) if start is None else start
+    code = anneal(first, kernel, goal, budget, seed)
+    return code if math.isfinite(goal.cost(code, kernel)) else None
+
+
 def polish(
     code: NDArray[np.int16],
     kernel: KernelTables,
@@ -146,9 +169,9 @@ def _anneal(
         done = step / evaluations
         temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
         trial[: counts[0]] = stages[: counts[0]]
-        count = _move(k, rng, trial, counts[0], used)
+        count = move(k, rng, trial, counts[0], used)
         if rng.random() < SECOND_MOVE:
-            count = _move(k, rng, trial, count, used)
+            count = move(k, rng, trial, count, used)
         cost = search_cost(trial, count, k, used, is_price, floor_s)
         if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
             continue
@@ -160,8 +183,19 @@ def _anneal(
 
 
 @njit(cache=True)
-def _move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
-    """Changes the stages in one random way, in place; returns how many there are then."""
+def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
+    """Changes the stages in one random way, in place.
+
+    Args:
+        k: `KernelTables`.
+        rng: `numpy.random.Generator`.
+        stages: (L, 3) int64, see `heterps_agents.objective.read_stages`.
+        count: Rows in use.
+        used: (T,) int64 scratch.
+
+    Returns:
+        How many rows are in use then.
+    """
     row = int(rng.random() * count)
     start = stages[row - 1, 0] if row > 0 else 0
     choice = rng.random()

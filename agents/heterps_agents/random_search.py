@@ -16,7 +16,7 @@ from heterps_agents.planner import Budget
 from heterps_agents.registry import register
 from heterps_configs.plan import Plan
 from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, in_flight, kernel_tables
-from heterps_envs.problem import Problem
+from heterps_envs.problem import CostTables, Problem
 
 DEFAULT_EVALUATIONS = 10_000
 
@@ -52,6 +52,19 @@ def random_code(
         if cost < min(best_cost, MISSES_FLOOR):
             best_code, best_cost = code, cost
     return best_code
+
+
+def best_random_code(
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    start: NDArray[np.int16] | None = None,
+) -> NDArray[np.int16] | None:
+    """`random_code` as a `heterps_agents.search_planner.Search`; it makes nothing of a start."""
+    return random_code(kernel, goal, budget, seed)
 
 
 @njit(cache=True)

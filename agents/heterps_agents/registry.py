@@ -16,6 +16,8 @@ _MODULES = {
     "exact": "heterps_agents.exact_planner",
     "ppo": "heterps_agents.ppo",
     "annealing": "heterps_agents.annealing",
+    "genetic": "heterps_agents.genetic",
+    "cross-entropy": "heterps_agents.cross_entropy",
     "greedy": "heterps_agents.greedy",
     "random": "heterps_agents.random_search",
     "even": "heterps_agents.proportional",
