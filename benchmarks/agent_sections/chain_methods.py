@@ -1,0 +1,122 @@
+"""The methods for chains, one line each: exact, the policy at every effort, and the baselines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.agent_sections.comparison import Entry
+from heterps_agents.annealing import anneal
+from heterps_agents.decode import TARGETS_PER_ROUND, decode
+from heterps_agents.evaluation import GREEDY_TARGETS
+from heterps_agents.exact import solve
+from heterps_agents.greedy import greedy_code
+from heterps_agents.objective import Goal
+from heterps_agents.planner import Budget
+from heterps_agents.policy import Policy
+from heterps_agents.random_search import random_code
+from heterps_envs.closed_form import KernelTables
+from heterps_envs.problem import CostTables
+from heterps_envs.stage_problems import pack_problems
+
+Code = NDArray[np.int16]
+
+EVALUATIONS, QUICK_EVALUATIONS = (256, 2000, 20_000), (2000,)
+# Entries whose CPU seconds the baselines get as well.
+BEAM_16, BEAM_64 = "policy, beam 16", "policy, beam 64"
+EXACT_SECONDS, QUICK_EXACT_SECONDS = 10.0, 1.0
+# Methods that learn anew for every problem take seconds each.
+SLOW_PROBLEMS = 6
+
+
+class Chain(NamedTuple):
+    """A problem as all methods get it."""
+
+    tables: CostTables
+    kernel: KernelTables
+    goal: Goal
+
+
+Run = Callable[[Chain, Budget, int], Code | None]
+
+
+def cost(chain: Chain, code: Code) -> float:
+    """What a placement costs, by the closed form; inf where it may not be used."""
+    return chain.goal.cost(code, chain.kernel)
+
+
+def entries(policy: Policy, quick: bool) -> list[Entry[Chain, Code]]:
+    """The lines of a table, top to bottom."""
+    return [
+        exact_entry(quick),
+        *(Entry(name, run) for name, run in policy_methods(policy).items()),
+        Entry("greedy", _greedy),
+        *_baseline_entries(quick),
+    ]
+
+
+def exact_entry(quick: bool) -> Entry[Chain, Code]:
+    """The exact solver, with a limit in seconds."""
+    seconds = QUICK_EXACT_SECONDS if quick else EXACT_SECONDS
+    return Entry("exact", partial(_exact, seconds), proves=True)
+
+
+def policy_methods(policy: Policy) -> dict[str, Run]:
+    """The decodings of a policy, by name, from the quickest to the slowest."""
+    return {
+        "policy, greedy": partial(_decoded, policy, 1, GREEDY_TARGETS),
+        BEAM_16: partial(_decoded, policy, 16, TARGETS_PER_ROUND),
+        BEAM_64: partial(_decoded, policy, 64, TARGETS_PER_ROUND),
+    }
+
+
+def _baselines() -> dict[str, Run]:
+    """Searches that use up any budget."""
+    return {
+        "annealing": _annealing,
+        "random": _random,
+    }
+
+
+def _baseline_entries(quick: bool) -> list[Entry[Chain, Code]]:
+    lines = []
+    for name, run in _baselines().items():
+        for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
+            lines.append(Entry(name, run, evaluations=evaluations))
+        for other in (BEAM_16, BEAM_64):
+            lines.append(Entry(name, run, cpu_of=other))
+    return lines
+
+
+def _exact(seconds: float, chain: Chain, budget: Budget, seed: int) -> Code | None:
+    result = solve(chain.kernel, chain.goal, max_seconds=seconds)
+    budget.spend(result.transitions)
+    return result.code
+
+
+def _decoded(
+    policy: Policy, width: int, targets: int, chain: Chain, budget: Budget, seed: int
+) -> Code | None:
+    found = decode(policy, pack_problems([chain.tables]), width=width, targets_per_round=targets)
+    budget.spend(found.evaluations)
+    return found.code[0] if math.isfinite(found.step_time_s[0]) else None
+
+
+def _greedy(chain: Chain, budget: Budget, seed: int) -> Code | None:
+    return greedy_code(chain.tables, chain.kernel, chain.goal, budget)
+
+
+def _annealing(chain: Chain, budget: Budget, seed: int) -> Code | None:
+    start = greedy_code(chain.tables, chain.kernel, chain.goal, budget)
+    if start is None:
+        start = np.zeros(chain.kernel.num_layers, np.int16)
+    return anneal(start, chain.kernel, chain.goal, budget, seed)
+
+
+def _random(chain: Chain, budget: Budget, seed: int) -> Code | None:
+    return random_code(chain.kernel, chain.goal, budget, seed)

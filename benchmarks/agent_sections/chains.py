@@ -1,0 +1,68 @@
+"""Chains: every method on the frozen test sets, from problems like those trained on to real ones.
+
+python benchmarks/agent.py --only chains
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+from benchmarks.agent_sections.chain_methods import Chain, cost, entries
+from benchmarks.agent_sections.section import SectionResult, Settings, every
+from benchmarks.agent_sections.set_tables import numbers, set_tables
+from heterps_agents.objective import Goal
+from heterps_agents.policy import Policy
+from heterps_envs.bounds import price_bound
+from heterps_envs.closed_form import kernel_tables
+from heterps_envs.generator import fingerprint
+from heterps_envs.problem import CostTables
+from heterps_envs.test_sets import CHAIN_SETS, chain_set
+
+QUICK_PROBLEMS = 6
+NOTES = {
+    "in-range": "Sizes that policies are trained on: 8-32 layers, 2-4 device classes.",
+    "longer": "Three times longer than trained on: 64-96 layers.",
+    "more-types": "More device classes than trained on: 5-6.",
+    "beyond-exact": "8-12 device classes, 48-128 layers, where the exact solver stops.",
+    "real": "Shipped models on shipped clusters.",
+    "published": "Problems that other projects published.",
+}
+
+
+def run(settings: Settings) -> SectionResult:
+    """One table for each test set."""
+    policy = Policy.load(settings.policy)
+    sets = {name: problems_of(name, settings) for name in CHAIN_SETS}
+    lines = entries(policy, settings.quick)
+    store = settings.store(
+        "chains",
+        entries=[entry.name for entry in lines],
+        policy=digest(policy),
+        problems={name: fingerprint([c.tables for c in cases]) for name, cases in sets.items()},
+    )
+    tables = set_tables("chains", sets, lambda _: lines, cost, store, settings.seed, NOTES)
+    return SectionResult(tables, numbers(tables), store)
+
+
+def problems_of(name: str, settings: Settings) -> list[Chain]:
+    """A set's problems that may have a placement."""
+    return chains_of(every(chain_set(name), QUICK_PROBLEMS if settings.quick else None))
+
+
+def chains_of(tables: Sequence[CostTables], goal: Goal | None = None) -> list[Chain]:
+    """Problems as methods get them; those that have a layer without any device are left out."""
+    return [
+        Chain(entry, kernel_tables(entry), goal or Goal())
+        for entry in tables
+        if math.isfinite(price_bound(entry)[0])
+    ]
+
+
+def digest(policy: Policy) -> str:
+    """Eight hexadecimal digits of a policy's weights."""
+    content = hashlib.sha256()
+    for name in sorted(policy.weights):
+        content.update(policy.weights[name].tobytes())
+    return content.hexdigest()[:8]

@@ -1,0 +1,112 @@
+"""What a section of the agent's benchmark gets and gives back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.common import machine
+from benchmarks.row_store import RowStore
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a section is run.
+
+    Attributes:
+        quick: A look: few problems, few budgets, little training.
+        seed: Of all that is drawn.
+        workloads: Folder of published files; None: their sets are left out.
+        policy: The chain policy that the tables show: a path or a shipped name.
+        graph_policy: The same for graphs.
+        policies: Chain policies of other seeds, for the spread; none: some are trained.
+        partial_file: Finished rows are kept there; None: only in memory.
+    """
+
+    quick: bool = False
+    seed: int = 0
+    workloads: Path | None = None
+    policy: str = "generalist"
+    graph_policy: str = "graph-generalist"
+    policies: tuple[str, ...] = ()
+    partial_file: Path | None = None
+
+    def store(self, section: str, **depends_on: object) -> RowStore:
+        """Finished rows of a section; forgotten where these settings were others."""
+        path = self.partial_file
+        if path is not None:
+            path = path.with_name(f"{path.stem}.{section}{path.suffix}")
+        settings = {"quick": self.quick, "seed": self.seed, **machine(), **depends_on}
+        return RowStore(path, settings)
+
+
+class TableRows(NamedTuple):
+    """One table of the results.
+
+    Attributes:
+        name: Short and unique in its section: the test set's.
+        title: Heading.
+        note: What a reader has to know, in one or two sentences.
+        rows: Equal columns; `gap_...` and other shares as fractions.
+    """
+
+    name: str
+    title: str
+    note: str
+    rows: list[Row]
+
+
+class SectionResult(NamedTuple):
+    """Tables and single numbers of a section, and the store that may be deleted afterwards."""
+
+    tables: list[TableRows]
+    summary: Row
+    store: RowStore | None = None
+
+    def plain(self) -> Row:
+        """For JSON, which knows no infinite numbers: they become null."""
+        tables = [
+            {
+                "name": table.name,
+                "note": table.note,
+                "rows": [_finite(row) for row in table.rows],
+            }
+            for table in self.tables
+        ]
+        return {"tables": tables, "summary": _finite(self.summary)}
+
+
+def _finite(row: Row) -> Row:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+
+
+@contextmanager
+def progress_bar(name: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr; the function it gives says that one more is done, and what comes next."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        bar = progress.add_task(name, total=total)
+
+        def advance(text: str) -> None:
+            progress.update(bar, description=f"{name}: {text}", advance=1)
+
+        yield advance
+
+
+def every(values: Sequence[Any], most: int | None) -> list[Any]:
+    """At most so many of the values, evenly spread over all of them."""
+    if most is None or len(values) <= most:
+        return list(values)
+    return [values[index * len(values) // most] for index in range(most)]
