@@ -51,32 +51,51 @@ def earliest_finish_placements(
     return step_time_s, devices
 
 
+def earliest_finish_row(problems: GraphProblems, row: int, devices: Placement) -> float:
+    """The rule on one problem, in the order of its nodes.
+
+    Args:
+        problems: N problems.
+        row: Which one.
+        devices: (V,) written to.
+
+    Returns:
+        The step time; inf where nothing was found that fits.
+    """
+    return float(_place(problems, row, False, devices, empty_row(problems)))
+
+
 def upward_ranks(problems: GraphProblems, row: int) -> Floats:
     """(V,) mean seconds from the begin of each node to the end of the graph, transfers included."""
-    rank = np.zeros(problems.max_nodes)
+    rank = np.zeros(problems.num_nodes[row])
     _upward_ranks(problems, row, rank)
-    return rank[: problems.num_nodes[row]]
+    return rank
 
 
 @njit(cache=True, error_model="numpy")
 def _earliest_finish(p: Any, by_rank: bool, devices: Any, step_time_s: Any, row: Any) -> None:
-    rank = np.zeros(p.memory_bytes.shape[1])
     for z in range(len(p.num_nodes)):
-        nodes = p.num_nodes[z]
-        order = np.arange(nodes)
-        if by_rank:
-            _upward_ranks(p, z, rank)
-            # A stable sort: among equal ranks (nodes that take no time) producers stay first.
-            order = np.argsort(-rank[:nodes], kind="mergesort")
-        found = False
-        for weight in _MEMORY_WEIGHTS:
-            found = earliest_finish(p, z, order, weight, devices[z], row)
-            if found:
-                break
-        found = found or _pack(p, z, devices[z])
-        # In another order the sums of bytes may round in another way.
-        if found and overflow_of(p, z, devices[z], row.free_s) == 0.0:
-            step_time_s[z] = step_time_of(p, z, devices[z], row)
+        step_time_s[z] = _place(p, z, by_rank, devices[z], row)
+
+
+@njit(cache=True, error_model="numpy")
+def _place(p: Any, z: int, by_rank: bool, devices: Any, row: Any) -> float:
+    order = np.arange(p.num_nodes[z])
+    if by_rank:
+        rank = np.zeros(p.num_nodes[z])
+        _upward_ranks(p, z, rank)
+        # A stable sort: among equal ranks (nodes that take no time) producers stay first.
+        order = np.argsort(-rank, kind="mergesort")
+    found = False
+    for weight in _MEMORY_WEIGHTS:
+        found = earliest_finish(p, z, order, weight, devices, row)
+        if found:
+            break
+    found = found or _pack(p, z, devices)
+    # In another order the sums of bytes may round in another way.
+    if found and overflow_of(p, z, devices, row.free_s) == 0.0:
+        return step_time_of(p, z, devices, row)
+    return np.inf
 
 
 @njit(cache=True, error_model="numpy")
