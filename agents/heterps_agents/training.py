@@ -26,8 +26,8 @@ from heterps_agents.problem_source import ProblemSource, perturbed, pool_of, ref
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
 from heterps_configs.yaml_files import write_bytes, write_text
-from heterps_envs.generator import held_out
 from heterps_envs.problem import CostTables
+from heterps_envs.test_sets import held_out
 from heterps_envs.vector_env import StagePlacementVecEnv
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from heterps_configs.plan import Plan
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.binding import placement_of
 from heterps_envs.closed_form import kernel_tables
-from heterps_envs.generator import held_out
 from heterps_envs.placement import encode
 from heterps_envs.problem import Problem
+from heterps_envs.test_sets import held_out
 
 MakeProblem = Callable[..., Problem]
 
