@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from heterps_configs.errors import HeterpsError
 from heterps_envs.graph_episodes import GraphEpisodes, graph_observation_size
 from heterps_envs.graph_generator import generate_graphs
+from heterps_envs.graph_pictures import draw_graphs
 from heterps_envs.graph_pool import GraphPool
 from heterps_envs.graph_problem import GraphTables
 from heterps_envs.graph_state import LARGEST_GRAPH_RATIO
-from heterps_envs.rendering import check_render_mode
+from heterps_envs.rendering import Image, check_render_mode
 
 Observation = NDArray[np.float32]
 
@@ -160,6 +161,10 @@ class GraphPlacementEnv(gym.Env[Observation, np.int64]):
     def action_masks(self) -> NDArray[np.bool_]:
         """(devices,) which actions are allowed now."""
         return np.array(self._episodes.view.allowed[0])
+
+    def render(self) -> Image | None:
+        """A picture of the placement so far, (height, width, 3); None without a render mode."""
+        return None if self.render_mode is None else draw_graphs(self._episodes, 0)
 
     def _info(self) -> dict[str, Any]:
         info = {"action_mask": self.action_masks(), "node": int(self._episodes.view.node[0])}

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.graph_episodes import GraphEpisodes, graph_observation_size
+from heterps_envs.graph_pictures import draw_graphs
 from heterps_envs.graph_pool import GraphPool
 from heterps_envs.graph_state import COMPLETE, LARGEST_GRAPH_RATIO
+from heterps_envs.rendering import Image
 from heterps_envs.vector_base import Actions, Ended, NativeVecEnv, Observations
 
 
@@ -73,3 +75,6 @@ class GraphPlacementVecEnv(NativeVecEnv):
 
     def _observations(self) -> Observations:
         return self.episodes.observations()
+
+    def _image(self, row: int) -> Image:
+        return draw_graphs(self.episodes, row)
