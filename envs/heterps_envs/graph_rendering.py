@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 1000, 560
-# More nodes than these have no numbers.
-_MOST_NUMBERED = 64
 # A level of more nodes than these is drawn in columns beside each other.
 _MOST_IN_LEVEL = 14
-_LARGEST_NODE, _SMALLEST_NODE = 520.0, 30.0
+# Deeper graphs are folded: to the right, to the left below that, and so on.
+_LONGEST_LINE = 24
+# Pixels of the field of nodes; diameters of nodes in pixels, and the least that holds a number.
+_FIELD = np.array([600.0, 430.0])
+_LARGEST_NODE, _SMALLEST_NODE, _LEAST_NUMBERED = 32.0, 5.0, 15.0
 
 
 class GraphPicture(NamedTuple):
@@ -83,29 +85,54 @@ def _draw_nodes(axes: Axes, picture: GraphPicture) -> None:
     from matplotlib.collections import LineCollection
 
     plain_axes(axes, "nodes by level; dark edges cross from one device to another")
-    nodes, devices = len(picture.devices), picture.devices
-    places = node_places(nodes, picture.producers, picture.consumers)
-    ends = devices[picture.producers], devices[picture.consumers]
+    producers, consumers, devices = picture.producers, picture.consumers, picture.devices
+    places = node_places(len(devices), producers, consumers)
+    lines = edge_lines(places, producers, consumers)
+    ends = devices[producers], devices[consumers]
     crosses = (ends[0] != ends[1]) & (ends[0] >= 0) & (ends[1] >= 0)
-    for chosen, shade, width in ((~crosses, "#c4c4c4", 0.8), (crosses, "#404040", 1.1)):
-        lines = np.stack(
-            [places[picture.producers[chosen]], places[picture.consumers[chosen]]], axis=1
+    for chosen, shade, width in ((~crosses, "#c4c4c4", 0.9), (crosses, "#404040", 1.1)):
+        axes.add_collection(
+            LineCollection(list(lines[chosen]), colors=shade, linewidths=width, zorder=1)
         )
-        axes.add_collection(LineCollection(list(lines), colors=shade, linewidths=width, zorder=1))
-    size = float(np.clip(14000.0 / nodes, _SMALLEST_NODE, _LARGEST_NODE))
+    diameter = _node_diameter(places)
+    size = (0.72 * diameter) ** 2  # points, squared
     colours = [colour(int(device)) if device >= 0 else NOT_PLACED for device in devices]
     axes.scatter(
-        places[:, 0], places[:, 1], s=size, c=colours, edgecolors="white", linewidths=0.8, zorder=2
+        places[:, 0], places[:, 1], s=size, c=colours, edgecolors="white", linewidths=0.6, zorder=2
     )
     if picture.next_node >= 0:
         x, y = places[picture.next_node]
         axes.scatter(
-            [x], [y], s=1.3 * size, facecolors="none", edgecolors=INK, linewidths=1.8, zorder=3
+            [x], [y], s=1.4 * size, facecolors="none", edgecolors=INK, linewidths=1.8, zorder=3
         )
-    if nodes <= _MOST_NUMBERED:
+    if diameter >= _LEAST_NUMBERED:
         for node, (x, y) in enumerate(places):
             axes.text(x, y, str(node), ha="center", va="center", fontsize=7, color=INK, zorder=4)
     axes.margins(0.04)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, -1.5), max(high, 1.5))
+
+
+def _node_diameter(places: Floats) -> float:
+    """Pixels, so that neighbours do not touch."""
+    spans = np.ptp(places, axis=0) + 1.0
+    return float(np.clip(0.8 * min(_FIELD / spans), _SMALLEST_NODE, _LARGEST_NODE))
+
+
+def edge_lines(
+    places: Floats, producers: NDArray[np.integer], consumers: NDArray[np.integer]
+) -> Floats:
+    """(E, 13, 2) points of the edges; those that pass over nodes of their own line are arcs."""
+    share = np.linspace(0.0, 1.0, 13)[None, :, None]
+    first, last = places[producers][:, None], places[consumers][:, None]
+    lines = first + share * (last - first)
+    span = np.abs(last - first)[:, 0]
+    # An edge to the next level needs no arc, nor one to another line of the fold.
+    is_over = (span[:, 0] > 1.2) & (span[:, 1] < 0.6)
+    lines[:, :, 1] += (is_over * np.minimum(0.1 * span[:, 0], 1.0))[:, None] * (
+        4.0 * share * (1.0 - share)
+    )[:, :, 0]
+    return lines
 
 
 def node_places(
@@ -118,19 +145,13 @@ def node_places(
         producers: (E,) smaller ends of the edges.
         consumers: (E,) their larger ends.
     """
-    level, read: list[int] = [0] * nodes, [[] for _ in range(nodes)]
-    for producer, consumer in sorted(
-        zip(producers.tolist(), consumers.tolist(), strict=True), key=lambda edge: edge[1]
-    ):
-        level[consumer] = max(level[consumer], level[producer] + 1)
-        read[consumer].append(producer)
-    places, x = np.zeros((nodes, 2)), 0.0
-    for each in range(max(level, default=0) + 1):
-        members = [node for node in range(nodes) if level[node] == each]
+    levels, read = _levels(nodes, producers, consumers)
+    places, starts, x = np.zeros((nodes, 2)), [], 0.0
+    for members in levels:
         wished = {
             node: float(np.mean(places[read[node], 1])) if read[node] else 0.0 for node in members
         }
-        members.sort(key=lambda node: wished[node])
+        members.sort(key=wished.__getitem__)
         columns = -(-len(members) // _MOST_IN_LEVEL)
         for index, node in enumerate(members):
             rank = (index + 0.5) / len(members) - 0.5
@@ -138,5 +159,37 @@ def node_places(
             places[node] = x + 0.45 * (index % columns), min(len(members), _MOST_IN_LEVEL) * rank
         if len(members) == 1:
             places[members[0], 1] = wished[members[0]]
+        starts.append(x)
         x += 1.0 + 0.45 * (columns - 1)
-    return places
+    return _folded(places, levels, starts, x)
+
+
+def _levels(
+    nodes: int, producers: NDArray[np.integer], consumers: NDArray[np.integer]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The nodes of each level (one behind the last one that they read), and what each reads."""
+    level = [0] * nodes
+    read: list[list[int]] = [[] for _ in range(nodes)]
+    for index in np.argsort(consumers, kind="stable"):
+        producer, consumer = int(producers[index]), int(consumers[index])
+        level[consumer] = max(level[consumer], level[producer] + 1)
+        read[consumer].append(producer)
+    levels: list[list[int]] = [[] for _ in range(max(level) + 1)]
+    for node, own in enumerate(level):
+        levels[own].append(node)
+    return levels, read
+
+
+def _folded(places: Floats, levels: list[list[int]], starts: list[float], length: float) -> Floats:
+    """The same in several lines, one below the other, every second one backwards."""
+    lines = int(np.ceil(length / _LONGEST_LINE))
+    if lines == 1:
+        return places
+    folded, width = places.copy(), length / lines
+    height = float(np.ptp(places[:, 1])) + 2.0
+    for members, start in zip(levels, starts, strict=True):
+        line = int(start // width)
+        along = places[members, 0] - line * width
+        folded[members, 0] = along if line % 2 == 0 else width - 1.0 - along
+        folded[members, 1] = places[members, 1] - line * height
+    return folded

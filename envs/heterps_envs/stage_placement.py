@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.chain_pictures import draw_stages
 from heterps_envs.generator import generate
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import TARGET_RANGE, ProblemPool
+from heterps_envs.rendering import Image, check_render_mode
 from heterps_envs.stage_episodes import (
     LARGEST_OBSERVATION,
     StageEpisodes,
@@ -91,12 +93,18 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     ## Arguments
     `problems`: cost tables to draw from; by default 64 random ones (`heterps_envs.generator`).
     `max_classes`: device classes that observations and actions have room for.
+    `target_range`: targets, as multiples of the bottleneck of the best known placement.
+    `pool`: a `ProblemPool` instead of all these.
+    `render_mode`: "rgb_array" lets `render()` draw the placement so far.
 
     ## Version history
     * v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+    metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)
+        "render_modes": ["rgb_array"],
+        "render_fps": 4,
+    }
 
     def __init__(
         self,
@@ -104,7 +112,10 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
         max_classes: int = 8,
         target_range: tuple[float, float] = TARGET_RANGE,
         pool: ProblemPool | None = None,
+        render_mode: str | None = None,
     ) -> None:
+        check_render_mode(render_mode)
+        self.render_mode = render_mode
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
             pool = ProblemPool.from_tables(tables, max_classes, target_range)
@@ -158,6 +169,10 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     def action_masks(self) -> NDArray[np.bool_]:
         """(actions,) which actions are allowed now."""
         return np.array(self._episodes.view.allowed[0])
+
+    def render(self) -> Image | None:  # type: ignore[override]
+        """The placement so far as (height, width, 3) uint8; None without a render mode."""
+        return None if self.render_mode is None else draw_stages(self._episodes, 0)
 
     def _info(self) -> dict[str, Any]:
         rows = self._episodes.rows

@@ -9,7 +9,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.chain_pictures import draw_stages
 from heterps_envs.problem_pool import ProblemPool
+from heterps_envs.rendering import Image
 from heterps_envs.stage_episodes import (
     LARGEST_OBSERVATION,
     StageEpisodes,
@@ -29,9 +31,17 @@ class StagePlacementVecEnv(NativeVecEnv):
         pool: Problems to draw from. Its room for device classes fixes the spaces.
         num_envs: Episodes at once.
         seed: Of the draws.
+        render_mode: "rgb_array" lets `render` and `get_images` draw, some tens of milliseconds for
+            each episode.
     """
 
-    def __init__(self, pool: ProblemPool, num_envs: int = 256, seed: int = 0) -> None:
+    def __init__(
+        self,
+        pool: ProblemPool,
+        num_envs: int = 256,
+        seed: int = 0,
+        render_mode: str | None = None,
+    ) -> None:
         self.episodes = StageEpisodes(pool, num_envs)
         self.pool = pool
         classes = self.episodes.max_classes
@@ -42,6 +52,7 @@ class StagePlacementVecEnv(NativeVecEnv):
             ),
             gym.spaces.Discrete(num_actions(classes)),
             seed,
+            render_mode,
         )
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -66,3 +77,6 @@ class StagePlacementVecEnv(NativeVecEnv):
 
     def _observations(self) -> Observations:
         return self.episodes.observations()
+
+    def _image(self, row: int) -> Image:
+        return draw_stages(self.episodes, row)
