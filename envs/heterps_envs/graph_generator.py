@@ -26,7 +26,10 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 INFERENCE_SHARE = 0.15
-CPU_SHARE = 0.08
+CPU_SHARE = 0.06
+# What a host leaves of its memory to one job, over the memory of its largest GPU. (With all of it
+# a full cluster would mean: nearly everything on the CPU.)
+LARGEST_CPU_MEMORY = 1.5
 # Some operators have no kernel for one of the devices.
 UNSUPPORTED_SHARE = 0.05
 # So often the graph needs 60 to 85 % of all memory; otherwise 5 to 60 %.
@@ -151,11 +154,13 @@ def _devices(rng: np.random.Generator, count: int) -> _Devices:
     types = [near[int(rng.integers(len(near)))] if mixed else of_host[index] for index in host]
     if rng.random() < CPU_SHARE:
         types[int(rng.integers(count))] = cpus[0]
+    largest = max((entry.memory_bytes for entry in types if entry.kind == "gpu"), default=np.inf)
+    memory = np.array([min(entry.memory_bytes, LARGEST_CPU_MEMORY * largest) for entry in types])
     return _Devices(
         flops_per_s=np.array([entry.peak("float16") for entry in types]) * _noise(rng, 0.15, count),
         bandwidth_bytes_per_s=np.array([entry.memory_bandwidth_bytes_per_s for entry in types])
         * _noise(rng, 0.15, count),
-        memory_bytes=np.array([entry.memory_bytes for entry in types]) * _noise(rng, 0.2, count),
+        memory_bytes=memory * _noise(rng, 0.2, count),
         host=host,
     )
 
