@@ -11,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.agent_sections.comparison import Entry
-from heterps_agents.annealing import anneal
+from heterps_agents.annealing import annealed_code
+from heterps_agents.cross_entropy import cross_entropy_code
 from heterps_agents.decode import TARGETS_PER_ROUND, decode
 from heterps_agents.evaluation import GREEDY_TARGETS
 from heterps_agents.exact import solve
+from heterps_agents.genetic import genetic_code
 from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
 from heterps_agents.random_search import random_code
+from heterps_agents.search_planner import Search
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
@@ -56,7 +59,7 @@ def entries(policy: Policy, quick: bool) -> list[Entry[Chain, Code]]:
         exact_entry(quick),
         *(Entry(name, run) for name, run in policy_methods(policy).items()),
         Entry("greedy", _greedy),
-        *_baseline_entries(quick),
+        *_search_entries(quick),
     ]
 
 
@@ -75,17 +78,19 @@ def policy_methods(policy: Policy) -> dict[str, Run]:
     }
 
 
-def _baselines() -> dict[str, Run]:
-    """Searches that use up any budget."""
+def _searches() -> dict[str, Run]:
+    """Searches that use up any budget; all but random begin with greedy's placement."""
     return {
-        "annealing": _annealing,
+        "annealing": partial(_from_greedy, annealed_code),
+        "genetic": partial(_from_greedy, genetic_code),
+        "cross-entropy": partial(_from_greedy, cross_entropy_code),
         "random": _random,
     }
 
 
-def _baseline_entries(quick: bool) -> list[Entry[Chain, Code]]:
+def _search_entries(quick: bool) -> list[Entry[Chain, Code]]:
     lines = []
-    for name, run in _baselines().items():
+    for name, run in _searches().items():
         for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
             lines.append(Entry(name, run, evaluations=evaluations))
         for other in (BEAM_16, BEAM_64):
@@ -111,11 +116,10 @@ def _greedy(chain: Chain, budget: Budget, seed: int) -> Code | None:
     return greedy_code(chain.tables, chain.kernel, chain.goal, budget)
 
 
-def _annealing(chain: Chain, budget: Budget, seed: int) -> Code | None:
-    start = greedy_code(chain.tables, chain.kernel, chain.goal, budget)
-    if start is None:
-        start = np.zeros(chain.kernel.num_layers, np.int16)
-    return anneal(start, chain.kernel, chain.goal, budget, seed)
+def _from_greedy(search: Search, chain: Chain, budget: Budget, seed: int) -> Code | None:
+    tables, kernel, goal = chain
+    start = greedy_code(tables, kernel, goal, budget)
+    return search(tables, kernel, goal, budget, seed, start=start)
 
 
 def _random(chain: Chain, budget: Budget, seed: int) -> Code | None:

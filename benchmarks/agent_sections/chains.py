@@ -5,13 +5,12 @@ python benchmarks/agent.py --only chains
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 
 from benchmarks.agent_sections.chain_methods import Chain, cost, entries
 from benchmarks.agent_sections.section import SectionResult, Settings, every
-from benchmarks.agent_sections.set_tables import numbers, set_tables
+from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
 from heterps_agents.objective import Goal
 from heterps_agents.policy import Policy
 from heterps_envs.bounds import price_bound
@@ -39,7 +38,7 @@ def run(settings: Settings) -> SectionResult:
     store = settings.store(
         "chains",
         entries=[entry.name for entry in lines],
-        policy=digest(policy),
+        policy=digest(policy.weights),
         problems={name: fingerprint([c.tables for c in cases]) for name, cases in sets.items()},
     )
     tables = set_tables("chains", sets, lambda _: lines, cost, store, settings.seed, NOTES)
@@ -58,11 +57,3 @@ def chains_of(tables: Sequence[CostTables], goal: Goal | None = None) -> list[Ch
         for entry in tables
         if math.isfinite(price_bound(entry)[0])
     ]
-
-
-def digest(policy: Policy) -> str:
-    """Eight hexadecimal digits of a policy's weights."""
-    content = hashlib.sha256()
-    for name in sorted(policy.weights):
-        content.update(policy.weights[name].tobytes())
-    return content.hexdigest()[:8]

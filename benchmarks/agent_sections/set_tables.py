@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.agent_sections.comparison import (
     Answer,
@@ -71,3 +76,11 @@ def numbers(tables: Sequence[TableRows]) -> Row:
             for column in SUMMARY_COLUMNS:
                 found[f"{table.name}: {line}: {column}"] = row[column]
     return found
+
+
+def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Eight hexadecimal digits of the content of arrays."""
+    content = hashlib.sha256()
+    for name in sorted(arrays):
+        content.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return content.hexdigest()[:8]

@@ -81,7 +81,7 @@ def _write_budgets(folder: Path, lines: list[Line]) -> None:
         parameters = {"section": section, "method": method, "budget": budget or "its own"}
         name = _file_name(f"{method} {budget}")
         with SummaryWriter(str(folder / section / name)) as writer:
-            for summary in hparams(parameters, metrics):
+            for summary in hparams(parameters, metrics):  # type: ignore[no-untyped-call]
                 writer.file_writer.add_summary(summary)
             for tag, value in metrics.items():
                 writer.add_scalar(tag, value)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.agent_sections.chain_methods import Chain, Code, cost, exact_entry, policy_methods
-from benchmarks.agent_sections.chains import NOTES, digest, problems_of
+from benchmarks.agent_sections.chains import NOTES, problems_of
 from benchmarks.agent_sections.comparison import Entry
 from benchmarks.agent_sections.section import Row, SectionResult, Settings, TableRows
-from benchmarks.agent_sections.set_tables import numbers, set_tables
+from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
 from benchmarks.agent_sections.training_runs import trained_policies
 from heterps_agents.policy import Policy
 
@@ -37,7 +37,7 @@ def run(settings: Settings) -> SectionResult:
     lines = _entries(policies, settings.quick)
     store = settings.store(
         "training",
-        policies={name: digest(policy) for name, policy in policies.items()},
+        policies={name: digest(policy.weights) for name, policy in policies.items()},
         entries=[entry.name for entry in lines],
     )
     scores = set_tables("training", sets, lambda _: lines, cost, store, settings.seed, NOTES)

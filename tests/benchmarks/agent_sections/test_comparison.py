@@ -20,6 +20,10 @@ def _answer(value: float | None) -> Entry[None, float]:
     return Entry(f"says {value}", lambda case, budget, seed: value)
 
 
+def _exact() -> Entry[None, float]:
+    return Entry("exact", lambda case, budget, seed: 1.0, proves=True)
+
+
 def _found(cost: float | None, cpu_s: float = 1e-3) -> Measured:
     return Measured(cost=cost, cpu_s=cpu_s, evaluations=1)
 
@@ -57,7 +61,7 @@ def test_nothing_usable_has_no_cost(answer: float | None) -> None:
 
 
 def test_a_proof_is_the_reference_even_if_another_method_claims_less() -> None:
-    exact = Entry("exact", lambda case, budget, seed: 1.0, proves=True)
+    exact = _exact()
     rows = [{"exact": _found(2.0), "says 1.0": _found(1.0)}]
     references = References.of(rows, [exact, _answer(1.0)])
     assert references.cost == [2.0]
@@ -102,7 +106,7 @@ def test_costs_over_another_entry_are_means_of_ratios() -> None:
 
 
 def test_a_method_that_gave_up_proves_nothing_and_is_not_infeasible() -> None:
-    exact = Entry("exact", lambda case, budget, seed: 1.0, proves=True)
+    exact = _exact()
     a = _answer(1.0)
     rows = [
         {"exact": _found(1.0), a.name: _found(1.0)},
