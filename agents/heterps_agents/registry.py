@@ -18,6 +18,8 @@ _MODULES = {
     "annealing": "heterps_agents.annealing",
     "genetic": "heterps_agents.genetic",
     "cross-entropy": "heterps_agents.cross_entropy",
+    "heterps-lstm": "heterps_agents.heterps_lstm",
+    "layer-ppo": "heterps_agents.layer_ppo",
     "greedy": "heterps_agents.greedy",
     "random": "heterps_agents.random_search",
     "even": "heterps_agents.proportional",
@@ -25,6 +27,24 @@ _MODULES = {
     "speed-proportional": "heterps_agents.proportional",
 }
 _FACTORIES: dict[str, PlannerFactory] = {}
+
+# Planners that train a network for every problem, with torch: seconds of a processor for one
+# evaluation of one layer, and those until the first evaluation, most of them imports.
+SECONDS_PER_LAYER = {"heterps-lstm": 2.5e-5, "layer-ppo": 7e-5}
+SECONDS_TO_START = 2.0
+
+
+def predicted_training_s(name: str, num_layers: int, evaluations: int) -> float:
+    """Processor seconds of a planner that trains a network for every problem; 0 for all others.
+
+    Args:
+        name: A planner's name.
+        num_layers: Of the model.
+        evaluations: That it may spend.
+    """
+    if name not in SECONDS_PER_LAYER:
+        return 0.0
+    return SECONDS_TO_START + SECONDS_PER_LAYER[name] * num_layers * evaluations
 
 
 def register(name: str) -> Callable[[PlannerFactory], PlannerFactory]:

@@ -10,7 +10,7 @@ import pytest
 
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
-from heterps_agents.registry import planner_named, planner_names, register
+from heterps_agents.registry import SECONDS_PER_LAYER, planner_named, planner_names, register
 from heterps_configs.errors import HeterpsError, InfeasibleError, UnknownNameError
 from heterps_configs.plan import Plan
 from heterps_envs.closed_form import kernel_tables
@@ -20,8 +20,10 @@ from heterps_envs.problem import Problem
 
 MakeProblem = Callable[..., Problem]
 
-# The learned planner has its own tests; it needs a trained policy.
-PLANNERS = tuple(name for name in planner_names() if name != "ppo")
+# The learned planner has its own tests; it needs a trained policy. Those that train a network for
+# every problem have some here, with a small budget.
+TRAINING = tuple(SECONDS_PER_LAYER)
+PLANNERS = tuple(name for name in planner_names() if name not in ("ppo", *TRAINING))
 PROPORTIONAL = ("even", "memory-proportional", "speed-proportional")
 SEARCHES = tuple(name for name in PLANNERS if name not in PROPORTIONAL)
 PROBLEMS: dict[str, dict[str, Any]] = {
@@ -90,8 +92,8 @@ def test_equal_seeds_give_equal_plans(name: str, case: str, make_problem: MakePr
     assert plans[0].seed == 5
 
 
-@pytest.mark.parametrize("name", ["greedy", "random", "annealing"])
-@pytest.mark.parametrize("evaluations", [40, 1500])
+@pytest.mark.parametrize("name", ["greedy", "random", "annealing", "genetic", "cross-entropy"])
+@pytest.mark.parametrize("evaluations", [2, 40, 1500])
 def test_searches_keep_a_budget_of_evaluations(
     name: str, evaluations: int, make_problem: MakeProblem
 ) -> None:
@@ -100,7 +102,22 @@ def test_searches_keep_a_budget_of_evaluations(
     assert 0 < budget.evaluations_used <= evaluations
 
 
-@pytest.mark.parametrize("name", ["random", "annealing"])
+@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("case", ["roomy", "price under a floor"])
+def test_planners_that_train_are_never_worse_than_their_start(
+    name: str, case: str, make_problem: MakeProblem
+) -> None:
+    problem, budget = make_problem(**PROBLEMS[case]), Budget(evaluations=260)
+    plan = planner_named(name, seed=4).plan(problem, budget)
+    assert budget.evaluations_used == 260
+    assert (plan.planner, plan.seed) == (name, 4)
+    greedy = planner_named("greedy").plan(problem, Budget())
+    optimum = planner_named("exact").plan(problem, Budget())
+    assert cost_of(problem, optimum) * (1 - 1e-9) <= cost_of(problem, plan)
+    assert cost_of(problem, plan) <= cost_of(problem, greedy) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["random", "annealing", "genetic", "cross-entropy"])
 def test_searches_spend_a_budget_of_seconds_and_stop(name: str, make_problem: MakeProblem) -> None:
     planner = planner_named(name)
     planner.plan(make_problem(), Budget(evaluations=10))  # compiles
