@@ -14,6 +14,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_configs.errors import UnknownNameError
 from heterps_envs.cluster_draws import DrawnCluster, catalogue_cluster, free_cluster
 from heterps_envs.memory_packing import least_memory_scale
 from heterps_envs.model_families import (
@@ -58,7 +59,13 @@ def generate(
         classes: The same of device classes.
         count_range: The same of devices of one class.
         families: Names of `FAMILIES`; each is as likely as any other.
+
+    Raises:
+        UnknownNameError: There is no such family.
     """
+    for family in families:
+        if family not in FAMILIES:
+            raise UnknownNameError("family of models", family, FAMILIES)
     return [
         _draw(np.random.default_rng([seed, index]), layers, classes, count_range, families)
         for index in range(count)

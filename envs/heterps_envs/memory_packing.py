@@ -121,4 +121,4 @@ def _search(
             memory = memory[::-1].copy()
         elif attempt > 1:
             memory[one], memory[two] = memory[two], memory[one]
-    return best
+    return float(best)

@@ -1,17 +1,22 @@
 """The frozen test sets: what tables, curves and benchmarks quote. No training draws their problems.
 
-A drawn set is its seed and its sizes; a test recomputes the fingerprints.
+A drawn set is its seed and its sizes; a test recomputes the fingerprints. `real` is every shipped
+model on every shipped cluster, `published` reads a folder of published workloads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from heterps_configs.errors import UnknownNameError
+from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.generator import generate
+from heterps_envs.named_problems import ChainCollection, NamedChain
 from heterps_envs.problem import CostTables
+from heterps_envs.published_chains import published_chains
+from heterps_envs.real_chains import real_chains
 
 # Far from any seed that a training configuration reaches.
 _FIRST_SEED = 2**62
@@ -21,7 +26,7 @@ class ChainDraw(NamedTuple):
     """How a set of chains is drawn, see `heterps_envs.generator.generate`."""
 
     seed: int
-    count: int
+    num_problems: int
     layers: tuple[int, int]
     classes: tuple[int, int]
     count_range: tuple[int, int]
@@ -29,7 +34,9 @@ class ChainDraw(NamedTuple):
 
     def problems(self, count: int = 0) -> list[CostTables]:
         """The set; `count` problems of it, or more of the same stream."""
-        return generate(count or self.count, self.seed, self.layers, self.classes, self.count_range)
+        return generate(
+            count or self.num_problems, self.seed, self.layers, self.classes, self.count_range
+        )
 
 
 DRAWN_CHAINS: Mapping[str, ChainDraw] = MappingProxyType(
@@ -42,21 +49,35 @@ DRAWN_CHAINS: Mapping[str, ChainDraw] = MappingProxyType(
         ),
     }
 )
-CHAIN_SETS = tuple(DRAWN_CHAINS)
+CHAIN_SETS = (*DRAWN_CHAINS, "real", "published")
 
 
-def chain_set(name: str) -> list[CostTables]:
-    """The problems of a set.
+def chain_collection(name: str, workloads: Path | None = None) -> ChainCollection:
+    """The problems of a set with their names, and what was left out of it.
 
     Args:
         name: One of `CHAIN_SETS`.
+        workloads: The folder of published workloads; only `published` needs it.
 
     Raises:
         UnknownNameError: There is no such set.
+        HeterpsError: `published` without a folder, or a folder that holds none of its files.
     """
-    if name not in DRAWN_CHAINS:
+    if name in DRAWN_CHAINS:
+        drawn = enumerate(DRAWN_CHAINS[name].problems())
+        return ChainCollection(tuple(NamedChain(f"{name} {i}", one) for i, one in drawn), {})
+    if name == "real":
+        return real_chains()
+    if name != "published":
         raise UnknownNameError("set of chains", name, CHAIN_SETS)
-    return DRAWN_CHAINS[name].problems()
+    if workloads is None:
+        raise HeterpsError("the set 'published' needs the folder of published workloads")
+    return published_chains(workloads)
+
+
+def chain_set(name: str, workloads: Path | None = None) -> list[CostTables]:
+    """The problems of `chain_collection` alone."""
+    return [entry.tables for entry in chain_collection(name, workloads).problems]
 
 
 def held_out(count: int) -> list[CostTables]:

@@ -1,0 +1,52 @@
+"""Problems with the names that tables call them by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from heterps_envs.memory_packing import least_memory_scale
+from heterps_envs.problem import CostTables
+
+
+class NamedChain(NamedTuple):
+    """A chain and what it is called, for example `gpt2 on eight-types`."""
+
+    name: str
+    tables: CostTables
+
+
+class ChainCollection(NamedTuple):
+    """A set of chains, and by name why others are not in it."""
+
+    problems: tuple[NamedChain, ...]
+    left_out: Mapping[str, str]
+
+
+def memory_shortage(tables: CostTables) -> float:
+    """How many times the memory that there is a placement needs; above 1 it does not fit."""
+    return least_memory_scale(
+        tables.state_bytes,
+        tables.activation_bytes,
+        # A device may be smaller than what planners leave free on it.
+        np.maximum(tables.memory_bytes, 1.0),
+        tables.device_count,
+        tables.num_micro_batches,
+        tables.is_gpipe,
+        np.random.default_rng(0),
+    )
+
+
+def collected(chains: Iterable[NamedChain]) -> ChainCollection:
+    """The chains that fit into their memory."""
+    problems, left_out = [], {}
+    for chain in chains:
+        shortage = memory_shortage(chain.tables)
+        if shortage > 1:
+            left_out[chain.name] = f"needs {shortage:.2f} times the memory of the cluster"
+        else:
+            problems.append(chain)
+    return ChainCollection(tuple(problems), MappingProxyType(left_out))
