@@ -125,7 +125,7 @@ def edge_lines(
     """(E, 13, 2) points of the edges; those that pass over nodes of their own line are arcs."""
     share = np.linspace(0.0, 1.0, 13)[None, :, None]
     first, last = places[producers][:, None], places[consumers][:, None]
-    lines = first + share * (last - first)
+    lines: Floats = first + share * (last - first)
     span = np.abs(last - first)[:, 0]
     # An edge to the next level needs no arc, nor one to another line of the fold.
     is_over = (span[:, 0] > 1.2) & (span[:, 1] < 0.6)

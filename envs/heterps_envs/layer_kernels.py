@@ -12,8 +12,9 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form import KernelTables, in_flight
-from heterps_envs.layer_provisioning import form_stages, provision_stages, write_stages
+from heterps_envs.layer_provisioning import form_stages, write_stages
 from heterps_envs.layer_state import FITS, MISSES_FLOOR, OUT_OF_MEMORY, PLACING, STUCK
+from heterps_envs.provisioning_kernels import provision_stages
 from heterps_envs.stage_state import LARGEST_RATIO
 
 

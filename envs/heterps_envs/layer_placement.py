@@ -165,7 +165,7 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
         """(classes,) which classes the next layer may have."""
         return np.array(self._episodes.view.allowed[0])
 
-    def render(self) -> Image | None:  # type: ignore[override]
+    def render(self) -> Image | None:
         """The placement so far as (height, width, 3) uint8; None without a render mode."""
         return None if self.render_mode is None else draw_layers(self._episodes, 0)
 

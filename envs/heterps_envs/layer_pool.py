@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form import evaluate, kernel_tables
-from heterps_envs.layer_provisioning import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.layer_state import (
     FITS,
     MISSES_FLOOR,
@@ -20,6 +19,7 @@ from heterps_envs.layer_state import (
 )
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import price_greedy
+from heterps_envs.provisioning_kernels import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.stage_problems import pack_problems
 
 Floats = NDArray[np.float64]
@@ -107,7 +107,7 @@ class LayerPool:
     @property
     def max_classes(self) -> int:
         """Device classes that there is room for."""
-        return self.problems.price_usd_per_hour.shape[1]
+        return int(self.problems.price_usd_per_hour.shape[1])
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], Floats]:
         """Rows of problems, and their floors."""

@@ -65,8 +65,9 @@ def pixels(figure: Figure) -> Image:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     assert isinstance(figure.canvas, FigureCanvasAgg)
-    figure.canvas.draw()
-    return np.ascontiguousarray(np.asarray(figure.canvas.buffer_rgba(), np.uint8)[..., :3])
+    figure.canvas.draw()  # type: ignore[no-untyped-call]
+    rgba = np.asarray(figure.canvas.buffer_rgba(), np.uint8)  # type: ignore[no-untyped-call]
+    return np.ascontiguousarray(rgba[..., :3])
 
 
 def colour(kind: int) -> str:

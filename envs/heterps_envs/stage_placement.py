@@ -170,7 +170,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
         """(actions,) which actions are allowed now."""
         return np.array(self._episodes.view.allowed[0])
 
-    def render(self) -> Image | None:  # type: ignore[override]
+    def render(self) -> Image | None:
         """The placement so far as (height, width, 3) uint8; None without a render mode."""
         return None if self.render_mode is None else draw_stages(self._episodes, 0)
 
