@@ -105,7 +105,7 @@ def _multi_tower(builder: _Builder) -> None:
     rng, towers = builder.rng, builder.whole(2, 5)
     ends = [builder.add(work=0.3, parameters=6.0) for _ in range(towers)]
     weight = rng.dirichlet(np.full(towers, 3.0))
-    merge = int(builder.num_nodes * rng.uniform(0.5, 0.8))
+    merge = int(builder.num_nodes * rng.uniform(0.6, 0.9))
     while len(builder.producers) < merge:
         tower = int(rng.choice(towers, p=weight))
         ends[tower] = builder.add([ends[tower]])
@@ -113,29 +113,34 @@ def _multi_tower(builder: _Builder) -> None:
 
 
 def _unet(builder: _Builder) -> None:
-    """Levels down and up again; each level's output skips to its mirror image; some attention."""
-    depth = builder.whole(2, 4)
-    has_attention = builder.rng.random() < 0.5
-    blocks = max(1, round(builder.num_nodes / ((2 * depth + 1) * (3 if has_attention else 1))))
+    """Levels down and up again; each level's output skips to its mirror image.
 
-    def level(start: int, scale: float, skip: Sequence[int] = ()) -> int:
-        for index in range(blocks):
-            reads = [start, *(skip if index == 0 else ())]
+    Half of them have attention beside the blocks, half a second encoder that steers the first
+    (ControlNet).
+    """
+    rng, depth = builder.rng, builder.whole(2, 4)
+    has_attention, encoders = rng.random() < 0.5, 1 + int(rng.random() < 0.5)
+    levels = (encoders + 1) * depth + 1
+    blocks = max(1, round(builder.num_nodes / (levels * (3 if has_attention else 1))))
+
+    def level(reads: Sequence[int], scale: float) -> int:
+        for _ in range(blocks):
             block = builder.add(reads, output=scale, parameters=1 / scale)
             if has_attention:
                 left = builder.add([block], work=0.5, output=scale)
                 right = builder.add([block], work=0.7, output=scale)
                 block = builder.add([left, right], work=0.3, output=scale)
-            start = block
-        return start
+            reads = [block]
+        return reads[0]
 
-    end, skips = builder.add(work=0.3, output=2.0), []
+    ends = [builder.add(work=0.3, output=2.0) for _ in range(encoders)]
+    skips = []
     for index in range(depth):
-        end = level(end, 2.0 ** (1 - index))
-        skips.append(end)
-    end = level(end, 2.0 ** (1 - depth))
+        ends = [level([end], 2.0 ** (1 - index)) for end in ends]
+        skips.append(ends)
+    end = level(ends, 2.0 ** (1 - depth))
     for index in reversed(range(depth)):
-        end = level(end, 2.0 ** (1 - index), [skips[index]])
+        end = level([end, *skips[index]], 2.0 ** (1 - index))
     builder.chain(end, max(0, builder.num_nodes - len(builder.producers)))
 
 

@@ -32,11 +32,11 @@ CPU_SHARE = 0.06
 LARGEST_CPU_MEMORY = 1.5
 # Some operators have no kernel for one of the devices.
 UNSUPPORTED_SHARE = 0.05
-# So often the graph needs 60 to 85 % of all memory; otherwise 5 to 60 %.
-TIGHT_SHARE = 0.4
+# So often the graph needs 60 to 85 % of all memory; otherwise 10 to 60 %.
+TIGHT_SHARE = 0.5
 # No device is more often than this faster than another one of its cluster, on paper.
 LARGEST_SPREAD = 10.0
-TRANSFER_SHARE = (0.05, 2.0)  # a usual transfer over a usual node's forward pass
+TRANSFER_SHARE = (0.05, 1.5)  # a usual transfer over a usual node's forward pass
 INSIDE_BYTES_PER_S = (12.5e9, 25e9, 64e9, 300e9)  # PCIe 3/4/5, NVLink
 BETWEEN_BYTES_PER_S = (1.25e9, 3.1e9, 12.5e9, 25e9, 50e9)  # 10 GbE ... 400 Gb/s
 STATE_BYTES_PER_PARAMETER = 16.0
@@ -149,7 +149,7 @@ def _devices(rng: np.random.Generator, count: int) -> _Devices:
     first = gpus[int(rng.integers(len(gpus)))]
     near = [entry for entry in gpus if _spread(entry, first) <= LARGEST_SPREAD]
     # A workstation may hold unequal cards.
-    mixed = bool(rng.random() < 0.5)
+    mixed = bool(rng.random() < 0.7)
     of_host = [near[int(rng.integers(len(near)))] for _ in range(num_hosts)]
     types = [near[int(rng.integers(len(near)))] if mixed else of_host[index] for index in host]
     if rng.random() < CPU_SHARE:
@@ -173,14 +173,14 @@ def _spread(one: DeviceType, other: DeviceType) -> float:
 
 def _forward_s(rng: np.random.Generator, shape: GraphShape, cluster: _Devices) -> Floats:
     count = len(shape.work)
-    flops = _log_uniform(rng, 1e10, 1e12) * shape.work * _noise(rng, rng.uniform(0.1, 0.9), count)
+    flops = _log_uniform(rng, 1e10, 1e12) * shape.work * _noise(rng, rng.uniform(0.3, 1.0), count)
     # FLOPs for each byte of traffic: around where the catalogue's devices bend.
-    intensity = _log_uniform(rng, 60, 400) * _noise(rng, rng.uniform(0.2, 1.0), count)
+    intensity = _log_uniform(rng, 60, 400) * _noise(rng, rng.uniform(0.4, 1.2), count)
     arithmetic = flops[:, None] / (rng.uniform(0.3, 0.6) * cluster.flops_per_s)
     traffic = (flops / intensity)[:, None] / (0.7 * cluster.bandwidth_bytes_per_s)
     launch_s = 1e-5
     return np.asarray(
-        (np.maximum(arithmetic, traffic) + launch_s) * _noise(rng, 0.08, *traffic.shape)
+        (np.maximum(arithmetic, traffic) + launch_s) * _noise(rng, 0.15, *traffic.shape)
     )
 
 
@@ -230,7 +230,7 @@ def _memory(
     The sizes keep their ratios; the scale stands for what a shared device leaves free.
     """
     is_tight = rng.random() < TIGHT_SHARE
-    fullness = rng.uniform(0.6, 0.85) if is_tight else _log_uniform(rng, 0.05, 0.6)
+    fullness = rng.uniform(0.6, 0.85) if is_tight else rng.uniform(0.1, 0.6)
     memory = device_memory_bytes * (needed.sum() / fullness / device_memory_bytes.sum())
     runs = np.isfinite(forward_s)
     while not _packs(needed, memory, runs):

@@ -1,0 +1,182 @@
+"""Simulated annealing of graph placements under the graph simulator.
+
+A step moves one node to another device, moves it with some of the nodes that it reads one after
+another (a piece of a chain, so that no new transfer appears inside), or lets two nodes swap their
+devices. Worse placements are accepted with the probability exp(-log(cost ratio) / temperature)
+(Kirkpatrick, Gelatt and Vecchi, 1983). Placements that exceed memory cost more the more they do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.chunks import chunks
+from heterps_agents.planner import Budget
+from heterps_envs.graph_earliest_finish import earliest_finish_placements
+from heterps_envs.graph_problem import GraphProblems, GraphTables, Placement, pack_graphs
+from heterps_envs.graph_simulator import empty_row, overflow_of, step_time_of
+
+DEFAULT_EVALUATIONS = 30_000
+# Of a start from a simple rule, and of one that is good already.
+START_TEMPERATURE, POLISH_TEMPERATURE = 0.05, 0.01
+# Shares of the moves; the rest swaps.
+_SINGLE, _CHAIN = 0.5, 0.35
+_LONGEST_CHAIN = 6
+
+
+def anneal_graph(
+    tables: GraphTables,
+    budget: Budget,
+    seed: int,
+    *,
+    start: Placement | None = None,
+    temperature: float = START_TEMPERATURE,
+    max_evaluations: int | None = None,
+) -> Placement | None:
+    """The best placement seen by simulated annealing; never a worse one than the start.
+
+    Args:
+        tables: The problem.
+        budget: What may be spent.
+        seed: Equal seeds give equal placements, unless a limit in seconds ends the search.
+        start: (V,) to begin with; it need not fit. By default the earliest-finish placement.
+        temperature: At the start; it falls linearly to zero. 0.05 accepts 1.05 times the cost with
+            a probability of 1 / e.
+        max_evaluations: Stop there even if the budget allows more. Without this and any limit in
+            the budget, `DEFAULT_EVALUATIONS`.
+
+    Returns:
+        (V,) int16; None if nothing seen fits.
+
+    Raises:
+        HeterpsError: A node can run on no device.
+    """
+    problems = pack_graphs([tables])
+    if start is None:
+        budget.spend()
+        start = earliest_finish_placements(problems)[1][0]
+    best, cost = anneal_packed_graph(problems, 0, start, budget, seed, temperature, max_evaluations)
+    return best if math.isfinite(cost) else None
+
+
+def anneal_packed_graph(
+    problems: GraphProblems,
+    row: int,
+    start: Placement,
+    budget: Budget,
+    seed: int,
+    temperature: float = START_TEMPERATURE,
+    max_evaluations: int | None = None,
+) -> tuple[Placement, float]:
+    """The same on one row of packed problems.
+
+    Returns:
+        (V,) int16 of the best placement seen, and its step time; inf if nothing seen fits.
+    """
+    nodes = int(problems.num_nodes[row])
+    able, num_able = _able_devices(problems, row)
+    current = np.zeros(problems.max_nodes, np.int16)
+    current[:nodes] = start[:nodes]
+    _repair(current[:nodes], able, num_able)
+    best, state = current.copy(), empty_row(problems)
+    costs = np.full(2, _cost(problems, row, current, state)[0])
+    for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
+        _anneal(
+            problems, row, chunk.evaluations, chunk.rng,
+            temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
+            able, num_able, current, best, costs, state,
+        )  # fmt: skip
+    fits = overflow_of(problems, row, best, state.free_s) == 0
+    return best[:nodes], float(costs[1]) if fits else math.inf
+
+
+def _able_devices(problems: GraphProblems, row: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """(V, D) the devices that can run each node, in front, and (V,) how many there are."""
+    nodes, devices = problems.num_nodes[row], problems.num_devices[row]
+    runs = np.isfinite(problems.forward_s[row, :nodes, :devices])
+    runs &= problems.memory_bytes[row, :nodes, None] <= problems.device_memory_bytes[row, :devices]
+    return np.argsort(~runs, axis=1, kind="stable").astype(np.int16), runs.sum(axis=1)
+
+
+def _repair(devices: Placement, able: NDArray[np.int16], num_able: NDArray[np.int64]) -> None:
+    """Moves nodes that their device cannot run to one that can, in place."""
+    for node, device in enumerate(devices):
+        if device not in able[node, : num_able[node]]:
+            devices[node] = able[node, 0]
+
+
+@njit(cache=True, error_model="numpy")
+def _cost(p: Any, z: int, devices: Any, state: Any) -> tuple[float, bool]:
+    """What the search minimises, as `heterps_envs.graph_simulator.graph_cost`; whether it fits."""
+    step_time_s = step_time_of(p, z, devices, state)
+    overflow = overflow_of(p, z, devices, state.free_s)
+    return (step_time_s, True) if overflow == 0.0 else (step_time_s * (2.0 + overflow), False)
+
+
+@njit(cache=True, error_model="numpy")
+def _anneal(
+    p: Any,
+    z: int,
+    evaluations: int,
+    rng: Any,
+    start_temperature: float,
+    stop_temperature: float,
+    able: Any,
+    num_able: Any,
+    current: Any,
+    best: Any,
+    costs: Any,
+    state: Any,
+) -> None:
+    """Goes on from (current, costs[0]); keeps the best in (best, costs[1])."""
+    nodes = p.num_nodes[z]
+    trial = current.copy()
+    best_fits = overflow_of(p, z, best, state.free_s) == 0.0
+    for step in range(evaluations):
+        done = step / evaluations
+        temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
+        trial[:nodes] = current[:nodes]
+        _move(p, z, rng, able, num_able, trial)
+        cost, fits = _cost(p, z, trial, state)
+        if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
+            continue
+        current[:nodes] = trial[:nodes]
+        costs[0] = cost
+        # One that fits is better than any that does not, however short its step.
+        if (cost < costs[1] and fits == best_fits) or (fits and not best_fits):
+            best[:nodes] = trial[:nodes]
+            costs[1], best_fits = cost, fits
+
+
+@njit(cache=True, error_model="numpy")
+def _runs_on(p: Any, z: int, node: int, device: int) -> bool:
+    return p.forward_s[z, node, device] < np.inf  # type: ignore[no-any-return]
+
+
+@njit(cache=True, error_model="numpy")
+def _move(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any) -> None:
+    """Changes a placement in one random way, in place."""
+    node = int(rng.random() * p.num_nodes[z])
+    choice = rng.random()
+    if choice < _SINGLE + _CHAIN:
+        device = able[node, int(rng.random() * num_able[node])]
+        devices[node] = device
+        if choice < _SINGLE:
+            return
+        for _ in range(1 + int(rng.random() * (_LONGEST_CHAIN - 1))):
+            first, stop = p.producer_start[z, node], p.producer_start[z, node + 1]
+            if first == stop:
+                return
+            node = p.producers[z, first + int(rng.random() * (stop - first))]
+            if _runs_on(p, z, node, device):
+                devices[node] = device
+        return
+    other = int(rng.random() * p.num_nodes[z])
+    mine, others = devices[node], devices[other]
+    if _runs_on(p, z, node, others) and _runs_on(p, z, other, mine):
+        devices[node], devices[other] = others, mine
