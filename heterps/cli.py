@@ -13,6 +13,7 @@ import typer
 
 from heterps.command_options import (
     ClusterOption,
+    CpuSeconds,
     DtypeOption,
     Evaluations,
     FrontierFigure,
@@ -151,6 +152,11 @@ def compare(
         int, typer.Option("--evaluations", help="Placements that each planner may evaluate.")
     ] = 10_000,
     seconds: Seconds = None,
+    cpu_seconds: CpuSeconds = None,
+    with_all: Annotated[
+        bool,
+        typer.Option("--all", help="Also planners that train a network, where that takes long."),
+    ] = False,
     seed: Seed = 0,
     log_directory: Annotated[Path, typer.Option("--logdir", help="TensorBoard folder.")] = Path(
         "runs/compare"
@@ -181,6 +187,8 @@ def compare(
         ),
         evaluations=evaluations,
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        with_all=with_all,
         seed=seed,
         log_directory=log_directory if tensorboard else None,
         as_json=as_json,

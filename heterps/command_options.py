@@ -57,6 +57,10 @@ Evaluations = Annotated[
 Seconds = Annotated[
     float | None, typer.Option("--seconds", help="Seconds that a planner may take.")
 ]
+CpuSeconds = Annotated[
+    float | None,
+    typer.Option("--cpu-seconds", help="Processor seconds that a planner may take."),
+]
 FrontierFlag = Annotated[
     bool,
     typer.Option("--frontier", help="Show every plan that is best for some price of time."),

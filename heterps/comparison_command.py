@@ -12,6 +12,9 @@ from heterps.comparison import Comparison, compare
 from heterps.console import answer, print_json, remarks, seconds_text
 from heterps.problems import load_problem
 
+# Columns of a terminal that has room for the wall-clock seconds too.
+_WIDE = 100
+
 
 def run_compare(
     model: str,
@@ -21,6 +24,8 @@ def run_compare(
     *,
     evaluations: int,
     seconds: float | None,
+    cpu_seconds: float | None,
+    with_all: bool,
     seed: int,
     log_directory: Path | None,
     as_json: bool,
@@ -33,6 +38,8 @@ def run_compare(
             planners,
             evaluations=evaluations,
             seconds=seconds,
+            cpu_seconds=cpu_seconds,
+            with_all=with_all,
             seed=seed,
             on_start=lambda name: status.update(f"planner {name}"),
         )
@@ -54,6 +61,15 @@ def print_comparison(comparison: Comparison) -> None:
     """Prints the table and what its gaps are measured against."""
     answer.print(comparison_table(comparison))
     answer.print(_gap_legend(comparison))
+    for row in comparison.rows:
+        if row.refused:
+            remarks.print(f"refused: {row.reason}")
+    if comparison.left_out:
+        names = " and ".join(comparison.left_out)
+        remarks.print(
+            f"left out, for they train a network for every problem: {names}; "
+            "--all shows them, and a smaller budget does"
+        )
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -62,7 +78,11 @@ def comparison_table(comparison: Comparison) -> Table:
     title = f"{problem.profile.name} on {problem.cluster.name}"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("planner", no_wrap=True)
-    for heading in ("samples/s", "USD/million", "gap", "evaluations", "planning"):
+    headings = ["samples/s", "USD/million", "gap", "evaluations", "CPU"]
+    with_wall_clock = answer.width >= _WIDE
+    if with_wall_clock:
+        headings.append("planning")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     by_price = problem.job.objective == "price"
 
@@ -75,14 +95,17 @@ def comparison_table(comparison: Comparison) -> Table:
 
     for row in sorted(comparison.rows, key=order):
         if not row.feasible:
-            cells = ("infeasible", "", "")
+            cells = ("refused" if row.refused else "infeasible", "", "")
         else:
             cells = (
                 f"{row.throughput_samples_per_s:.5g}",
                 f"{row.price_usd_per_million_samples:.5g}",
                 f"{100 * (row.gap or 0):.2f} %",
             )
-        table.add_row(row.planner, *cells, str(row.evaluations), seconds_text(row.planning_s))
+        spent = [seconds_text(row.planning_cpu_s)]
+        if with_wall_clock:
+            spent.append(seconds_text(row.planning_s))
+        table.add_row(row.planner, *cells, str(row.evaluations), *spent)
     return table
 
 

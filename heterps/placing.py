@@ -25,6 +25,7 @@ class PlaceResult:
         requested_planner: The planner that was asked; `plan.planner` is the one that made the plan.
         evaluations: Placements whose cost was computed.
         planning_s: Wall-clock seconds of planning alone.
+        planning_cpu_s: The same in processor seconds of this process.
     """
 
     problem: Problem
@@ -34,6 +35,7 @@ class PlaceResult:
     bound: Bound
     evaluations: int
     planning_s: float
+    planning_cpu_s: float = 0.0
 
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --json`."""
@@ -96,13 +98,16 @@ def place(
     chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
     spent = budget or Budget()
     plan = interleave(problem, chosen.plan(problem, spent), spent)
-    planning_s = spent.seconds_used
+    planning_s, planning_cpu_s = spent.seconds_used, spent.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:
         raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
     bound = plan.bound if plan.bound.status != "unknown" else bound_for(problem, plan)
     plan = plan.model_copy(update={"predicted_step_time_s": shown.step_time_s, "bound": bound})
-    return PlaceResult(problem, chosen.name, plan, shown, bound, spent.evaluations_used, planning_s)
+    return PlaceResult(
+        problem, chosen.name, plan, shown, bound,
+        spent.evaluations_used, planning_s, planning_cpu_s,
+    )  # fmt: skip
 
 
 def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:

@@ -41,6 +41,7 @@ def _write_row(
         "placement/price_usd_per_million_samples": row.price_usd_per_million_samples,
         "placement/gap": row.gap,
         "placement/planning_s": row.planning_s,
+        "placement/planning_cpu_s": row.planning_cpu_s,
         "placement/evaluations": float(row.evaluations),
     }
     known = {name: value for name, value in metrics.items() if value is not None}

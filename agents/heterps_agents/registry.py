@@ -34,13 +34,13 @@ SECONDS_PER_LAYER = {"heterps-lstm": 2.5e-5, "layer-ppo": 7e-5}
 SECONDS_TO_START = 2.0
 
 
-def predicted_training_s(name: str, num_layers: int, evaluations: int) -> float:
+def predicted_training_s(name: str, num_layers: int, evaluations: float) -> float:
     """Processor seconds of a planner that trains a network for every problem; 0 for all others.
 
     Args:
         name: A planner's name.
         num_layers: Of the model.
-        evaluations: That it may spend.
+        evaluations: That it may spend; inf for no limit.
     """
     if name not in SECONDS_PER_LAYER:
         return 0.0

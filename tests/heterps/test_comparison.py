@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from heterps.comparison import compare
+from heterps.problems import load_problem
+
 Heterps = Callable[..., Any]
 
 
@@ -26,7 +29,9 @@ def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
     )
     assert outcome.code == 0
     rows = {row["planner"]: row for row in outcome.data["rows"]}
-    assert {"exact", "ppo", "even", "random", "annealing"} <= set(rows)
+    assert {"exact", "ppo", "even", "random", "annealing", "genetic"} <= set(rows)
+    assert all(rows[name]["evaluations"] <= 500 for name in rows if name != "exact")
+    assert all(row["planning_cpu_s"] > 0 for row in rows.values())
     keys = {
         "planner",
         "throughput_samples_per_s",
@@ -34,7 +39,9 @@ def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
         "gap",
         "evaluations",
         "planning_s",
+        "planning_cpu_s",
         "feasible",
+        "refused",
     }
     assert all(keys <= set(row) for row in rows.values())
     assert rows["exact"]["gap"] == pytest.approx(0, abs=1e-9)
@@ -82,3 +89,57 @@ def test_tensorboard_gets_scalars_hparams_figure_and_text(
     assert "placement/timeline" in tags["images"]
     assert any("summary" in name for name in tags["tensors"])
     assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_planners_that_train_are_left_out_where_that_takes_long_and_nobody_asks(
+    blocks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterps.comparison.LONGEST_TRAINING_S", 0.1)
+    comparison = compare(load_problem(str(blocks), "local-emulated"), evaluations=50)
+    assert comparison.left_out == ("heterps-lstm", "layer-ppo")
+    assert not {row.planner for row in comparison.rows} & set(comparison.left_out)
+    assert comparison.to_mapping()["left_out"] == ["heterps-lstm", "layer-ppo"]
+
+
+@pytest.mark.slow
+def test_a_small_budget_leaves_nobody_out_and_processor_seconds_bind_all(
+    heterps: Heterps, blocks: Path
+) -> None:
+    data = heterps(
+        "compare", blocks, "-c", "local-emulated", "--no-tensorboard",
+        "--cpu-seconds", 0.1, "--evaluations", 100_000_000, "--json",
+    ).data  # fmt: skip
+    rows = {row["planner"]: row for row in data["rows"]}
+    assert data["left_out"] == []
+    assert {"heterps-lstm", "layer-ppo"} <= set(rows)
+    assert 0 < rows["annealing"]["evaluations"] < 100_000_000
+    # Besides the search itself, a plan is bound and simulated; a rollout of PPO is not cut short.
+    assert all(row["planning_cpu_s"] < 5 for row in rows.values())
+
+
+def test_a_planner_that_refuses_is_a_row_and_says_why(heterps: Heterps, blocks: Path) -> None:
+    outcome = heterps(
+        "compare", blocks, "-c", "local-emulated", "-p", "exact", "-p", "even",
+        "--no-tensorboard", "--seconds", 1e-6,
+    )  # fmt: skip
+    assert outcome.code == 0
+    assert "refused" in outcome.out
+    assert "choose another planner" in outcome.err
+
+
+def test_a_comparison_without_any_plan_fails_with_the_first_reason(
+    heterps: Heterps, blocks: Path
+) -> None:
+    outcome = heterps(
+        "compare", blocks, "-c", "local-emulated", "-p", "exact", "--seconds", 1e-6,
+        "--no-tensorboard",
+    )  # fmt: skip
+    assert outcome.code == 2
+    assert "exact: " in outcome.err
+
+
+@pytest.mark.parametrize("option", ["--cpu-seconds", "--evaluations", "--seconds"])
+def test_a_budget_of_nothing_is_refused(heterps: Heterps, blocks: Path, option: str) -> None:
+    outcome = heterps("compare", blocks, "-c", "local-emulated", "-p", "even", option, 0)
+    assert outcome.code == 2
+    assert "more than 0 seconds" in outcome.err
