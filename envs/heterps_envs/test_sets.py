@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.generator import generate
+from heterps_envs.graph_generator import generate_graphs
+from heterps_envs.graph_problem import GraphTables
 from heterps_envs.named_problems import ChainCollection, NamedChain
 from heterps_envs.problem import CostTables
 from heterps_envs.published_chains import published_chains
@@ -49,6 +51,28 @@ DRAWN_CHAINS: Mapping[str, ChainDraw] = MappingProxyType(
         ),
     }
 )
+
+
+class GraphDraw(NamedTuple):
+    """How a set of graphs is drawn, see `heterps_envs.graph_generator.generate_graphs`."""
+
+    seed: int
+    num_problems: int
+    nodes: tuple[int, int]
+    devices: tuple[int, int]
+
+    def problems(self) -> list[GraphTables]:
+        """The set."""
+        return generate_graphs(self.num_problems, self.seed, self.nodes, self.devices)
+
+
+DRAWN_GRAPHS: Mapping[str, GraphDraw] = MappingProxyType(
+    {
+        "in-range": GraphDraw(_FIRST_SEED + 16, 60, (24, 64), (3, 6)),
+        "larger": GraphDraw(_FIRST_SEED + 17, 24, (96, 256), (6, 8)),
+    }
+)
+GRAPH_SETS = tuple(DRAWN_GRAPHS)
 CHAIN_SETS = (*DRAWN_CHAINS, "real", "published")
 
 
@@ -78,6 +102,20 @@ def chain_collection(name: str, workloads: Path | None = None) -> ChainCollectio
 def chain_set(name: str, workloads: Path | None = None) -> list[CostTables]:
     """The problems of `chain_collection` alone."""
     return [entry.tables for entry in chain_collection(name, workloads).problems]
+
+
+def graph_set(name: str) -> list[GraphTables]:
+    """The problems of a set of graphs.
+
+    Args:
+        name: One of `GRAPH_SETS`.
+
+    Raises:
+        UnknownNameError: There is no such set.
+    """
+    if name not in DRAWN_GRAPHS:
+        raise UnknownNameError("set of graphs", name, GRAPH_SETS)
+    return DRAWN_GRAPHS[name].problems()
 
 
 def held_out(count: int) -> list[CostTables]:
