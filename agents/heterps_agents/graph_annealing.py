@@ -23,7 +23,7 @@ from heterps_envs.graph_simulator import empty_row, overflow_of, step_time_of
 
 DEFAULT_EVALUATIONS = 30_000
 # Of a start from a simple rule, and of one that is good already.
-START_TEMPERATURE, POLISH_TEMPERATURE = 0.05, 0.01
+START_TEMPERATURE, POLISH_TEMPERATURE = 0.02, 0.01
 # Shares of the moves; the rest swaps.
 _SINGLE, _CHAIN = 0.5, 0.35
 _LONGEST_CHAIN = 6
@@ -45,7 +45,7 @@ def anneal_graph(
         budget: What may be spent.
         seed: Equal seeds give equal placements, unless a limit in seconds ends the search.
         start: (V,) to begin with; it need not fit. By default the earliest-finish placement.
-        temperature: At the start; it falls linearly to zero. 0.05 accepts 1.05 times the cost with
+        temperature: At the start; it falls linearly to zero. 0.02 accepts 1.02 times the cost with
             a probability of 1 / e.
         max_evaluations: Stop there even if the budget allows more. Without this and any limit in
             the budget, `DEFAULT_EVALUATIONS`.

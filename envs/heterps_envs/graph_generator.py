@@ -32,8 +32,8 @@ CPU_SHARE = 0.06
 LARGEST_CPU_MEMORY = 1.5
 # Some operators have no kernel for one of the devices.
 UNSUPPORTED_SHARE = 0.05
-# So often the graph needs 60 to 85 % of all memory; otherwise 10 to 60 %.
-TIGHT_SHARE = 0.5
+# So often the graph needs 40 to 85 % of all memory; otherwise 10 to 40 %.
+TIGHT_SHARE = 0.8
 # No device is more often than this faster than another one of its cluster, on paper.
 LARGEST_SPREAD = 10.0
 TRANSFER_SHARE = (0.05, 1.5)  # a usual transfer over a usual node's forward pass
@@ -230,7 +230,7 @@ def _memory(
     The sizes keep their ratios; the scale stands for what a shared device leaves free.
     """
     is_tight = rng.random() < TIGHT_SHARE
-    fullness = rng.uniform(0.6, 0.85) if is_tight else rng.uniform(0.1, 0.6)
+    fullness = rng.uniform(0.4, 0.85) if is_tight else rng.uniform(0.1, 0.4)
     memory = device_memory_bytes * (needed.sum() / fullness / device_memory_bytes.sum())
     runs = np.isfinite(forward_s)
     while not _packs(needed, memory, runs):

@@ -41,7 +41,7 @@ def test_problems_have_the_sizes_asked_for_and_a_placement() -> None:
         run = simulate_graph(entry, devices[index, : entry.num_nodes])
         assert run.step_time_s == step_time_s[index]
     full = [entry.memory_bytes.sum() / entry.device_memory_bytes.sum() for entry in problems]
-    assert np.mean(np.array(full) > 0.55) == pytest.approx(TIGHT_SHARE, abs=0.15)
+    assert np.mean(np.array(full) > 0.4) == pytest.approx(TIGHT_SHARE, abs=0.15)
     assert max(full) < 0.86
 
 
