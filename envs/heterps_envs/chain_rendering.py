@@ -122,7 +122,7 @@ def _draw_layers(axes: Axes, picture: ChainPicture) -> None:
 
 def _draw_seconds(axes: Axes, picture: ChainPicture) -> None:
     """One bar for each stage, as wide as its layers."""
-    plain_axes(axes, "seconds of each stage in a step (of its busiest replica)")
+    plain_axes(axes, "seconds of the busiest replica in a step; below: class, replicas")
     layers = len(picture.layer_values)
     tallest = max(
         [stage.busy_s for stage in picture.stages]
@@ -162,12 +162,13 @@ def _draw_stage(axes: Axes, stage: DrawnStage, layers: int) -> None:
             (stage.start + 0.05, stage.stop - 0.05), (stage.limit_s, stage.limit_s),
             color=LIMIT, linewidth=1.4, linestyle="--",
         )  # fmt: skip
-    is_narrow = width < 0.1 * layers
-    text = f"{stage.kind}" if is_narrow else f"class {stage.kind}"
-    text += f"\nx {stage.replicas}" if is_known else ""
+    share = width / layers
+    text = f"class {stage.kind}" if share > 0.1 else str(stage.kind)
+    if is_known:
+        text += f"\nx {stage.replicas}" if share > 0.045 else f"\n{stage.replicas}"
     axes.text(
         middle, -0.03, text, transform=axes.get_xaxis_transform(),
-        ha="center", va="top", fontsize=8, color=INK,
+        ha="center", va="top", fontsize=8 if share > 0.03 else 6, color=INK,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -35,9 +36,7 @@ def random_actions(masks: NDArray[np.bool_], rng: np.random.Generator) -> NDArra
     return np.asarray(np.where(masks, rng.random(masks.shape), -1.0).argmax(axis=-1))
 
 
-def place(
-    env: LayerPlacementEnv, kinds: NDArray[np.int64]
-) -> tuple[float, dict[str, object], bool]:
+def place(env: LayerPlacementEnv, kinds: NDArray[np.int64]) -> tuple[float, dict[str, Any], bool]:
     """Takes these classes; the last reward, its info, and whether all were allowed."""
     for kind in kinds:
         is_allowed = bool(env.action_masks()[kind])
