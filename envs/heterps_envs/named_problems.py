@@ -11,6 +11,9 @@ import numpy as np
 from heterps_envs.memory_packing import least_memory_scale
 from heterps_envs.problem import CostTables
 
+# Searches for a packing; each begins its exchanges elsewhere.
+_ATTEMPTS = 4
+
 
 class NamedChain(NamedTuple):
     """A chain and what it is called, for example `gpt2 on eight-types`."""
@@ -28,15 +31,19 @@ class ChainCollection(NamedTuple):
 
 def memory_shortage(tables: CostTables) -> float:
     """How many times the memory that there is a placement needs; above 1 it does not fit."""
-    return least_memory_scale(
-        tables.state_bytes,
-        tables.activation_bytes,
-        # A device may be smaller than what planners leave free on it.
-        np.maximum(tables.memory_bytes, 1.0),
-        tables.device_count,
-        tables.num_micro_batches,
-        tables.is_gpipe,
-        np.random.default_rng(0),
+    # A device may be smaller than what planners leave free on it.
+    memory = np.maximum(tables.memory_bytes, 1.0)
+    return min(
+        least_memory_scale(
+            tables.state_bytes,
+            tables.activation_bytes,
+            memory,
+            tables.device_count,
+            tables.num_micro_batches,
+            tables.is_gpipe,
+            np.random.default_rng(attempt),
+        )
+        for attempt in range(_ATTEMPTS)
     )
 
 
