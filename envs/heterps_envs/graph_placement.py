@@ -93,6 +93,7 @@ class GraphPlacementEnv(gym.Env[Observation, np.int64]):
     ## Arguments
     `problems`: graphs to draw from; by default 64 random ones (`heterps_envs.graph_generator`).
     `max_devices`: devices that observations and actions have room for, at most 16.
+    `pool`: a `GraphPool` instead of both.
     `render_mode`: "rgb_array" lets `render()` draw the placement so far.
 
     ## Version history
