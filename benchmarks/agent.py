@@ -44,14 +44,13 @@ def main() -> None:
     # One thread, so that CPU seconds of methods can be compared.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:
-        results = run(options)
-        write(results, options)
+        run(options)
     except HeterpsError as error:
         sys.exit(f"error: {error}")
 
 
 def run(options: argparse.Namespace) -> dict[str, SectionResult]:
-    """The results of every wanted section, by name; each is shown when it is done.
+    """The results of every wanted section, by name; each is shown and written when it is done.
 
     Raises:
         UnknownNameError: There is no section of a wanted name.
@@ -69,6 +68,10 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
         section = import_module(f"benchmarks.agent_sections.{name}")
         results[name] = section.run(settings)
         show(results[name])
+        write(results, options)
+    for result in results.values():
+        if options.json and result.store is not None:
+            result.store.remove()
     return results
 
 
@@ -89,21 +92,19 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def write(results: dict[str, SectionResult], options: argparse.Namespace) -> None:
-    """Writes the files that were asked for; rows that were kept for them are deleted then."""
+    """Writes the files that were asked for; so far finished sections are in them."""
     if options.markdown:
         from benchmarks.agent_sections.outputs import markdown
 
         write_text(Path(options.markdown), markdown(results))
-    if options.tensorboard:
-        from benchmarks.agent_sections.tensorboard_files import write_tensorboard
-
-        write_tensorboard(Path(options.tensorboard), results)
     if options.json:
         content = {name: result.plain() for name, result in results.items()}
         write_text(options.json, json.dumps({**content, "machine": machine()}, indent=1) + "\n")
-        for result in results.values():
-            if result.store is not None:
-                result.store.remove()
+    if options.tensorboard:
+        from benchmarks.agent_sections.tensorboard_files import write_tensorboard
+
+        name = list(results)[-1]
+        write_tensorboard(Path(options.tensorboard), {name: results[name]})
 
 
 if __name__ == "__main__":

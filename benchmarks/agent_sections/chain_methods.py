@@ -21,7 +21,7 @@ from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
-from heterps_agents.random_search import random_code
+from heterps_agents.random_search import best_random_code
 from heterps_agents.search_planner import Search
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.problem import CostTables
@@ -34,7 +34,7 @@ EVALUATIONS, QUICK_EVALUATIONS = (256, 2000, 20_000), (2000,)
 BEAM_16, BEAM_64 = "policy, beam 16", "policy, beam 64"
 EXACT_SECONDS, QUICK_EXACT_SECONDS = 10.0, 1.0
 # Methods that learn anew for every problem take seconds each.
-SLOW_PROBLEMS = 6
+LEARNER_PROBLEMS = 10
 
 
 class Chain(NamedTuple):
@@ -63,6 +63,18 @@ def entries(policy: Policy, quick: bool) -> list[Entry[Chain, Code]]:
     ]
 
 
+def learner_entries() -> list[Entry[Chain, Code]]:
+    """Networks that are trained anew for every problem: seconds each."""
+    from heterps_agents.heterps_lstm import lstm_code
+    from heterps_agents.layer_ppo import layer_ppo_code
+
+    learners = {"LSTM + REINFORCE": lstm_code, "PPO on layers": layer_ppo_code}
+    return [
+        Entry(name, partial(_alone, learner), evaluations=2000, first=LEARNER_PROBLEMS)
+        for name, learner in learners.items()
+    ]
+
+
 def exact_entry(quick: bool) -> Entry[Chain, Code]:
     """The exact solver, with a limit in seconds."""
     seconds = QUICK_EXACT_SECONDS if quick else EXACT_SECONDS
@@ -84,7 +96,7 @@ def _searches() -> dict[str, Run]:
         "annealing": partial(_from_greedy, annealed_code),
         "genetic": partial(_from_greedy, genetic_code),
         "cross-entropy": partial(_from_greedy, cross_entropy_code),
-        "random": _random,
+        "random": partial(_alone, best_random_code),
     }
 
 
@@ -122,5 +134,5 @@ def _from_greedy(search: Search, chain: Chain, budget: Budget, seed: int) -> Cod
     return search(tables, kernel, goal, budget, seed, start=start)
 
 
-def _random(chain: Chain, budget: Budget, seed: int) -> Code | None:
-    return random_code(chain.kernel, chain.goal, budget, seed)
+def _alone(search: Search, chain: Chain, budget: Budget, seed: int) -> Code | None:
+    return search(chain.tables, chain.kernel, chain.goal, budget, seed)

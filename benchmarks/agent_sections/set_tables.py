@@ -27,7 +27,7 @@ SUMMARY_COLUMNS = ("gap_median", "gap_mean", "gap_p95", "optimal", "infeasible",
 def set_tables(
     section: str,
     sets: Mapping[str, Sequence[Case]],
-    entries: Callable[[str], Sequence[Entry[Case, Answer]]],
+    entries: Mapping[str, Sequence[Entry[Case, Answer]]],
     cost: Callable[[Case, Answer], float],
     store: RowStore,
     seed: int,
@@ -39,7 +39,7 @@ def set_tables(
     Args:
         section: Its name, for titles and progress.
         sets: Problems by name of the set.
-        entries: The lines of a set's table.
+        entries: The lines of each set's table.
         cost: Cost of an answer by the definition; inf where it may not be used.
         store: Keeps what each problem gave.
         seed: Of all methods.
@@ -50,7 +50,7 @@ def set_tables(
     warm: set[str] = set()
     with progress_bar(section, sum(len(cases) for cases in sets.values())) as advance:
         for name, cases in sets.items():
-            lines = entries(name)
+            lines = entries[name]
             for index, case in enumerate(cases):
                 key = f"{name}/{index}"
                 due = [entry for entry in lines if entry.first is None or index < entry.first]

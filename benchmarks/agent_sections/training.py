@@ -40,7 +40,9 @@ def run(settings: Settings) -> SectionResult:
         policies={name: digest(policy.weights) for name, policy in policies.items()},
         entries=[entry.name for entry in lines],
     )
-    scores = set_tables("training", sets, lambda _: lines, cost, store, settings.seed, NOTES)
+    scores = set_tables(
+        "training", sets, dict.fromkeys(sets, lines), cost, store, settings.seed, NOTES
+    )
     tables += [with_worst(table, list(policies)) for table in scores]
     return SectionResult(tables, numbers(scores), store)
 

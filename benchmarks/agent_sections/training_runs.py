@@ -97,7 +97,8 @@ def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
 
 def run_row(seed: int, steps: int, watch: Stopwatch, curves: Mapping[str, Curve]) -> Row:
     """One run's line of the table."""
-    solved = curves[GREEDY_MEDIAN].first_below(SOLVED_MEDIAN)
+    medians = curves.get(GREEDY_MEDIAN, Curve([], []))
+    solved = medians.first_below(SOLVED_MEDIAN)
     return {
         "seed": str(seed),
         "steps": steps,
