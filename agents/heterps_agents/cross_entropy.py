@@ -32,8 +32,8 @@ from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, in_flight
 from heterps_envs.problem import CostTables
 
 DEFAULT_EVALUATIONS = 100_000
-# A generation: this share of the evaluations, within limits.
-EVALUATIONS_PER_MEMBER, SMALLEST, LARGEST = 16, 20, 400
+# A generation: this share of the evaluations, within limits; and where only seconds are limited.
+EVALUATIONS_PER_MEMBER, SMALLEST, LARGEST, USUAL = 16, 20, 400, 200
 ELITE_SHARE = 0.1
 # How far the probabilities move towards the elite, and how near to 0 and 1 a cut may come.
 SMOOTHING, LEAST_CHANCE = 0.6, 0.02
@@ -111,7 +111,7 @@ def cross_entropy_code(
 
 def generation_size(evaluations: int | None) -> int:
     """Small generations where there is not much to spend."""
-    wanted = LARGEST if evaluations is None else evaluations // EVALUATIONS_PER_MEMBER
+    wanted = USUAL if evaluations is None else evaluations // EVALUATIONS_PER_MEMBER
     return min(LARGEST, max(SMALLEST, wanted))
 
 

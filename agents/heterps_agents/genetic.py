@@ -26,7 +26,7 @@ from heterps_envs.problem import CostTables
 
 DEFAULT_EVALUATIONS = 100_000
 # Population: this share of the evaluations, within limits.
-EVALUATIONS_PER_MEMBER, SMALLEST, LARGEST = 16, 8, 64
+EVALUATIONS_PER_MEMBER, SMALLEST, LARGEST = 16, 8, 128
 MUTATION = 0.9
 # Draws that run out of devices or memory have no cost, so they are not evaluations.
 DRAWS = 16
