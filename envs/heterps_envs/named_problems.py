@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heterps_envs.graph_problem import GraphTables
+from heterps_envs.graph_sources import SourceGraph
 from heterps_envs.memory_packing import least_memory_scale
 from heterps_envs.problem import CostTables
 
@@ -27,6 +29,25 @@ class ChainCollection(NamedTuple):
 
     problems: tuple[NamedChain, ...]
     left_out: Mapping[str, str]
+
+
+class GraphCollection(NamedTuple):
+    """A set of graphs, and by name why others are not in it."""
+
+    problems: tuple[SourceGraph, ...]
+    left_out: Mapping[str, str]
+
+
+def graph_packs(tables: GraphTables) -> bool:
+    """Whether a simple packing fits: largest node first, on the device with most memory left."""
+    left = tables.device_memory_bytes.astype(float).copy()
+    runs = np.isfinite(tables.forward_s) & np.isfinite(tables.backward_s)
+    for node in np.argsort(-tables.memory_bytes, kind="stable"):
+        device = int(np.argmax(np.where(runs[node], left, -np.inf)))
+        left[device] -= tables.memory_bytes[node]
+        if left[device] < 0 or not runs[node, device]:
+            return False
+    return True
 
 
 def memory_shortage(tables: CostTables) -> float:

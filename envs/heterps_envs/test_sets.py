@@ -15,10 +15,12 @@ from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.generator import generate
 from heterps_envs.graph_generator import generate_graphs
 from heterps_envs.graph_problem import GraphTables
-from heterps_envs.named_problems import ChainCollection, NamedChain
+from heterps_envs.named_problems import ChainCollection, GraphCollection, NamedChain
 from heterps_envs.problem import CostTables
 from heterps_envs.published_chains import published_chains
+from heterps_envs.published_graphs import published_graphs
 from heterps_envs.real_chains import real_chains
+from heterps_envs.real_graphs import real_graphs
 
 # Far from any seed that a training configuration reaches.
 _FIRST_SEED = 2**62
@@ -60,6 +62,7 @@ class GraphDraw(NamedTuple):
     num_problems: int
     nodes: tuple[int, int]
     devices: tuple[int, int]
+    fingerprint: str
 
     def problems(self) -> list[GraphTables]:
         """The set."""
@@ -68,11 +71,11 @@ class GraphDraw(NamedTuple):
 
 DRAWN_GRAPHS: Mapping[str, GraphDraw] = MappingProxyType(
     {
-        "in-range": GraphDraw(_FIRST_SEED + 16, 60, (24, 64), (3, 6)),
-        "larger": GraphDraw(_FIRST_SEED + 17, 24, (96, 256), (6, 8)),
+        "in-range": GraphDraw(_FIRST_SEED + 16, 60, (24, 64), (3, 6), "ed59d8a59f329f76"),
+        "larger": GraphDraw(_FIRST_SEED + 17, 24, (96, 256), (6, 8), "6a83108f05b75c89"),
     }
 )
-GRAPH_SETS = tuple(DRAWN_GRAPHS)
+GRAPH_SETS = (*DRAWN_GRAPHS, "real", "published")
 CHAIN_SETS = (*DRAWN_CHAINS, "real", "published")
 
 
@@ -94,9 +97,7 @@ def chain_collection(name: str, workloads: Path | None = None) -> ChainCollectio
         return real_chains()
     if name != "published":
         raise UnknownNameError("set of chains", name, CHAIN_SETS)
-    if workloads is None:
-        raise HeterpsError("the set 'published' needs the folder of published workloads")
-    return published_chains(workloads)
+    return published_chains(_folder(workloads))
 
 
 def chain_set(name: str, workloads: Path | None = None) -> list[CostTables]:
@@ -104,18 +105,40 @@ def chain_set(name: str, workloads: Path | None = None) -> list[CostTables]:
     return [entry.tables for entry in chain_collection(name, workloads).problems]
 
 
-def graph_set(name: str) -> list[GraphTables]:
+def graph_set(name: str, workloads: Path | None = None) -> list[GraphTables]:
     """The problems of a set of graphs.
 
     Args:
         name: One of `GRAPH_SETS`.
+        workloads: The folder of published workloads; only `published` needs it.
 
     Raises:
         UnknownNameError: There is no such set.
+        HeterpsError: `published` without a folder, or a folder that holds none of its files.
     """
-    if name not in DRAWN_GRAPHS:
+    if name in DRAWN_GRAPHS:
+        return DRAWN_GRAPHS[name].problems()
+    return [entry.tables for entry in graph_collection(name, workloads).problems]
+
+
+def graph_collection(name: str, workloads: Path | None = None) -> GraphCollection:
+    """The graphs of `real` or `published` with their names, and what was left out.
+
+    Raises:
+        UnknownNameError: The set is neither of them.
+        HeterpsError: See `graph_set`.
+    """
+    if name == "real":
+        return real_graphs()
+    if name != "published":
         raise UnknownNameError("set of graphs", name, GRAPH_SETS)
-    return DRAWN_GRAPHS[name].problems()
+    return published_graphs(_folder(workloads))
+
+
+def _folder(workloads: Path | None) -> Path:
+    if workloads is None:
+        raise HeterpsError("the set 'published' needs the folder of published workloads")
+    return workloads
 
 
 def held_out(count: int) -> list[CostTables]:
