@@ -104,7 +104,7 @@ def write(results: dict[str, SectionResult], options: argparse.Namespace) -> Non
         from benchmarks.agent_sections.tensorboard_files import write_tensorboard
 
         name = list(results)[-1]
-        write_tensorboard(Path(options.tensorboard), {name: results[name]})
+        write_tensorboard(Path(options.tensorboard), name, results[name])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ tensorboard --logdir FOLDER
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,52 +35,58 @@ class Line(NamedTuple):
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def write_tensorboard(folder: Path, results: Mapping[str, SectionResult]) -> None:
-    """Writes the events of all tables.
+def write_tensorboard(folder: Path, section: str, result: SectionResult) -> None:
+    """Writes the events of a section's tables to its folder; earlier events there are deleted.
 
-    `tables` has every table as text and every comparison as a figure. `curves/SECTION/METHOD` is a
-    run for each method; the step of its scalars is the CPU time in microseconds a problem, so that
-    more budget stands further to the right. `budgets/...` is a run for each method and budget, with
-    both as hparams.
+    `tables` has every table as text and every comparison as a figure. `curves/METHOD` is a run for
+    each method; the step of its scalars is the CPU time in microseconds a problem, so that more
+    budget stands further to the right. `budgets/...` is a run for each method and budget, with both
+    as hparams.
     """
+    folder = folder / section
+    for path in sorted(folder.rglob("events.out.tfevents.*")):
+        path.unlink()
     with SummaryWriter(str(folder / "tables")) as writer:
-        for section, result in results.items():
-            for table in result.tables:
-                name = f"{section}/{table.name}"
-                writer.add_text(name, f"{table.note}\n\n{table_text(table.rows)}")
-                if any("gap_p95" in row for row in table.rows):
-                    writer.add_figure(name, gap_figure(table))
-    lines = list(_lines(results))
+        for table in result.tables:
+            name = f"{section}/{table.name}"
+            writer.add_text(name, f"{table.note}\n\n{table_text(table.rows)}")
+            if any("gap_p95" in row for row in table.rows):
+                writer.add_figure(name, gap_figure(table))
+    lines = list(_lines(section, result))
+    runs: dict[str, list[Line]] = {}
     for line in lines:
-        _write_curve(folder / "curves" / line.section / _file_name(line.row["method"]), line)
+        runs.setdefault(line.row["method"].partition(",")[0], []).append(line)
+    for method, points in runs.items():
+        _write_curve(folder / "curves" / _file_name(method), points)
     _write_budgets(folder / "budgets", lines)
 
 
-def _lines(results: Mapping[str, SectionResult]) -> Iterator[Line]:
-    for section, result in results.items():
-        for table in result.tables:
-            for row in table.rows:
-                if "method" in row and "cpu_ms" in row:
-                    yield Line(section, table.name, row)
+def _lines(section: str, result: SectionResult) -> Iterator[Line]:
+    for table in result.tables:
+        for row in table.rows:
+            if "method" in row and "cpu_ms" in row:
+                yield Line(section, table.name, row)
 
 
-def _write_curve(folder: Path, line: Line) -> None:
+def _write_curve(folder: Path, lines: list[Line]) -> None:
     with SummaryWriter(str(folder)) as writer:
-        for name, value in line.numbers.items():
+        for line in sorted(lines, key=lambda line: float(line.row["cpu_ms"])):
             step = round(1e3 * line.row["cpu_ms"])
-            writer.add_scalar(f"{line.section} {line.table}/{name}", value, step)
+            for name, value in line.numbers.items():
+                writer.add_scalar(f"{line.section} {line.table}/{name}", value, step)
 
 
 def _write_budgets(folder: Path, lines: list[Line]) -> None:
     runs: dict[tuple[str, str, str], dict[str, float]] = {}
     for line in lines:
         key = (line.section, line.row["method"], line.row["budget"])
-        numbers = {f"budgets/{line.table}/{name}": v for name, v in line.numbers.items()}
+        name = f"{line.section} by budget, {line.table}"
+        numbers = {f"{name}/{column}": value for column, value in line.numbers.items()}
         runs.setdefault(key, {}).update(numbers)
     for (section, method, budget), metrics in runs.items():
         parameters = {"section": section, "method": method, "budget": budget or "its own"}
         name = _file_name(f"{method} {budget}")
-        with SummaryWriter(str(folder / section / name)) as writer:
+        with SummaryWriter(str(folder / name)) as writer:
             for summary in hparams(parameters, metrics):  # type: ignore[no-untyped-call]
                 writer.file_writer.add_summary(summary)
             for tag, value in metrics.items():

@@ -1,0 +1,50 @@
+"""Graphs on concrete devices: every method on the frozen test sets of operator and layer graphs.
+
+python benchmarks/agent.py --only graphs
+"""
+
+from __future__ import annotations
+
+from benchmarks.agent_sections.graph_methods import EARLIEST_FINISH, cost, entries
+from benchmarks.agent_sections.section import SectionResult, Settings, every
+from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
+from heterps_agents.graph_policy import GraphPolicy
+from heterps_envs.graph_generator import graphs_fingerprint
+from heterps_envs.graph_problem import GraphTables
+from heterps_envs.test_sets import GRAPH_SETS, graph_set
+
+QUICK_PROBLEMS = 6
+NOTES = {
+    "in-range": "Sizes that policies are trained on: 24-64 nodes, 3-6 devices.",
+    "larger": "Larger than trained on: 96-256 nodes, 6-8 devices.",
+    "real": "Shipped models on the devices of shipped clusters.",
+    "published": "Graphs that other projects published.",
+}
+
+
+def run(settings: Settings) -> SectionResult:
+    """One table for each test set."""
+    policy = GraphPolicy.load(settings.graph_policy)
+    most = QUICK_PROBLEMS if settings.quick else None
+    names = [name for name in GRAPH_SETS if name != "published" or settings.workloads]
+    sets: dict[str, list[GraphTables]] = {
+        name: every(graph_set(name, settings.workloads), most) for name in names
+    }
+    lines = entries(policy, settings.quick)
+    store = settings.store(
+        "graphs",
+        entries=[entry.name for entry in lines],
+        policy=digest(policy.weights),
+        problems={name: graphs_fingerprint(cases) for name, cases in sets.items()},
+    )
+    tables = set_tables(
+        "graphs",
+        sets,
+        dict.fromkeys(sets, lines),
+        cost,
+        store,
+        settings.seed,
+        NOTES,
+        EARLIEST_FINISH,
+    )
+    return SectionResult(tables, numbers(tables), store)
