@@ -1,9 +1,11 @@
 """Simulated annealing of graph placements under the graph simulator.
 
-A step moves one node to another device, moves it with some of the nodes that it reads one after
-another (a piece of a chain, so that no new transfer appears inside), or lets two nodes swap their
-devices. Worse placements are accepted with the probability exp(-log(cost ratio) / temperature)
-(Kirkpatrick, Gelatt and Vecchi, 1983). Placements that exceed memory cost more the more they do.
+A step moves one node to another device (more often to that of a neighbour in the graph), moves it
+with some of the nodes that it reads one after another (a piece of a chain, so that no new transfer
+appears inside), moves those nodes of a device that lie in a random range of the order to another
+device, or lets two nodes swap their devices. Worse placements are accepted with the probability
+exp(-log(cost ratio) / temperature) (Kirkpatrick, Gelatt and Vecchi, 1983). Placements that exceed
+memory cost more the more they do.
 """
 
 from __future__ import annotations
@@ -22,11 +24,15 @@ from heterps_envs.graph_problem import GraphProblems, GraphTables, Placement, pa
 from heterps_envs.graph_simulator import empty_row, overflow_of, step_time_of
 
 DEFAULT_EVALUATIONS = 30_000
-# Of a start from a simple rule, and of one that is good already.
+# Of a start from a simple rule, and of one that is good already; for graphs of up to `_USUAL_NODES`
+# nodes. In larger ones a single node matters less, and so must the temperature.
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.02, 0.01
+_USUAL_NODES, _COOLING = 32, 1.5
 # Shares of the moves; the rest swaps.
-_SINGLE, _CHAIN = 0.5, 0.35
+_SINGLE, _CHAIN, _RANGE = 0.3, 0.45, 0.1
 _LONGEST_CHAIN = 6
+# So often a node goes to the device of a neighbour in the graph, if there is another one.
+_TO_NEIGHBOUR = 0.4
 
 
 def anneal_graph(
@@ -45,8 +51,8 @@ def anneal_graph(
         budget: What may be spent.
         seed: Equal seeds give equal placements, unless a limit in seconds ends the search.
         start: (V,) to begin with; it need not fit. By default the earliest-finish placement.
-        temperature: At the start; it falls linearly to zero. 0.02 accepts 1.02 times the cost with
-            a probability of 1 / e.
+        temperature: At the start, of a graph of up to 32 nodes; of V nodes (32 / V) ** 1.5 of it.
+            It falls linearly to zero. 0.02 accepts 1.02 times the cost with a probability of 1 / e.
         max_evaluations: Stop there even if the budget allows more. Without this and any limit in
             the budget, `DEFAULT_EVALUATIONS`.
 
@@ -85,6 +91,7 @@ def anneal_packed_graph(
     _repair(current[:nodes], able, num_able)
     best, state = current.copy(), empty_row(problems)
     costs = np.full(2, _cost(problems, row, current, state)[0])
+    temperature *= min(1.0, _USUAL_NODES / nodes) ** _COOLING
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
             problems, row, chunk.evaluations, chunk.rng,
@@ -159,24 +166,46 @@ def _runs_on(p: Any, z: int, node: int, device: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
+def _target(p: Any, z: int, rng: Any, able: Any, num_able: Any, node: int, devices: Any) -> int:
+    """Where a node may go: to a neighbour in the graph, or anywhere."""
+    if rng.random() < _TO_NEIGHBOUR:
+        first, read = p.producer_start[z, node], p.consumer_start[z, node]
+        reads, readers = p.producer_start[z, node + 1] - first, p.consumer_start[z, node + 1] - read
+        index = int(rng.random() * (reads + readers))
+        if index < reads:
+            device = devices[p.producers[z, first + index]]
+        elif index < reads + readers:
+            device = devices[p.consumers[z, read + index - reads]]
+        else:
+            device = devices[node]
+        if _runs_on(p, z, node, device) and device != devices[node]:
+            return device  # type: ignore[no-any-return]
+    return able[node, int(rng.random() * num_able[node])]  # type: ignore[no-any-return]
+
+
+@njit(cache=True, error_model="numpy")
 def _move(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any) -> None:
     """Changes a placement in one random way, in place."""
-    node = int(rng.random() * p.num_nodes[z])
-    choice = rng.random()
-    if choice < _SINGLE + _CHAIN:
-        device = able[node, int(rng.random() * num_able[node])]
+    node, choice = int(rng.random() * p.num_nodes[z]), rng.random()
+    device = _target(p, z, rng, able, num_able, node, devices)
+    if choice < _SINGLE:
         devices[node] = device
-        if choice < _SINGLE:
-            return
+    elif choice < _SINGLE + _CHAIN:
+        devices[node] = device
         for _ in range(1 + int(rng.random() * (_LONGEST_CHAIN - 1))):
             first, stop = p.producer_start[z, node], p.producer_start[z, node + 1]
             if first == stop:
-                return
+                break
             node = p.producers[z, first + int(rng.random() * (stop - first))]
             if _runs_on(p, z, node, device):
                 devices[node] = device
-        return
-    other = int(rng.random() * p.num_nodes[z])
-    mine, others = devices[node], devices[other]
-    if _runs_on(p, z, node, others) and _runs_on(p, z, other, mine):
-        devices[node], devices[other] = others, mine
+    elif choice < _SINGLE + _CHAIN + _RANGE:
+        home, other = devices[node], int(rng.random() * p.num_nodes[z])
+        for member in range(min(node, other), max(node, other) + 1):
+            if devices[member] == home and _runs_on(p, z, member, device):
+                devices[member] = device
+    else:
+        other = int(rng.random() * p.num_nodes[z])
+        mine, others = devices[node], devices[other]
+        if _runs_on(p, z, node, others) and _runs_on(p, z, other, mine):
+            devices[node], devices[other] = others, mine
