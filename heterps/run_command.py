@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import typer
@@ -153,16 +155,37 @@ def _join(group: HostGroup, run_directory: Path) -> None:
     )
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @contextmanager
 def _failures_explained(
     run_directory: Path, checkpoint: CheckpointSettings | None
 ) -> Iterator[None]:
-    """Names a failed rank's log; behind an interrupt, says what there is to go on from."""
+    """Names a failed rank's log; behind an interrupt, says what there is to go on from.
+
+    SIGTERM, with which a batch system ends a job, ends the run as Ctrl-C does.
+    """
     try:
-        yield
-    except KeyboardInterrupt:
+        with _ended_by_sigterm():
+            yield
+    except KeyboardInterrupt as interrupt:
         remarks.print(_interrupted(checkpoint), soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(143 if isinstance(interrupt, _Terminated) else 130) from None
     except HeterpsError as error:
         rank = re.match(r"rank (\d+)\b", str(error))
         log = rank_log_path(run_directory, rank[1]) if rank else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,21 @@ def test_an_interrupt_says_what_there_is_to_go_on_from(
     outcome = heterps("run", plan, *options, "--checkpoint", saved)
     assert outcome.code == 130
     assert "before the first checkpoint" in outcome.err
+
+
+def test_sigterm_ends_a_run_as_an_interrupt_does(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "heterps.run_command.run_plan",
+        lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", tmp_path / "plan.yaml")
+    outcome = heterps("run", tmp_path / "plan.yaml", "--run-directory", tmp_path / "run")
+    assert outcome.code == 143
+    assert "nothing was saved" in outcome.err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_error_of_a_failed_rank_names_its_log(
