@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +61,7 @@ def draw_layers(episodes: LayerEpisodes, row: int) -> Image:
     layers, classes = int(chains.num_layers[z]), int(chains.num_classes[z])
     lines = {"reference": float(pool.step_time_s[z]), "floor": float(rows.floor_s[row])}
     if status in (PLACING, STUCK):
-        stages = [_open_stage(chains, z, entry) for entry in _runs(rows.kinds[row, :position])]
+        stages = [_open_stage(chains, z, entry) for entry in decode(rows.kinds[row, :position])]
         note = "one replica each, until all layers have a class"
     else:
         stages = _measured(chains, z, decode(rows.code[row, :layers]), math.inf)
@@ -125,16 +124,6 @@ def _open_stage(p: StageProblems, z: int, stage: PlacedStage) -> DrawnStage:
     count = int(p.device_count[z, kind])
     held = in_flight(int(p.num_micro_batches[z]), bool(p.is_gpipe[z]), count, 0)
     return DrawnStage(start, stop, kind, 0, busy_s, math.inf, _memory(p, z, start, stop, held))
-
-
-def _runs(kinds: NDArray[np.int16]) -> list[PlacedStage]:
-    """Consecutive layers of one class."""
-    edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
-    return [
-        PlacedStage(start, stop - 1, int(kinds[start]))
-        for start, stop in pairwise(edges)
-        if stop > start
-    ]
 
 
 def _part(prefix: NDArray[np.float64], start: int, stop: int) -> float:

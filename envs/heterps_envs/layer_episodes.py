@@ -23,19 +23,19 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def layer_observation_size(max_classes: int) -> int:
-    """Numbers in one observation: the features of all classes, then those of the state."""
-    return max_classes * LAYER_CANDIDATE_FEATURES + LAYER_STATE_FEATURES
+def layer_observation_size(num_actions: int) -> int:
+    """Numbers in one observation: the features of all candidates, then those of the state."""
+    return num_actions * LAYER_CANDIDATE_FEATURES + LAYER_STATE_FEATURES
 
 
 class LayerEpisodes:
     """`count` episodes on problems of a pool. Rows are independent of each other."""
 
     def __init__(self, pool: LayerPool, count: int) -> None:
-        self.pool, self.count, self.max_classes = pool, count, pool.max_classes
+        self.pool, self.count, self.num_actions = pool, count, pool.num_actions
         max_layers = pool.problems.chains.output_bytes.shape[1]
-        self.rows = empty_layer_rows(count, max_layers, self.max_classes)
-        self.view = empty_layer_view(count, self.max_classes)
+        self.rows = empty_layer_rows(count, max_layers, pool.max_classes)
+        self.view = empty_layer_view(count, self.num_actions)
         self._everyone = np.arange(count)
 
     def begin(self, which: Integers, problem: Integers, floor_s: Floats) -> None:
@@ -60,7 +60,7 @@ class LayerEpisodes:
 
     def last_observations(self, ended: Integers) -> NDArray[np.float32]:
         """(K, layer_observation_size) of finished episodes: no candidates, only the state."""
-        out = np.zeros((len(ended), layer_observation_size(self.max_classes)), np.float32)
+        out = np.zeros((len(ended), layer_observation_size(self.num_actions)), np.float32)
         out[:, -LAYER_STATE_FEATURES:] = self.view.state[ended]
         return out
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form import KernelTables, in_flight
+from heterps_envs.closed_form import CUT_BIT, KernelTables, in_flight
 from heterps_envs.layer_provisioning import form_stages, write_stages
 from heterps_envs.layer_state import FITS, MISSES_FLOOR, OUT_OF_MEMORY, PLACING, STUCK
 from heterps_envs.provisioning_kernels import provision_stages
@@ -46,18 +46,22 @@ def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
         p: `LayerProblems`.
         rows: `LayerRows`.
         view: `LayerView`; that of a finished episode is cleared.
-        actions: (B,) classes.
+        actions: (B,) candidates.
     """
     chains = p.chains
     for row in range(len(rows.problem)):
         if rows.status[row] != PLACING:
             continue
-        z, layer, kind = rows.problem[row], rows.position[row], actions[row]
-        if not view.allowed[row, kind]:
+        z, layer = rows.problem[row], rows.position[row]
+        kind = actions[row] % rows.begun.shape[1]
+        if not view.allowed[row, actions[row]]:
             rows.status[row] = STUCK
             _clear(view, row)
             continue
-        if layer == 0 or rows.kinds[row, layer - 1] != kind:
+        is_cut = actions[row] != kind
+        if is_cut:
+            rows.kinds[row, layer - 1] |= CUT_BIT
+        if is_cut or layer == 0 or rows.kinds[row, layer - 1] != kind:
             rows.begun[row, kind] += 1
             rows.num_stages[row] += 1
             rows.first_layer[row] = layer
@@ -159,24 +163,30 @@ def _observe_classes(p: Any, rows: Any, view: Any, row: int) -> bool:
         own_s = c.compute_prefix_s[z, layer + 1, kind] - c.compute_prefix_s[z, layer, kind]
         fastest_s = min(fastest_s, own_s)
         dearest = max(dearest, p.price_usd_per_hour[z, kind])
-    for kind in range(view.allowed.shape[1]):
-        if view.allowed[row, kind]:
-            view.allowed[row, kind] = False
-            view.candidates[row, kind] = 0.0
-        if kind < c.num_classes[z] and _observe_class(p, rows, view, row, kind, fastest_s, dearest):
+    for action in range(view.allowed.shape[1]):
+        if view.allowed[row, action]:
+            view.allowed[row, action] = False
+            view.candidates[row, action] = 0.0
+        if action % rows.begun.shape[1] < c.num_classes[z] and _observe_class(
+            p, rows, view, row, action, fastest_s, dearest
+        ):
             found = True
     return found
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _observe_class(
-    p: Any, rows: Any, view: Any, row: int, kind: int, fastest_s: float, dearest: float
+    p: Any, rows: Any, view: Any, row: int, action: int, fastest_s: float, dearest: float
 ) -> bool:
     """Writes one candidate, if it is allowed."""
     c, z, layer = p.chains, rows.problem[row], rows.position[row]
+    kind = action % rows.begun.shape[1]
     count, micro_batches = c.device_count[z, kind], c.num_micro_batches[z]
     previous = rows.kinds[row, layer - 1] if layer > 0 else -1
-    goes_on, free = previous == kind, count - rows.begun[row, kind]
+    is_cut, free = action != kind, count - rows.begun[row, kind]
+    if is_cut and previous != kind:
+        return False
+    goes_on = previous == kind and not is_cut
     if not goes_on and free <= 0:
         return False
     start = rows.first_layer[row] if goes_on else layer
@@ -191,8 +201,8 @@ def _observe_class(
     bound_s, own_s = c.lower_bound_s[z], compute[layer + 1, kind] - compute[layer, kind]
     stage_s = compute[layer + 1, kind] - compute[start, kind]
     rest_s = compute[c.num_layers[z], kind] - compute[layer, kind]
-    view.allowed[row, kind] = True
-    out = view.candidates[row, kind]
+    view.allowed[row, action] = True
+    out = view.candidates[row, action]
     out[0] = 1.0
     out[1] = 1.0 if goes_on else 0.0
     out[2] = _ratio(fastest_s, own_s)

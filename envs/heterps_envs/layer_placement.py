@@ -30,23 +30,29 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
     (model profile, cluster, job). From the first layer to the last, each gets a device class.
     Consecutive layers of one class form a stage. When all layers have a class, a fixed rule gives
     the stages their replicas (`heterps_envs.layer_provisioning`), and the closed form gives the
-    step time. A class can begin as many stages as it has devices, and a stage is never cut in two:
-    some problems have no placement of this kind although they have others.
+    step time. A class can begin as many stages as it has devices. As in HeterPS, a stage ends only
+    where the class changes; `with_cuts=True` lets it end elsewhere too.
 
     ## Action space
-    `Discrete(max_classes)`; action `c` gives the next layer class `c`. `action_masks()` says which
-    are allowed; `info["action_mask"]` is the same. A class is allowed if the layer goes on with the
-    stage of the layer before it, or the class has a device without a stage; and if the stage with
-    this layer may fit into the memory of one device. An action that is not allowed ends the episode
-    as stuck.
+    `Discrete(max_classes)`, or `Discrete(2 * max_classes)` with cuts:
+
+    | action | |
+    | --- | --- |
+    | c | the next layer gets class c; if the layer before has it too, both are in one stage |
+    | max_classes + c | with cuts: it gets class c as the layer before, but in another stage |
+
+    `action_masks()` says which are allowed; `info["action_mask"]` is the same. The layer must go on
+    with the stage of the layer before it, or the class have a device without a stage; and the stage
+    with this layer may fit into the memory of one device. An action that is not allowed ends the
+    episode as stuck.
 
     ## Observation space
-    `Box(-4, 4, (max_classes * 14 + 14,), float32)`: 14 features of each class in order (zero where
-    it is not allowed), then 14 of the state. All are ratios without units. *Work* is seconds on the
+    `Box(-4, 4, (actions * 14 + 14,), float32)`: 14 features of each action in order (zero where it
+    is not allowed), then 14 of the state. All are ratios without units. *Work* is seconds on the
     class times micro-batches; *bound* the lower bound of the step time; *value* what layers cost at
     the LP-dual prices of the classes.
 
-    | class feature | |
+    | action feature | |
     | --- | --- |
     | 0, 1 | allowed; goes on with the stage of the layer before |
     | 2, 3 | seconds of the layer: on its fastest class over here; work over bound |
@@ -94,6 +100,7 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
     `objective`: "throughput" or "price".
     `longest_step`: the floor: how many times as long as the reference's a step may be; by default
     no floor for throughput, and 1.5 for price.
+    `with_cuts`: stages may end where the class goes on.
     `pool`: a `LayerPool` instead of all these.
     `render_mode`: "rgb_array" lets `render()` draw the placement so far.
 
@@ -112,6 +119,7 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
         max_classes: int = 8,
         objective: str = "throughput",
         longest_step: float | None = None,
+        with_cuts: bool = False,
         pool: LayerPool | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -119,12 +127,13 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
         self.render_mode = render_mode
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
-            pool = LayerPool.from_tables(tables, max_classes, objective, longest_step)
+            pool = LayerPool.from_tables(
+                tables, max_classes, objective, longest_step, with_cuts=with_cuts
+            )
         self._episodes = LayerEpisodes(pool, 1)
-        classes = self._episodes.max_classes
-        self.action_space = gym.spaces.Discrete(classes)
+        self.action_space = gym.spaces.Discrete(pool.num_actions)
         self.observation_space = gym.spaces.Box(
-            -LARGEST_RATIO, LARGEST_RATIO, (layer_observation_size(classes),), np.float32
+            -LARGEST_RATIO, LARGEST_RATIO, (layer_observation_size(pool.num_actions),), np.float32
         )
 
     def reset(
@@ -162,7 +171,7 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
         return self._episodes.observations()[0], reward, len(finished) > 0, False, self._info()
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """(classes,) which classes the next layer may have."""
+        """(actions,) which actions are allowed now."""
         return np.array(self._episodes.view.allowed[0])
 
     def render(self) -> Image | None:

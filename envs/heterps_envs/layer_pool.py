@@ -40,12 +40,18 @@ class LayerPool:
             finds; where it finds nothing, the lower bound of the step time.
         floor_s: (N,) longest step time that is allowed; inf without a floor.
         cost: (N,) the reference's step time, or its price times that.
+        with_cuts: Stages may end where the class goes on.
     """
 
     def __init__(
-        self, problems: LayerProblems, step_time_s: Floats, floor_s: Floats, cost: Floats
+        self,
+        problems: LayerProblems,
+        step_time_s: Floats,
+        floor_s: Floats,
+        cost: Floats,
+        with_cuts: bool = False,
     ) -> None:
-        self.problems = problems
+        self.problems, self.with_cuts = problems, with_cuts
         self.step_time_s, self.floor_s, self.cost = step_time_s, floor_s, cost
 
     @classmethod
@@ -56,6 +62,7 @@ class LayerPool:
         objective: str = "throughput",
         longest_step: float | None = None,
         floors_s: Sequence[float] | None = None,
+        with_cuts: bool = False,
     ) -> LayerPool:
         """A pool for one objective.
 
@@ -66,6 +73,7 @@ class LayerPool:
             longest_step: The floor: a step may take so many times as long as the reference's. By
                 default there is none for throughput, and 1.5 for price.
             floors_s: The floor of each problem in seconds a step instead.
+            with_cuts: Stages may end where the class goes on; otherwise as in HeterPS.
 
         Raises:
             HeterpsError: There is no problem, one is too large, or an argument is not allowed.
@@ -97,7 +105,7 @@ class LayerPool:
                     hourly = (entry.price_usd_per_hour * entry.device_count).sum()
                 cost[row] *= hourly + TIE_BREAK_USD_PER_HOUR
         problems = LayerProblems(chains, price, np.array([is_price]))
-        return cls(problems, step_time_s, floor_s, cost)
+        return cls(problems, step_time_s, floor_s, cost, with_cuts)
 
     @property
     def num_problems(self) -> int:
@@ -108,6 +116,11 @@ class LayerPool:
     def max_classes(self) -> int:
         """Device classes that there is room for."""
         return int(self.problems.price_usd_per_hour.shape[1])
+
+    @property
+    def num_actions(self) -> int:
+        """Candidates of one decision."""
+        return self.max_classes * (2 if self.with_cuts else 1)
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], Floats]:
         """Rows of problems, and their floors."""

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT, KernelTables
+from heterps_envs.closed_form import CLASS_MASK, CUT_BIT, REPLICA_SHIFT, KernelTables
 from heterps_envs.provisioning_kernels import provision_stages
 
 
@@ -24,7 +24,7 @@ def form_stages(kinds: Any, num_layers: int, stages: Any) -> int:
     """Writes the runs of equal classes, front first, as rows (layer behind the last, class, 1).
 
     Args:
-        kinds: (L,) class of each layer.
+        kinds: (L,) class of each layer; `CUT_BIT` ends a run although the class goes on.
         num_layers: How many of them count.
         stages: (L, 3) int64 to write to.
 
@@ -33,8 +33,13 @@ def form_stages(kinds: Any, num_layers: int, stages: Any) -> int:
     """
     count = 0
     for layer in range(num_layers):
-        if layer + 1 == num_layers or kinds[layer + 1] != kinds[layer]:
-            stages[count, 0], stages[count, 1], stages[count, 2] = layer + 1, kinds[layer], 1
+        kind = kinds[layer] & CLASS_MASK
+        if (
+            layer + 1 == num_layers
+            or kinds[layer] & CUT_BIT
+            or (kinds[layer + 1] & CLASS_MASK) != kind
+        ):
+            stages[count, 0], stages[count, 1], stages[count, 2] = layer + 1, kind, 1
             count += 1
     return count
 
@@ -75,7 +80,8 @@ def provision(
     """Replicas for placements that only say the class of each layer.
 
     Args:
-        kinds: (N, L) class of each layer; consecutive layers of one class are a stage.
+        kinds: (N, L) class of each layer; consecutive layers of one class are a stage, unless
+            `CUT_BIT` stands at a layer: then a stage ends with it.
         kernel: Of the problem.
         is_price: Minimise price per hour times step time; otherwise the step time.
         floor_s: Longest step time that is allowed; inf for any.

@@ -6,9 +6,12 @@ class, the stages get their replicas (`heterps_envs.layer_provisioning`).
 
 A class is allowed for a layer if the layer can go on with the stage of the layer before it, or if
 the class has a device left to begin a stage on; and if the stage, with the layer, may fit into the
-memory of one device. How many micro-batches a stage holds is not known before all stages behind it
-are, so only the fewest that it may ever hold are counted here: an allowed action can still end in
-a placement that does not fit.
+memory of one device. With cuts, a stage may also end where the class goes on: there are as many
+candidates again, which begin another stage of the class of the layer before.
+
+How many micro-batches a stage holds is not known before all stages behind it are, so only the
+fewest that it may ever hold are counted here: an allowed action can still end in a placement that
+does not fit.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ class LayerRows(NamedTuple):
         position: The layer that gets its class next.
         num_stages: Stages begun.
         first_layer: Of the stage that layer `position - 1` belongs to.
-        kinds: (B, L) class of each layer before `position`.
+        kinds: (B, L) class of each layer before `position`, with `CUT_BIT` where a stage ends
+            although its class goes on.
         begun: (B, T) stages begun on each class; each needs a device at least.
         seconds: (B, T) compute seconds of one micro-batch in the layers given to each class.
         code: (B, L) int16 of a finished placement, see `heterps_envs.closed_form`.
@@ -78,10 +82,12 @@ class LayerRows(NamedTuple):
 class LayerView(NamedTuple):
     """What `observe_layers` writes: the candidates for the next layer of B episodes.
 
+    There are A of them: the T classes and, with cuts, the T classes once more.
+
     Attributes:
-        candidates: (B, T, LAYER_CANDIDATE_FEATURES), zero where the class is not allowed.
+        candidates: (B, A, LAYER_CANDIDATE_FEATURES), zero where the candidate is not allowed.
         state: (B, LAYER_STATE_FEATURES).
-        allowed: (B, T).
+        allowed: (B, A).
     """
 
     candidates: NDArray[np.float32]
@@ -108,12 +114,12 @@ def empty_layer_rows(count: int, max_layers: int, max_classes: int) -> LayerRows
     )
 
 
-def empty_layer_view(count: int, max_classes: int) -> LayerView:
+def empty_layer_view(count: int, num_actions: int) -> LayerView:
     """Room for what `count` episodes see."""
     return LayerView(
-        candidates=np.zeros((count, max_classes, LAYER_CANDIDATE_FEATURES), np.float32),
+        candidates=np.zeros((count, num_actions, LAYER_CANDIDATE_FEATURES), np.float32),
         state=np.zeros((count, LAYER_STATE_FEATURES), np.float32),
-        allowed=np.zeros((count, max_classes), np.bool_),
+        allowed=np.zeros((count, num_actions), np.bool_),
     )
 
 

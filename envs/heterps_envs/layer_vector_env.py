@@ -40,19 +40,21 @@ class LayerPlacementVecEnv(NativeVecEnv):
     ) -> None:
         self.episodes = LayerEpisodes(pool, num_envs)
         self.pool = pool
-        classes = self.episodes.max_classes
         super().__init__(
             num_envs,
             gym.spaces.Box(
-                -LARGEST_RATIO, LARGEST_RATIO, (layer_observation_size(classes),), np.float32
+                -LARGEST_RATIO,
+                LARGEST_RATIO,
+                (layer_observation_size(pool.num_actions),),
+                np.float32,
             ),
-            gym.spaces.Discrete(classes),
+            gym.spaces.Discrete(pool.num_actions),
             seed,
             render_mode,
         )
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """(num_envs, classes) which classes the next layer may have."""
+        """(num_envs, actions) which actions are allowed now."""
         return self.episodes.view.allowed.copy()
 
     def _begin_rows(self, which: NDArray[np.int64]) -> None:

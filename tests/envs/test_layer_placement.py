@@ -17,7 +17,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs import registration
-from heterps_envs.closed_form import evaluate, kernel_tables
+from heterps_envs.closed_form import CUT_BIT, evaluate, kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.layer_placement import LayerPlacementEnv
 from heterps_envs.layer_pool import LayerPool
@@ -70,11 +70,11 @@ def test_observations_stay_small_over_a_hundred_thousand_random_steps(objective:
     assert 1 < largest <= 4
 
 
-@pytest.mark.parametrize("objective", ["throughput", "price"])
+@pytest.mark.parametrize(("objective", "with_cuts"), [("throughput", True), ("price", False)])
 def test_single_and_vector_environment_agree_step_by_step(
-    tables: list[CostTables], objective: str
+    tables: list[CostTables], objective: str, with_cuts: bool
 ) -> None:
-    pool = LayerPool.from_tables(tables, 4, objective)
+    pool = LayerPool.from_tables(tables, 4, objective, with_cuts=with_cuts)
     vector = LayerPlacementVecEnv(pool, num_envs=12, seed=2)
     rng, observations = np.random.default_rng(3), vector.reset()
     rows = vector.episodes.rows
@@ -125,19 +125,26 @@ def test_equal_seeds_give_equal_episodes(tables: list[CostTables]) -> None:
     np.testing.assert_array_equal(vector.reset(), before)
 
 
-def test_rewards_and_masks_agree_with_all_placements_of_small_problems() -> None:
+@pytest.mark.parametrize("with_cuts", [False, True])
+def test_rewards_and_masks_agree_with_all_placements_of_small_problems(with_cuts: bool) -> None:
     seen: set[object] = set()
     for seed in range(8):
-        tables = random_tables(seed, 5, (2, 1, 2), is_gpipe=seed % 4 == 0)
+        tables = random_tables(seed, 4, (2, 1, 2), is_gpipe=seed % 4 == 0)
         kernel = kernel_tables(tables)
-        every = np.array(list(product(range(3), repeat=5)))
-        codes = provision(every, kernel)
+        every = np.array(list(product(range(6 if with_cuts else 3), repeat=4)))
+        # A cut is only between layers of one class, and is said with the layer behind it.
+        is_cut = every >= 3
+        kinds = every % 3
+        is_known = ~is_cut[:, 0] & (~is_cut[:, 1:] | (kinds[:, 1:] == kinds[:, :-1])).all(axis=1)
+        marked = kinds.copy()
+        marked[:, :-1] |= np.where(is_cut[:, 1:], CUT_BIT, 0)
+        codes = provision(marked[is_known], kernel)
         step_time_s, _, _ = evaluate(codes, kernel)
-        env = LayerPlacementEnv([tables], max_classes=3)
+        env = LayerPlacementEnv([tables], max_classes=3, with_cuts=with_cuts)
         reference_s = env._episodes.pool.step_time_s[0]
-        for kinds, code, seconds in zip(every, codes, step_time_s, strict=True):
+        for actions, code, seconds in zip(every[is_known], codes, step_time_s, strict=True):
             env.reset()
-            reward, info, is_allowed = place(env, kinds)
+            reward, info, is_allowed = place(env, actions)
             seen.add(info["verdict"])
             if math.isfinite(seconds):  # no mask forbids a placement that can be used
                 assert is_allowed
@@ -147,6 +154,9 @@ def test_rewards_and_masks_agree_with_all_placements_of_small_problems() -> None
                 assert reward == pytest.approx(max(-3, math.log(reference_s / seconds)))
             else:
                 assert reward < -3
+        for actions in every[~is_known][:20]:
+            env.reset()
+            assert not place(env, actions)[2]
     assert seen == {"fits", "out of memory", "stuck"}
 
 
