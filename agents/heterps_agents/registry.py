@@ -15,6 +15,7 @@ _MODULES = {
     "auto": "heterps_agents.auto",
     "exact": "heterps_agents.exact_planner",
     "ppo": "heterps_agents.ppo",
+    "unlearned-beam": "heterps_agents.unlearned_beam",
     "annealing": "heterps_agents.annealing",
     "genetic": "heterps_agents.genetic",
     "cross-entropy": "heterps_agents.cross_entropy",

@@ -17,6 +17,7 @@ from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.random_search import best_random_code
 from heterps_agents.search_planner import Search, cheapest
+from heterps_agents.unlearned_beam import beam_code, random_beam_code
 from heterps_envs.closed_form import FITS, evaluate, kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.problem import CostTables
@@ -26,6 +27,8 @@ SEARCHES: dict[str, Search] = {
     "annealing": annealed_code,
     "genetic": genetic_code,
     "cross-entropy": cross_entropy_code,
+    "unlearned beam": beam_code,
+    "random beam": random_beam_code,
 }
 TINY = generate(12, seed=5, layers=(3, 5), classes=(2, 2), count_range=(1, 2))
 SMALL = generate(40, seed=6, layers=(4, 10), classes=(2, 3), count_range=(1, 3))
