@@ -18,8 +18,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.chunks import chunks
+from heterps_agents.earliest_finish import simple_placement
 from heterps_agents.planner import Budget
-from heterps_envs.graph_earliest_finish import earliest_finish_placements
 from heterps_envs.graph_problem import GraphProblems, GraphTables, Placement, pack_graphs
 from heterps_envs.graph_simulator import empty_row, overflow_of, step_time_of
 
@@ -50,7 +50,8 @@ def anneal_graph(
         tables: The problem.
         budget: What may be spent.
         seed: Equal seeds give equal placements, unless a limit in seconds ends the search.
-        start: (V,) to begin with; it need not fit. By default the earliest-finish placement.
+        start: (V,) to begin with; it need not fit. By default the best
+            simple placement (`heterps_agents.earliest_finish`).
         temperature: At the start, of a graph of up to 32 nodes; of V nodes (32 / V) ** 1.5 of it.
             It falls linearly to zero. 0.02 accepts 1.02 times the cost with a probability of 1 / e.
         max_evaluations: Stop there even if the budget allows more. Without this and any limit in
@@ -64,8 +65,7 @@ def anneal_graph(
     """
     problems = pack_graphs([tables])
     if start is None:
-        budget.spend()
-        start = earliest_finish_placements(problems)[1][0]
+        start = simple_placement(problems, 0, budget)
     best, cost = anneal_packed_graph(problems, 0, start, budget, seed, temperature, max_evaluations)
     return best if math.isfinite(cost) else None
 

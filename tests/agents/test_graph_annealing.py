@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps_agents.earliest_finish import earliest_finish
+from heterps_agents.earliest_finish import earliest_finish, simple_placement
 from heterps_agents.graph_annealing import anneal_graph, anneal_packed_graph
 from heterps_agents.planner import Budget
 from heterps_envs.graph_earliest_finish import upward_ranks
@@ -105,3 +105,18 @@ def test_upward_ranks_fall_along_every_edge_and_order_a_placement() -> None:
     assert found is not None
     assert budget.evaluations_used == 1
     assert np.isfinite(step_time_s(tables, found))
+
+
+def test_the_simple_placement_is_the_best_of_the_rules_that_fits() -> None:
+    for seed in range(10):
+        tables = generate_graphs(1, seed, nodes=(4, 12))[0]
+        problems, budget = (
+            pack_graphs([tables], max_nodes=20, max_devices=8),
+            Budget(evaluations=50),
+        )
+        devices = simple_placement(problems, 0, budget)
+        assert budget.evaluations_used == tables.num_devices + 2
+        rules = [earliest_finish(tables), earliest_finish(tables, by_rank=True)]
+        alone = [np.full(tables.num_nodes, device) for device in range(tables.num_devices)]
+        best_s = min(step_time_s(tables, rule) for rule in (*rules, *alone) if rule is not None)
+        assert step_time_s(tables, devices) == best_s
