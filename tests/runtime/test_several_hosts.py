@@ -14,7 +14,9 @@ import pytest
 
 from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_runtime.hosts import free_port
+from heterps_runtime.launcher import NodeRank, torchrun_command
 from tests.runtime.small_runs import chain_of, problem_of
+from tests.runtime.trainer_plans import plan_of_cuts
 
 LIMIT_S = 120.0
 
@@ -119,3 +121,27 @@ def test_a_host_with_another_plan_ends_both_before_workers_start(tmp_path: Path)
         assert code == 2
         assert "--steps: 4 here, 3 on host 0" in errors.replace("\n", " ")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_users_own_loop_runs_across_two_launchers_of_torchrun(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan_of_cuts(1, num_layers=3).to_file(plan)
+    port = free_port()
+    processes = []
+    for rank in range(2):
+        node = NodeRank(num_nodes=2, rank=rank, master_address="127.0.0.1", master_port=port)
+        command = torchrun_command(plan, 1, module="tests.runtime.faulty_script", node=node)
+        processes.append(
+            subprocess.Popen(
+                [*command, str(tmp_path), "none", "wrong-output"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    assert [code for code, _, _ in _ends(processes)] == [0, 0]
+    one, other = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
+    assert one == other
+    assert float(one["none"]) > 0
+    assert one["wrong-output"] == "rank 1 (d1): IndexError: Target 3 is out of bounds."
