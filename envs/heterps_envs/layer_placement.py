@@ -20,6 +20,8 @@ from heterps_envs.rendering import Image, check_render_mode
 from heterps_envs.stage_state import LARGEST_RATIO
 
 Observation = NDArray[np.float32]
+# What arguments that a pool decides on are when nobody gives them.
+_OF_A_POOL = (None, "throughput", None, False)
 
 
 class LayerPlacementEnv(gym.Env[Observation, np.int64]):
@@ -125,6 +127,11 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
     ) -> None:
         check_render_mode(render_mode)
         self.render_mode = render_mode
+        if pool is not None and (problems, objective, longest_step, with_cuts) != _OF_A_POOL:
+            raise HeterpsError(
+                "a pool has problems, objective, longest_step and with_cuts of its own; give them "
+                "to LayerPool.from_tables"
+            )
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
             pool = LayerPool.from_tables(
@@ -146,7 +153,7 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
             options: `problem` (row) and `floor_s`, both optional.
 
         Raises:
-            HeterpsError: There is no such problem.
+            HeterpsError: There is no such problem, or the floor is not positive.
         """
         super().reset(seed=seed)
         pool, options = self._episodes.pool, options or {}
@@ -159,6 +166,8 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
                 )
             floor_s = pool.floor_s[problem]
         floor_s[0] = options.get("floor_s", floor_s[0])
+        if not floor_s[0] > 0:
+            raise HeterpsError(f"floor_s must be more than 0 seconds a step, not {floor_s[0]}")
         self._episodes.begin(np.array([0]), problem, floor_s)
         return self._episodes.observations()[0], self._info()
 

@@ -211,5 +211,10 @@ def test_what_is_not_allowed_is_refused(tables: list[CostTables]) -> None:
         LayerPlacementEnv(tables, objective="speed")
     with pytest.raises(HeterpsError, match="a floor must be more than 0 seconds"):
         LayerPlacementEnv(tables, longest_step=-1.0)
+    with pytest.raises(HeterpsError, match="floor_s must be more than 0 seconds a step, not 0"):
+        env.reset(options={"floor_s": 0.0})
+    pool = LayerPool.from_tables(tables)
+    with pytest.raises(HeterpsError, match="a pool has problems, objective, longest_step and with"):
+        LayerPlacementEnv(pool=pool, objective="price")
     with pytest.raises(HeterpsError, match="2 floors for 40 problems"):
         LayerPool.from_tables(tables, floors_s=[1.0, 2.0])
