@@ -23,6 +23,7 @@ from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
 from heterps_agents.random_search import best_random_code
 from heterps_agents.search_planner import Search
+from heterps_agents.unlearned_beam import beam_code, random_beam_code
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
@@ -96,6 +97,8 @@ def _searches() -> dict[str, Run]:
         "annealing": partial(_from_greedy, annealed_code),
         "genetic": partial(_from_greedy, genetic_code),
         "cross-entropy": partial(_from_greedy, cross_entropy_code),
+        "beam by price": partial(_from_greedy, beam_code),
+        "beam at random": partial(_from_greedy, random_beam_code),
         "random": partial(_alone, best_random_code),
     }
 
@@ -105,7 +108,7 @@ def _search_entries(quick: bool) -> list[Entry[Chain, Code]]:
     for name, run in _searches().items():
         for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
             lines.append(Entry(name, run, evaluations=evaluations))
-        for other in (BEAM_16, BEAM_64):
+        for other in (BEAM_16,) if quick else (BEAM_16, BEAM_64):
             lines.append(Entry(name, run, cpu_of=other))
     return lines
 

@@ -19,7 +19,7 @@ from heterps_envs.generator import fingerprint
 from heterps_envs.problem import CostTables
 from heterps_envs.test_sets import CHAIN_SETS, chain_set
 
-QUICK_PROBLEMS = 6
+QUICK_PROBLEMS = 4
 NOTES = {
     "in-range": "Sizes that policies are trained on: 8-32 layers, 2-4 device classes.",
     "longer": "Three times longer than trained on: 64-96 layers.",

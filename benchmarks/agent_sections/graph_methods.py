@@ -45,7 +45,7 @@ def entries(policy: GraphPolicy, quick: bool) -> list[Entry[GraphTables, Devices
     for name, search in _searches().items():
         for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
             lines.append(Entry(name, search, evaluations=evaluations))
-        for other in (SAMPLES_16, SAMPLES_64):
+        for other in (SAMPLES_16,) if quick else (SAMPLES_16, SAMPLES_64):
             lines.append(Entry(name, search, cpu_of=other))
     return lines
 

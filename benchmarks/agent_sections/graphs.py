@@ -13,7 +13,7 @@ from heterps_envs.graph_generator import graphs_fingerprint
 from heterps_envs.graph_problem import GraphTables
 from heterps_envs.test_sets import GRAPH_SETS, graph_set
 
-QUICK_PROBLEMS = 6
+QUICK_PROBLEMS = 4
 NOTES = {
     "in-range": "Sizes that policies are trained on: 24-64 nodes, 3-6 devices.",
     "larger": "Larger than trained on: 96-256 nodes, 6-8 devices.",

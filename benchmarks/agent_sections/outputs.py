@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +20,14 @@ HEADINGS = {
     "gap_p95": "p95",
     "cpu_ms": "CPU ms",
 }
+# The same on a terminal, which may be narrow.
+NARROW = {
+    "problems": "n",
+    "optimal": "opt.",
+    "infeasible": "inf.",
+    "over earliest finish": "to EF",
+    "CPU ms": "ms",
+}
 
 
 def show(result: SectionResult) -> None:
@@ -26,10 +35,18 @@ def show(result: SectionResult) -> None:
     console = Console()
     for table in result.tables:
         rows = [shown_row(row) for row in table.rows]
-        printed = Table(title=table.title, caption=table.note, caption_justify="left")
+        printed = Table(
+            title=table.title, caption=table.note, caption_justify="left", box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0), title_justify="left",
+        )  # fmt: skip
         for name in _columns(rows):
             is_number = name in _number_columns(table.rows)
-            printed.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+            printed.add_column(
+                NARROW.get(name, name),
+                justify="right" if is_number else "left",
+                no_wrap=is_number,
+                overflow="fold",
+            )
         for row in rows:
             printed.add_row(*(row.get(name, "") for name in _columns(rows)))
         console.print(printed)
