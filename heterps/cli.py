@@ -33,6 +33,7 @@ from heterps.command_options import (
     SequenceLength,
     problem_options,
 )
+from heterps.graph_cli import graphs
 from heterps.library_cli import library
 from heterps.profile_cli import profile
 from heterps.run_cli import run
@@ -45,6 +46,7 @@ app = typer.Typer(
     help="Decide which layer of a neural network runs on which device of a mixed cluster.",
 )
 app.add_typer(library)
+app.add_typer(graphs)
 
 _settings = {"debug": False}
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from heterps.console import answer, print_json, remarks
 from heterps_configs import library
+from heterps_configs.document import Document
 from heterps_configs.errors import HeterpsError
+from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from heterps_agents.training import TrainingResult
+
+Config = TypeVar("Config", bound=Document)
 
 
 def run_train(
@@ -29,6 +33,15 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Trains, prints the scores, and says where everything is."""
+    loaded = library.load("training", config)
+    if isinstance(loaded, GraphTrainingConfig):
+        from heterps.graph_train_command import run_train_graphs
+
+        run_train_graphs(
+            config, loaded, run_directory=run_directory, resume=resume, overrides=overrides,
+            output=output, as_json=as_json,
+        )  # fmt: skip
+        return
     document = override(load_config(config), overrides)
     folder = run_directory or Path("runs/train") / Path(config).stem
     command = shlex.join(
@@ -61,7 +74,7 @@ def load_config(reference: str) -> TrainingConfig:
     return document
 
 
-def override(config: TrainingConfig, overrides: list[str]) -> TrainingConfig:
+def override(config: Config, overrides: list[str]) -> Config:
     """A config with some fields replaced.
 
     Args:
@@ -77,7 +90,7 @@ def override(config: TrainingConfig, overrides: list[str]) -> TrainingConfig:
         if not separator:
             raise HeterpsError(f"--set {text!r}: expected field=value, such as budget_s=120")
         given[name.strip()] = yaml.safe_load(value)
-    return TrainingConfig.from_mapping({**config.to_mapping(), **given}, source="training config")
+    return type(config).from_mapping({**config.to_mapping(), **given}, source="training config")
 
 
 def train_with_progress(

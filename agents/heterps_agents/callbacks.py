@@ -13,6 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from heterps_agents.evaluation import HeldOut
 from heterps_agents.network import StagePolicy
 from heterps_agents.problem_source import ProblemSource, refresh
+from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.problem_pool import ProblemPool
 from heterps_envs.vector_env import StagePlacementVecEnv
@@ -48,7 +49,9 @@ class Clock:
         spent_s: Seconds of earlier runs.
     """
 
-    def __init__(self, config: TrainingConfig, spent_s: float = 0.0) -> None:
+    def __init__(
+        self, config: TrainingConfig | GraphTrainingConfig, spent_s: float = 0.0
+    ) -> None:
         self.config, self.steps = config, 0
         self._start = time.perf_counter() - spent_s
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.graph_policy import GraphPolicy
-from heterps_agents.graph_rollout_kernels import Record, empty_record, roll_out
+from heterps_agents.graph_rollout_kernels import Record, empty_record, roll_out, size_scales
 from heterps_envs.graph_pool import GraphPool
 from heterps_envs.graph_problem import Placement
 from heterps_envs.graph_state import (
     COMPLETE,
+    LARGEST_GRAPH_RATIO,
     GraphRows,
     empty_graph_rows,
     empty_graph_view,
@@ -38,6 +39,13 @@ class Rollouts(NamedTuple):
     placed: Floats
 
 
+def scaled_node_features(pool: GraphPool, problem: int) -> NDArray[np.float32]:
+    """(V, GRAPH_NODE_FEATURES) of a problem, as the policy reads them; see `size_scales`."""
+    count = int(pool.problems.num_nodes[problem])
+    features = pool.guides.node_features[problem, :count] * size_scales(count).nodes
+    return np.clip(features, -LARGEST_GRAPH_RATIO, LARGEST_GRAPH_RATIO)
+
+
 class GraphDecoder:
     """A policy that has read one problem.
 
@@ -50,8 +58,9 @@ class GraphDecoder:
     def __init__(self, policy: GraphPolicy, pool: GraphPool, problem: int = 0) -> None:
         self.pool, self.problem = pool, problem
         self.num_nodes = int(pool.problems.num_nodes[problem])
-        features = pool.guides.node_features[problem, : self.num_nodes]
-        embeddings = policy.embeddings(features, *pool.producer_edges(problem))
+        self._scales = size_scales(self.num_nodes)
+        self.node_features = scaled_node_features(pool, problem)
+        embeddings = policy.embeddings(self.node_features, *pool.producer_edges(problem))
         self._first, self._last = policy.node_terms(embeddings)
         self._weights = policy.scorer_weights()
 
@@ -79,6 +88,7 @@ class GraphDecoder:
         view = empty_graph_view(count, problems.max_devices)
         roll_out(
             problems, self.pool.guides, rows, view, self._weights, self._first, self._last,
+            self._scales,
             np.asarray(temperature, np.float64),
             np.zeros((0, self.num_nodes), np.int16) if given is None else given,
             rng, record,

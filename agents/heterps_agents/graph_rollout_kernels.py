@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from heterps_envs.graph_kernels import advance_graphs, observe_graphs
 from heterps_envs.graph_state import (
     GRAPH_CANDIDATE_FEATURES,
+    GRAPH_NODE_FEATURES,
     GRAPH_STATE_FEATURES,
+    LARGEST_GRAPH_RATIO,
     RUNNING,
 )
 
@@ -35,12 +37,52 @@ class ScorerWeights(NamedTuple):
     score_out: Floats
 
 
+class SizeScales(NamedTuple):
+    """Factors of features, see `size_scales`.
+
+    Attributes:
+        candidates: (GRAPH_CANDIDATE_FEATURES,) float32.
+        state: (GRAPH_STATE_FEATURES,) float32.
+        nodes: (GRAPH_NODE_FEATURES,) float32.
+    """
+
+    candidates: Floats
+    state: Floats
+    nodes: Floats
+
+
+# Features of one node, as shares of the whole step, that shrink as graphs grow; see
+# `heterps_envs.graph_placement` for their numbers.
+_LOCAL_CANDIDATE = (1, 4, 6, 9, 10, 12, 15, 19)
+_LOCAL_STATE, _LOCAL_NODE = (13,), (0, 1, 4, 6)
+# A size itself means nothing to a policy on sizes that it never saw.
+_IGNORED_STATE = (7,)
+_USUAL_NODES = 44
+
+
+def size_scales(num_nodes: int) -> SizeScales:
+    """What makes the features of a graph of any size look like those of a usual one.
+
+    A transfer that costs 2 % of the step of 44 nodes costs 0.4 % of that of 220, and matters as
+    much.
+    """
+    scales = SizeScales(
+        np.ones(GRAPH_CANDIDATE_FEATURES, np.float32),
+        np.ones(GRAPH_STATE_FEATURES, np.float32),
+        np.ones(GRAPH_NODE_FEATURES, np.float32),
+    )
+    for values, local in zip(scales, (_LOCAL_CANDIDATE, _LOCAL_STATE, _LOCAL_NODE), strict=True):
+        values[list(local)] = num_nodes / _USUAL_NODES
+    scales.state[list(_IGNORED_STATE)] = 0.0
+    return scales
+
+
 class Record(NamedTuple):
     """What training needs of V decisions in each of B placements; V is 0 where nothing is kept.
 
     Attributes:
-        candidates: (V, B, D, GRAPH_CANDIDATE_FEATURES) float32.
-        state: (V, B, GRAPH_STATE_FEATURES) float32.
+        candidates: (V, B, D, GRAPH_CANDIDATE_FEATURES) float32, scaled.
+        state: (V, B, GRAPH_STATE_FEATURES) float32, scaled.
         allowed: (V, B, D).
         action: (V, B); -1 where the placement had ended.
         log_probability: (V, B) float32 of the action.
@@ -86,6 +128,7 @@ def roll_out(
     weights: Any,
     first: Any,
     last: Any,
+    scales: Any,
     temperature: Any,
     given: Any,
     rng: Any,
@@ -101,6 +144,7 @@ def roll_out(
         weights: `ScorerWeights`.
         first: (V, hidden) what each node adds to the first layer.
         last: (V, hidden) what it adds to the scoring layer.
+        scales: `SizeScales` of the problem.
         temperature: (B,) 0: the most probable device; 1: drawn as the policy says.
         given: (G, V) devices of the first G placements, whatever the policy says.
         rng: Of the draws.
@@ -122,6 +166,7 @@ def roll_out(
     )
     for node in range(p.num_nodes[rows.problem[0]]):
         observe_graphs(p, guides, rows, view, which)
+        _scale(view, scales)
         candidates = _gather(rows, view, scratch)
         if candidates == 0:
             break
@@ -133,6 +178,20 @@ def roll_out(
             record.allowed[node] = view.allowed
         _choose(candidates, temperature, given, rng, scratch, actions, record, node, keeps)
         advance_graphs(p, guides, rows, view, actions)
+
+
+@njit(cache=True, error_model="numpy")
+def _scale(view: Any, scales: Any) -> None:
+    limit = np.float32(LARGEST_GRAPH_RATIO)
+    for row in range(len(view.state)):
+        for index in range(len(scales.state)):
+            value = view.state[row, index] * scales.state[index]
+            view.state[row, index] = min(limit, max(-limit, value))
+        for device in range(view.allowed.shape[1]):
+            if view.allowed[row, device]:
+                for index in range(len(scales.candidates)):
+                    value = view.candidates[row, device, index] * scales.candidates[index]
+                    view.candidates[row, device, index] = min(limit, max(-limit, value))
 
 
 @njit(cache=True, error_model="numpy")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heterps_agents.graph_annealing import anneal_packed_graph
-from heterps_agents.graph_decode import GraphDecoder, Rollouts
+from heterps_agents.graph_decode import GraphDecoder, Rollouts, scaled_node_features
 from heterps_agents.graph_network import GraphBatch, GraphScorer
 from heterps_agents.graph_rollout_kernels import Record, empty_record
 from heterps_agents.planner import Budget
@@ -157,7 +157,7 @@ def graph_batch(pool: GraphPool) -> GraphBatch:
     counts = pool.problems.num_nodes
     first = np.cumsum(counts) - counts
     edges = [pool.producer_edges(row) for row in range(len(counts))]
-    features = [pool.guides.node_features[row, :count] for row, count in enumerate(counts)]
+    features = [scaled_node_features(pool, row) for row in range(len(counts))]
     ends = [
         np.concatenate([start + edge[end] for start, edge in zip(first, edges, strict=True)])
         for end in (0, 1)

@@ -42,7 +42,9 @@ class GraphTrainingConfig(Document):
         learning_rate: At the start; falls linearly to `final_learning_rate`.
         entropy_weight: Bonus for undecided policies; falls to a tenth.
         clip_range: PPO's limit on the change of probabilities.
-        gae_lambda: Generalised advantage estimation; 1 trusts nothing but the end of an episode.
+        polish_evaluations: Of the short annealing that makes an example of each problem's best
+            placement; 0 for no examples.
+        example_weight: Of imitating the examples, beside the policy's own experience.
         evaluation_problems: Held-out problems whose step times are logged.
         evaluation_every_s: Seconds between two evaluations.
         checkpoint_every_s: Seconds between two checkpoints.
@@ -67,11 +69,12 @@ class GraphTrainingConfig(Document):
     rollouts: int = Field(default=8, ge=2)
     minibatch_size: PositiveInt = 2048
     epochs: PositiveInt = 2
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: PositiveFloat = 2e-3
     final_learning_rate: PositiveFloat = 1e-4
-    entropy_weight: NonNegativeFloat = 0.01
+    entropy_weight: NonNegativeFloat = 0.02
     clip_range: PositiveFloat = 0.2
-    gae_lambda: float = Field(default=0.95, gt=0, le=1)
+    polish_evaluations: NonNegativeInt = 1000
+    example_weight: NonNegativeFloat = 0.5
 
     evaluation_problems: PositiveInt = 60
     evaluation_every_s: PositiveFloat = 30.0

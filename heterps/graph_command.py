@@ -1,0 +1,97 @@
+"""`heterps place-graph`: layers or operators of a graph onto concrete devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
+from heterps.graph_placing import GraphResult, load_graph, place_loaded
+from heterps_agents.graph_policy import GraphPolicy
+from heterps_agents.planner import Budget
+from heterps_configs.yaml_files import write_text
+
+# More groups of consecutive nodes than these tell nobody anything.
+MOST_GROUPS = 6
+
+
+def run_place_graph(
+    graph: str,
+    cluster: str | None,
+    *,
+    accelerators: int | None,
+    job: str | None,
+    job_options: dict[str, Any],
+    policy: str | None,
+    effort: str,
+    budget: Budget,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Places, prints, and writes the JSON file where one is asked for."""
+    learned = None if policy is None else GraphPolicy.load(policy)
+    source = load_graph(graph, cluster, accelerators=accelerators, job_file=job, **job_options)
+    result = place_loaded(source, effort, budget, seed, learned)
+    if output is not None:
+        write_text(output, json.dumps(result.to_mapping(), indent=2, allow_nan=False) + "\n")
+        remarks.print(f"placement written to {output}")
+    if as_json:
+        print_json(result.to_mapping())
+        return
+    answer.print(devices_table(result))
+    for line in graph_lines(result):
+        answer.print(line)
+
+
+def devices_table(result: GraphResult) -> Table:
+    """One row for each device: its nodes in groups of consecutive ones, memory, busy share."""
+    source = result.source
+    table = Table(title=source.name, title_justify="left", box=None)
+    for heading in ("device", "nodes", "memory", "busy"):
+        table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
+    table.add_column("groups of nodes", overflow="fold")
+    for index, name in enumerate(source.devices):
+        used = bytes_text(float(result.run.memory_bytes[index]))
+        limit = bytes_text(float(source.tables.device_memory_bytes[index]))
+        table.add_row(
+            name,
+            str(int((result.answer.devices == index).sum())),
+            f"{used} of {limit}",
+            f"{result.busy_s(index) / result.answer.step_time_s:.0%}",
+            _groups_text(result, index),
+        )
+    return table
+
+
+def _groups_text(result: GraphResult, device: int) -> str:
+    names = result.source.nodes
+    groups = list(result.groups(device))
+    texts = [
+        f"{first} {names[first]}"
+        if first == last
+        else f"{first}-{last} {names[first]} .. {names[last]}"
+        for first, last in groups[:MOST_GROUPS]
+    ]
+    if len(groups) > MOST_GROUPS:
+        texts.append(f"and {len(groups) - MOST_GROUPS} groups more")
+    return "; ".join(texts) or "idle"
+
+
+def graph_lines(result: GraphResult) -> list[str]:
+    """Step time, and how far the simple rule and annealing alone are from it."""
+    found = result.answer
+    return [
+        f"step time         {seconds_text(found.step_time_s)} simulated",
+        f"earliest finish   {_against(found.earliest_s, found.step_time_s)}",
+        f"annealing alone   {_against(result.annealing_s, found.step_time_s)}, "
+        f"{result.annealing_evaluations:,} evaluations",
+        f"search            {found.evaluations:,} evaluations, {seconds_text(result.planning_s)}",
+    ]
+
+
+def _against(other_s: float, step_time_s: float) -> str:
+    return f"{seconds_text(other_s)}, {100 * (other_s / step_time_s - 1):+.1f} %"
