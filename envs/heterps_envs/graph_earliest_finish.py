@@ -18,9 +18,11 @@ from heterps_envs.graph_problem import GraphProblems, Placement
 from heterps_envs.graph_simulator import (
     clear_row,
     empty_row,
+    one_graph,
     overflow_of,
     place_forward,
     step_time_of,
+    unsigned,
 )
 
 Floats = NDArray[np.float64]
@@ -112,7 +114,8 @@ def earliest_finish(
         devices: (V,) written to.
         row: `GraphRow`, written to.
     """
-    clear_row(p, z, row)
+    g = one_graph(p, z)
+    clear_row(g, row)
     memory = np.zeros(p.num_devices[z])
     channels = np.zeros(len(row.channel_free_s))
     for node in order:
@@ -121,7 +124,7 @@ def earliest_finish(
             held = memory[device] + p.memory_bytes[z, node]
             if held > p.device_memory_bytes[z, device]:
                 continue
-            start_s = start_if_placed(p, z, node, device, devices, row, channels)
+            start_s = start_if_placed(g, node, device, devices, row, channels)
             finish_s = start_s + p.forward_s[z, node, device]
             key = finish_s * (1.0 + memory_weight * held / p.device_memory_bytes[z, device])
             if key < best_key:
@@ -130,40 +133,37 @@ def earliest_finish(
             return False
         devices[node] = best
         memory[best] += p.memory_bytes[z, node]
-        place_forward(p, z, node, best, devices, row)
+        place_forward(g, unsigned(node), unsigned(best), devices, row)
     return True
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def start_if_placed(
-    p: Any, z: int, node: int, device: int, devices: Any, row: Any, channels: Any
-) -> float:
+def start_if_placed(g: Any, node: int, device: int, devices: Any, row: Any, channels: Any) -> float:
     """When the forward pass of the next node would begin on a device; changes nothing.
 
     Args:
-        p: `GraphProblems`.
-        z: Row of the problem.
+        g: `OneGraph`.
         node: The next node.
         device: Where it would run.
         devices: (V,) devices of all nodes before it.
         row: `GraphRow` after the nodes before it.
         channels: (C,) scratch.
     """
-    first, stop = p.producer_start[z, node], p.producer_start[z, node + 1]
+    first, stop = unsigned(g.producer_start[node]), unsigned(g.producer_start[node + 1])
     for edge in range(first, stop):
-        channel = p.channel[z, devices[p.producers[z, edge]], device]
+        channel = unsigned(g.channel[unsigned(devices[unsigned(g.producers[edge])]), device])
         channels[channel] = row.channel_free_s[channel]
     start_s = row.free_s[device]
     for edge in range(first, stop):
-        producer = p.producers[z, edge]
+        producer = unsigned(g.producers[edge])
         if (row.copies[producer] >> device) & 1:
             start_s = max(start_s, row.arrival_s[producer, device])
             continue
-        source = devices[producer]
-        channel = p.channel[z, source, device]
-        busy_s = p.output_bytes[z, producer] * p.inverse_bandwidth_s_per_byte[z, source, device]
+        source = unsigned(devices[producer])
+        channel = unsigned(g.channel[source, device])
+        busy_s = g.output_bytes[producer] * g.inverse_bandwidth_s_per_byte[source, device]
         channels[channel] = max(row.arrival_s[producer, source], channels[channel]) + busy_s
-        start_s = max(start_s, channels[channel] + p.latency_s[z, source, device])
+        start_s = max(start_s, channels[channel] + g.latency_s[source, device])
     return start_s  # type: ignore[no-any-return]
 
 

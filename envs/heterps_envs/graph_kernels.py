@@ -12,7 +12,13 @@ from numba import njit
 
 from heterps_envs.graph_earliest_finish import start_if_placed
 from heterps_envs.graph_guides import log_ratio, ratio, seconds_of, there_and_back_s
-from heterps_envs.graph_simulator import GraphRow, place_forward, run_backward
+from heterps_envs.graph_simulator import (
+    GraphRow,
+    end_of_step,
+    one_graph,
+    place_forward,
+    unsigned,
+)
 from heterps_envs.graph_state import COMPLETE, RUNNING, STUCK
 
 # Columns of what is found out about each device before features compare them.
@@ -55,7 +61,8 @@ def advance_graphs(p: Any, guides: Any, rows: Any, view: Any, actions: Any) -> N
             continue
         z, node, device = rows.problem[row], rows.position[row], actions[row]
         devices, state = rows.devices[row], _simulation(rows, row)
-        finish_s = place_forward(p, z, node, device, devices, state)
+        g = one_graph(p, z)
+        finish_s = place_forward(g, unsigned(node), unsigned(device), devices, state)
         devices[node] = device
         rows.memory_bytes[row, device] += p.memory_bytes[z, node]
         rows.load_s[row, device] += seconds_of(p, z, node, device)
@@ -67,12 +74,7 @@ def advance_graphs(p: Any, guides: Any, rows: Any, view: Any, actions: Any) -> N
         rows.longest_s[row] = max(rows.longest_s[row], through_s)
         rows.position[row] = node + 1
         if node + 1 == p.num_nodes[z]:
-            if p.has_backward[z]:
-                run_backward(p, z, devices, state)
-            end_s = 0.0
-            for other in range(p.num_devices[z]):
-                end_s = max(end_s, rows.free_s[row, other])
-            rows.step_time_s[row] = end_s
+            rows.step_time_s[row] = end_of_step(g, devices, state)
             rows.status[row] = COMPLETE
             _clear(view, row)
 
@@ -137,7 +139,7 @@ def _observe_row(
     p: Any, guides: Any, rows: Any, view: Any, row: int, found: Any, channels: Any
 ) -> bool:
     z, node = rows.problem[row], rows.position[row]
-    state, any_allowed = _simulation(rows, row), False
+    g, state, any_allowed = one_graph(p, z), _simulation(rows, row), False
     _clear(view, row)
     view.node[row] = node
     for device in range(p.num_devices[z]):
@@ -147,7 +149,7 @@ def _observe_row(
         if not fits or forward_s == np.inf:
             continue
         any_allowed = view.allowed[row, device] = True
-        start_s = start_if_placed(p, z, node, device, rows.devices[row], state, channels)
+        start_s = start_if_placed(g, node, device, rows.devices[row], state, channels)
         out = found[device]
         out[_FINISH] = start_s + forward_s
         back_s = _return_s(p, rows, row, z, node, device) + p.backward_s[z, node, device]
