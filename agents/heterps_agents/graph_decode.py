@@ -43,7 +43,7 @@ def scaled_node_features(pool: GraphPool, problem: int) -> NDArray[np.float32]:
     """(V, GRAPH_NODE_FEATURES) of a problem, as the policy reads them; see `size_scales`."""
     count = int(pool.problems.num_nodes[problem])
     features = pool.guides.node_features[problem, :count] * size_scales(count).nodes
-    return np.clip(features, -LARGEST_GRAPH_RATIO, LARGEST_GRAPH_RATIO)
+    return np.asarray(np.clip(features, -LARGEST_GRAPH_RATIO, LARGEST_GRAPH_RATIO), np.float32)
 
 
 class GraphDecoder:

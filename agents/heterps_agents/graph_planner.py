@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from heterps_agents.earliest_finish import simple_placement
 from heterps_agents.graph_annealing import anneal_packed_graph
 from heterps_agents.graph_decode import GraphDecoder
 from heterps_agents.graph_policy import GraphPolicy
@@ -20,6 +21,7 @@ from heterps_agents.planner import Budget
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.graph_pool import GraphPool
 from heterps_envs.graph_problem import GraphTables, Placement
+from heterps_envs.graph_simulator import graph_step_times
 
 DEFAULT_GRAPH_POLICY = "graph-generalist"
 # The polish starts near a good placement: it may not forget it.
@@ -34,11 +36,11 @@ class GraphEffort(NamedTuple):
 
     Attributes:
         samples: Placements of the policy, the first of them greedy.
-        polish_evaluations: Of annealing from the best of them.
+        polish_evaluations: Of annealing from the best of them; None: as many as the budget allows.
     """
 
     samples: int
-    polish_evaluations: int
+    polish_evaluations: int | None
 
 
 GRAPH_EFFORTS: dict[str, GraphEffort] = {
@@ -75,7 +77,7 @@ def shipped_graph_policy() -> GraphPolicy:
 
 def place_graph(
     tables: GraphTables,
-    effort: GraphEffortName = "normal",
+    effort: GraphEffortName | GraphEffort = "normal",
     *,
     budget: Budget | None = None,
     seed: int = 0,
@@ -85,7 +87,7 @@ def place_graph(
 
     Args:
         tables: The problem.
-        effort: A name of `GRAPH_EFFORTS`.
+        effort: A name of `GRAPH_EFFORTS`, or an effort of your own.
         budget: Ends the search earlier; unlimited by default.
         seed: Equal seeds give equal placements, unless a limit in seconds ends the search.
         policy: By default the shipped one.
@@ -94,36 +96,83 @@ def place_graph(
         InfeasibleError: No placement was found that memory holds.
         HeterpsError: A node can run on no device.
     """
-    wanted, spent = GRAPH_EFFORTS[effort], budget or Budget()
-    try:
-        pool = GraphPool.from_tables([tables])
-    except InfeasibleError:
-        raise
-    nodes = tables.num_nodes
-    earliest_s, devices = float(pool.reference_s[0]), pool.reference[0, :nodes]
-    spent.spend()
-    step_time_s, sampled_s = earliest_s, math.inf
-    decoder: GraphDecoder | None = None
-    rng, done = np.random.default_rng(seed), 0
-    while done < wanted.samples and not spent.is_exhausted:
-        decoder = decoder or GraphDecoder(policy or shipped_graph_policy(), pool)
-        left = spent.evaluations_left
-        count = min(
-            wanted.samples - done, _SAMPLES_AT_ONCE, _SAMPLES_AT_ONCE if left is None else left
+    wanted = GRAPH_EFFORTS[effort] if isinstance(effort, str) else effort
+    search = _Search(_pool(tables), budget or Budget())
+    search.try_simple_placements()
+    search.try_samples(wanted.samples, policy, np.random.default_rng(seed))
+    search.polish(wanted.polish_evaluations, seed)
+    return search.answer()
+
+
+class _Search:
+    """The best placement so far, from earliest finish on."""
+
+    def __init__(self, pool: GraphPool, budget: Budget) -> None:
+        self.pool, self.budget = pool, budget
+        self.nodes = int(pool.problems.num_nodes[0])
+        self.step_time_s, self.sampled_s = float(pool.reference_s[0]), math.inf
+        self.devices = pool.reference[0, : self.nodes].copy()
+        budget.spend()
+
+    def _keep(self, devices: Placement, step_time_s: float) -> None:
+        if step_time_s < self.step_time_s:
+            self.devices, self.step_time_s = devices[: self.nodes].copy(), step_time_s
+
+    def try_simple_placements(self) -> None:
+        """The earliest-finish rule in another order, and everything on one device."""
+        if self.budget.evaluations_left is not None:
+            return  # So few evaluations count that the policy uses them better.
+        devices = simple_placement(self.pool.problems, 0, self.budget)
+        padded = np.zeros((1, self.pool.problems.max_nodes), np.int16)
+        padded[0, : self.nodes] = devices
+        step_time_s, overflow = np.empty(1), np.empty(1)
+        graph_step_times(self.pool.problems, np.zeros(1, np.int64), padded, step_time_s, overflow)
+        self._keep(devices, math.inf if overflow[0] > 0 else float(step_time_s[0]))
+
+    def try_samples(self, count: int, policy: GraphPolicy | None, rng: np.random.Generator) -> None:
+        """Placements of the policy, in batches between which the budget is looked at."""
+        decoder: GraphDecoder | None = None
+        done = 0
+        while done < count and not self.budget.is_exhausted:
+            # The policy is read when it is first needed.
+            decoder = decoder or GraphDecoder(policy or shipped_graph_policy(), self.pool)
+            size = min(count - done, _SAMPLES_AT_ONCE)
+            if self.budget.evaluations_left is not None:
+                size = min(size, self.budget.evaluations_left)
+            found = decoder.samples(size, rng, greedy=done == 0)
+            self.budget.spend(size)
+            done += size
+            best = int(found.step_time_s.argmin())
+            self.sampled_s = min(self.sampled_s, float(found.step_time_s[best]))
+            self._keep(found.devices[best], float(found.step_time_s[best]))
+
+    def polish(self, evaluations: int | None, seed: int) -> None:
+        """Annealing from the best placement."""
+        if evaluations == 0 or self.budget.is_exhausted:
+            return
+        self._keep(
+            *anneal_packed_graph(
+                self.pool.problems, 0, self.devices, self.budget, seed, POLISH_TEMPERATURE,
+                evaluations,
+            )
+        )  # fmt: skip
+
+    def answer(self) -> GraphAnswer:
+        """The best placement."""
+        return GraphAnswer(
+            devices=self.devices,
+            step_time_s=self.step_time_s,
+            earliest_s=float(self.pool.reference_s[0]),
+            sampled_s=self.sampled_s,
+            evaluations=self.budget.evaluations_used,
         )
-        found = decoder.samples(count, rng, greedy=done == 0)
-        spent.spend(count)
-        done += count
-        best = int(found.step_time_s.argmin())
-        sampled_s = min(sampled_s, float(found.step_time_s[best]))
-        if found.step_time_s[best] < step_time_s:
-            devices, step_time_s = found.devices[best], float(found.step_time_s[best])
-    if wanted.polish_evaluations and not spent.is_exhausted:
-        polished, polished_s = anneal_packed_graph(
-            pool.problems, 0, devices, spent, seed, POLISH_TEMPERATURE, wanted.polish_evaluations
+
+
+def _pool(tables: GraphTables) -> GraphPool:
+    """The problem with what the policy needs to know of it."""
+    needed, room = tables.memory_bytes.sum(), tables.device_memory_bytes.sum()
+    if needed > room:
+        raise InfeasibleError(
+            f"the graph needs {needed:.4g} bytes of memory; all devices together have {room:.4g}"
         )
-        if polished_s < step_time_s:
-            devices, step_time_s = polished, polished_s
-    return GraphAnswer(
-        np.array(devices), step_time_s, earliest_s, sampled_s, spent.evaluations_used
-    )
+    return GraphPool.from_tables([tables])

@@ -225,7 +225,7 @@ class _Run:
                     loss = loss + config.example_weight * example_loss
                     sums["example_loss"] += example_loss.item()
                 self.optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), _LARGEST_GRADIENT)
                 self.optimizer.step()
         return {name: value / (parts * config.epochs) for name, value in sums.items()}
