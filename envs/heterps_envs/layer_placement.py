@@ -32,8 +32,9 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
     (model profile, cluster, job). From the first layer to the last, each gets a device class.
     Consecutive layers of one class form a stage. When all layers have a class, a fixed rule gives
     the stages their replicas (`heterps_envs.layer_provisioning`), and the closed form gives the
-    step time. A class can begin as many stages as it has devices. As in HeterPS, a stage ends only
-    where the class changes; `with_cuts=True` lets it end elsewhere too.
+    step time. A class can begin as many stages as it has devices. As we read HeterPS, a stage ends
+    only where the class changes; `with_cuts=True` lets it end elsewhere too. Replicas, costs and
+    observations are ours.
 
     ## Action space
     `Discrete(max_classes)`, or `Discrete(2 * max_classes)` with cuts:
