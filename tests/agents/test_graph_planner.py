@@ -1,0 +1,80 @@
+"""Placing graphs with a policy: never worse than earliest finish, whatever the budget."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterps_agents.graph_network import GraphScorer
+from heterps_agents.graph_planner import GraphEffort, place_graph
+from heterps_agents.graph_policy import GraphPolicy
+from heterps_agents.planner import Budget
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.graph_generator import draw_graph
+from heterps_envs.graph_simulator import simulate_graph
+
+SMALL = {"nodes": (6, 20), "devices": (2, 4)}
+
+
+@pytest.fixture(scope="module")
+def policy() -> GraphPolicy:
+    torch.manual_seed(1)
+    return GraphScorer(16, 8, 1).exported({})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    evaluations=st.one_of(st.none(), st.integers(1, 400)),
+    samples=st.integers(0, 20),
+    polish=st.integers(0, 300),
+)
+def test_placements_fit_are_what_they_say_and_no_worse_than_earliest_finish(
+    policy: GraphPolicy, seed: int, evaluations: int | None, samples: int, polish: int
+) -> None:
+    tables = draw_graph(seed, **SMALL)
+    budget = Budget(evaluations)
+    found = place_graph(
+        tables, GraphEffort(samples, polish), budget=budget, seed=seed, policy=policy
+    )
+    run = simulate_graph(tables, found.devices)
+    assert run.fits
+    assert run.step_time_s == pytest.approx(found.step_time_s)
+    assert found.step_time_s <= found.earliest_s
+    assert evaluations is None or found.evaluations <= evaluations
+
+
+def test_equal_seeds_give_equal_placements(policy: GraphPolicy) -> None:
+    tables = draw_graph(3, **SMALL)
+    effort = GraphEffort(8, 500)
+    one, other = (place_graph(tables, effort, seed=4, policy=policy) for _ in range(2))
+    np.testing.assert_array_equal(one.devices, other.devices)
+    assert one.evaluations == other.evaluations
+
+
+def test_more_samples_are_never_worse_than_fewer(policy: GraphPolicy) -> None:
+    tables = draw_graph(5, **SMALL)
+    times = [
+        place_graph(tables, GraphEffort(count, 0), seed=1, policy=policy).step_time_s
+        for count in (0, 16, 48)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_limit_in_seconds_ends_a_search_without_other_limits(policy: GraphPolicy) -> None:
+    tables = draw_graph(6, **SMALL)
+    budget = Budget(cpu_seconds=0.05)
+    found = place_graph(tables, GraphEffort(16, None), budget=budget, policy=policy)
+    assert found.step_time_s <= found.earliest_s
+
+
+def test_a_graph_that_no_memory_holds_is_refused(policy: GraphPolicy) -> None:
+    tables = draw_graph(7, **SMALL)
+    small = replace(
+        tables, memory_bytes=tables.device_memory_bytes.min() * np.ones(tables.num_nodes)
+    )
+    with pytest.raises(InfeasibleError, match="bytes of memory"):
+        place_graph(small, policy=policy)
