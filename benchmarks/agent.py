@@ -64,11 +64,18 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
             raise UnknownNameError("section", name, SECTIONS)
     settings = settings_of(options)
     results: dict[str, SectionResult] = {}
+    failures: list[str] = []
     for name in wanted:
         section = import_module(f"benchmarks.agent_sections.{name}")
-        results[name] = section.run(settings)
+        try:
+            results[name] = section.run(settings)
+        except HeterpsError as error:  # the other sections may work nevertheless
+            failures.append(f"{name}: {error}")
+            continue
         show(results[name])
         write(results, options)
+    if failures:
+        raise HeterpsError("\n".join(failures))
     for result in results.values():
         if options.json and result.store is not None:
             result.store.remove()
@@ -78,7 +85,9 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
 def settings_of(options: argparse.Namespace) -> Settings:
     """The options as sections take them."""
     workloads = options.workloads or os.environ.get("HETERPS_WORKLOADS")
-    if workloads and not Path(workloads).is_dir():
+    if not workloads:
+        print("published sets are left out: they need --workloads FOLDER", file=sys.stderr)
+    elif not Path(workloads).is_dir():
         raise HeterpsError(f"--workloads: {workloads} is no folder")
     return Settings(
         quick=options.quick,

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from benchmarks.agent_sections.comparison import Entry
 from heterps_agents.graph_annealing import anneal_graph
 from heterps_agents.graph_decode import GraphDecoder
+from heterps_agents.graph_planner import GraphEffortName, place_graph
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.graph_earliest_finish import earliest_finish_placements
 from heterps_envs.graph_pool import GraphPool
 from heterps_envs.graph_problem import GraphTables, pack_graphs
@@ -25,6 +27,9 @@ Run = Callable[[GraphTables, Budget, int], Devices | None]
 EARLIEST_FINISH = "earliest finish"
 # Entries whose CPU seconds the searches get as well.
 SAMPLES_16, SAMPLES_64 = "policy, 16 samples", "policy, 64 samples"
+NORMAL, HIGH = "policy + annealing, normal", "policy + annealing, high"
+# The effort high takes up to seconds: only the first problems of a set get it.
+HIGH_PROBLEMS = 24
 EVALUATIONS, QUICK_EVALUATIONS = (256, 1000, 10_000, 30_000), (1000,)
 # Random placements that are simulated between two looks at the budget.
 CHUNK = 128
@@ -41,13 +46,18 @@ def entries(policy: GraphPolicy, quick: bool) -> list[Entry[GraphTables, Devices
         Entry(EARLIEST_FINISH, partial(_earliest_finish, False)),
         Entry(f"{EARLIEST_FINISH}, by rank", partial(_earliest_finish, True)),
         *(Entry(name, run) for name, run in policy_methods(policy).items()),
+        Entry(NORMAL, partial(_with_effort, "normal", policy)),
     ]
-    for name, search in _searches().items():
-        for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
-            lines.append(Entry(name, search, evaluations=evaluations))
-        for other in (SAMPLES_16,) if quick else (SAMPLES_16, SAMPLES_64):
-            lines.append(Entry(name, search, cpu_of=other))
-    return lines
+    if not quick:
+        lines.append(Entry(HIGH, partial(_with_effort, "high", policy), first=HIGH_PROBLEMS))
+    for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
+        lines.append(Entry("annealing", _annealing, evaluations=evaluations))
+    for other in (NORMAL,) if quick else (SAMPLES_16, SAMPLES_64, NORMAL, HIGH):
+        first = HIGH_PROBLEMS if other == HIGH else None
+        lines.append(Entry("annealing", _annealing, cpu_of=other, first=first))
+    for evaluations in QUICK_EVALUATIONS:
+        lines.append(Entry("random", _random, evaluations=evaluations))
+    return [*lines, Entry("random", _random, cpu_of=NORMAL)]
 
 
 def policy_methods(policy: GraphPolicy) -> dict[str, Run]:
@@ -59,11 +69,6 @@ def policy_methods(policy: GraphPolicy) -> dict[str, Run]:
     }
 
 
-def _searches() -> dict[str, Run]:
-    """Searches that use up any budget."""
-    return {"annealing": _annealing, "random": _random}
-
-
 def _sampled(
     policy: GraphPolicy, count: int, tables: GraphTables, budget: Budget, seed: int
 ) -> Devices | None:
@@ -73,6 +78,15 @@ def _sampled(
     budget.spend(count)
     best = int(found.step_time_s.argmin())
     return found.devices[best] if math.isfinite(found.step_time_s[best]) else None
+
+
+def _with_effort(
+    effort: GraphEffortName, policy: GraphPolicy, tables: GraphTables, budget: Budget, seed: int
+) -> Devices | None:
+    try:
+        return place_graph(tables, effort, budget=budget, seed=seed, policy=policy).devices
+    except InfeasibleError:
+        return None
 
 
 def _earliest_finish(
