@@ -175,9 +175,10 @@ def graph_of_operators(graph: OperatorGraph, backward_share: float = 0.0) -> Sou
     forward_s = np.array([_seconds(graph, node.forward, is_cpu) for node in nodes])
     backward_s = np.array([_seconds(graph, node.backward, is_cpu) for node in nodes])
     has_backward = backward_share > 0 or any(node.backward for node in nodes)
-    backward_s = backward_s + backward_share * forward_s
-    forward_s = np.where(np.isfinite(backward_s), (1 - backward_share) * forward_s, np.inf)
-    backward_s = np.where(np.isfinite(backward_s), backward_s, 0.0)
+    runs = np.isfinite(forward_s) & np.isfinite(backward_s)
+    whole_s = np.where(runs, forward_s, 0.0)
+    forward_s = np.where(runs, (1 - backward_share) * whole_s, np.inf)
+    backward_s = np.where(runs, backward_s, 0.0) + backward_share * whole_s
     output_bytes = np.array([_output_bytes(graph, node.sends) for node in nodes])
     memory = np.array(
         [
