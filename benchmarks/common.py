@@ -17,6 +17,9 @@ from rich.table import Table
 
 Row = Mapping[str, Any]
 
+# Models whose layers follow each other: no skips over many layers, no towers, no experts.
+PLAIN_FAMILIES = ("transformer", "cnn", "ctr", "rough")
+
 
 def parse_options(description: str, **flags: str) -> argparse.Namespace:
     """Reads `--json PATH`, `--quick`, `--seed N` and the `flags` (name: help)."""

@@ -1,11 +1,13 @@
 """How long the exact solver takes, by layers, device classes and devices of each class.
 
     python benchmarks/exact.py
+    python benchmarks/exact.py --families all
     python benchmarks/exact.py --quick --json exact.json
 
-Problems are drawn by `heterps_envs.generator`, memory-tight ones included; all solvers are warm. A
-solve is one thread, from the cost tables to the proven placement, greedy's first one included, and
-is timed for the objective `throughput`. Sizes take turns, so that a slow moment of the machine
+Problems are drawn by `heterps_envs.generator`, memory-tight ones included: models whose layers
+follow each other (`plain`), for which the times were asked, or all families. All solvers are warm.
+A solve is one thread, from the cost tables to the proven placement, greedy's first one included,
+and is timed for the objective `throughput`. Sizes take turns, so that a slow moment of the machine
 falls on all of them. Problems that need too many labels are given up and not proven; the summary
 has the share that is.
 """
@@ -17,15 +19,18 @@ import json
 import platform
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common import PLAIN_FAMILIES
 from heterps_agents.exact import predicted_seconds, solve, table_bytes
 from heterps_envs.closed_form import KernelTables, kernel_tables
 from heterps_envs.generator import generate
+from heterps_envs.model_families import FAMILIES
 
 # (layers, device classes, devices of each class)
 SIZES = [
@@ -48,21 +53,25 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write rows and summary to this file")
     parser.add_argument("--quick", action="store_true", help="5 problems of each size, not 25")
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawn problems")
+    parser.add_argument("--families", choices=("plain", "all"), default="plain")
     arguments = parser.parse_args()
-    rows = measure(problems=5 if arguments.quick else 25, seed=arguments.seed)
+    families = FAMILIES if arguments.families == "all" else PLAIN_FAMILIES
+    rows = measure(5 if arguments.quick else 25, arguments.seed, families)
     show(rows)
     if arguments.json:
         report = {"rows": rows, "summary": summarise_all(rows)}
         arguments.json.write_text(json.dumps(report, indent=1))
 
 
-def measure(problems: int, seed: int) -> list[dict[str, Any]]:
+def measure(problems: int, seed: int, families: Sequence[str]) -> list[dict[str, Any]]:
     """One row for each size."""
     solve(kernel_tables(generate(1, seed)[0]))  # compiles
     kernels = [
         [
             kernel_tables(tables)
-            for tables in generate(problems, seed, (layers,) * 2, (classes,) * 2, (count,) * 2)
+            for tables in generate(
+                problems, seed, (layers,) * 2, (classes,) * 2, (count,) * 2, families
+            )
         ]
         for layers, classes, count in SIZES
     ]

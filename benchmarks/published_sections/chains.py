@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import PLAIN_FAMILIES
 from heterps_agents.elastic import (
     ElasticChain,
     cheapest,
@@ -46,7 +47,10 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
 
 def elastic_rows(count: int, seed: int) -> list[dict[str, Any]]:
     """The price DP on 512 layers and 8 classes: one target, 64 targets, and the exact optimum."""
-    chains = [steady_chain(tables) for tables in generate(count, seed, (512, 512), (8, 8), (4, 8))]
+    chains = [
+        steady_chain(tables)
+        for tables in generate(count, seed, (512, 512), (8, 8), (4, 8), PLAIN_FAMILIES)
+    ]
     floors = [middle_period_s(chain) for chain in chains]
     pairs = list(zip(chains, floors, strict=True))
     cases: list[tuple[str, float | None, Callable[[tuple[ElasticChain, float]], object]]] = [
@@ -92,7 +96,7 @@ def frontier_row(count: int, seed: int) -> dict[str, Any]:
 
 def kernels(count: int, seed: int, layers: int, classes: int, devices: int) -> list[KernelTables]:
     """Drawn problems of one size."""
-    drawn = generate(count, seed, (layers,) * 2, (classes,) * 2, (devices,) * 2)
+    drawn = generate(count, seed, (layers,) * 2, (classes,) * 2, (devices,) * 2, PLAIN_FAMILIES)
     return [kernel_tables(tables) for tables in drawn]
 
 
@@ -114,7 +118,7 @@ def timed(solver: Callable[[Any], object], problems: Iterable[Any]) -> dict[str,
 def bound_row(count: int, seed: int) -> dict[str, Any]:
     """Lower bounds as a share of the proven optimum, where memory binds: without and with it."""
     shares = []
-    for tables in generate(count, seed, (8, 20), (2, 3), (1, 3)):
+    for tables in generate(count, seed, (8, 20), (2, 3), (1, 3), PLAIN_FAMILIES):
         tight = with_tight_memory(tables)
         result = solve(kernel_tables(tight))
         if result.code is not None:
