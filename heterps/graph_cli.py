@@ -55,7 +55,6 @@ def place_graph(
 ) -> None:
     """Place the layers or operators of a graph on concrete devices, one step at a time."""
     from heterps.graph_command import run_place_graph
-    from heterps_agents.planner import Budget
 
     run_place_graph(
         graph,
@@ -65,7 +64,9 @@ def place_graph(
         job_options={"global_batch_size": global_batch, "dtype": dtype},
         policy=policy,
         effort=effort,
-        budget=Budget(evaluations, seconds, cpu_seconds),
+        evaluations=evaluations,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
         seed=seed,
         output=output,
         as_json=as_json,

@@ -9,13 +9,19 @@ from typing import Any
 from rich.table import Table
 
 from heterps.console import answer, bytes_text, print_json, remarks, seconds_text
-from heterps.graph_placing import GraphResult, load_graph, place_loaded
+from heterps.graph_placing import (
+    GraphResult,
+    check_effort,
+    load_compiled_code,
+    load_graph,
+    place_loaded,
+)
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
 from heterps_configs.yaml_files import write_text
 
 # More groups of consecutive nodes than these tell nobody anything.
-MOST_GROUPS = 6
+MOST_GROUPS, LONGEST_NAME = 6, 24
 
 
 def run_place_graph(
@@ -27,14 +33,22 @@ def run_place_graph(
     job_options: dict[str, Any],
     policy: str | None,
     effort: str,
-    budget: Budget,
+    evaluations: int | None,
+    seconds: float | None,
+    cpu_seconds: float | None,
     seed: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Places, prints, and writes the JSON file where one is asked for."""
+    # What is misspelt should not wait for a model to be traced.
+    check_effort(effort)
+    Budget(evaluations, seconds, cpu_seconds)
     learned = None if policy is None else GraphPolicy.load(policy)
     source = load_graph(graph, cluster, accelerators=accelerators, job_file=job, **job_options)
+    if seconds is not None or cpu_seconds is not None:
+        load_compiled_code(learned)
+    budget = Budget(evaluations, seconds, cpu_seconds)
     result = place_loaded(source, effort, budget, seed, learned)
     if output is not None:
         write_text(output, json.dumps(result.to_mapping(), indent=2, allow_nan=False) + "\n")
@@ -68,7 +82,7 @@ def devices_table(result: GraphResult) -> Table:
 
 
 def _groups_text(result: GraphResult, device: int) -> str:
-    names = result.source.nodes
+    names = [_shortened(name) for name in result.source.nodes]
     groups = list(result.groups(device))
     texts = [
         f"{first} {names[first]}"
@@ -79,6 +93,13 @@ def _groups_text(result: GraphResult, device: int) -> str:
     if len(groups) > MOST_GROUPS:
         texts.append(f"and {len(groups) - MOST_GROUPS} groups more")
     return "; ".join(texts) or "idle"
+
+
+def _shortened(name: str) -> str:
+    """A name without the parameters that some documents write behind it."""
+    return (
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
 
 
 def graph_lines(result: GraphResult) -> list[str]:
