@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,13 +95,22 @@ def _finite(row: Row) -> Row:
 
 @contextmanager
 def progress_bar(name: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr; the function it gives says that one more is done, and what comes next."""
+    """A bar on stderr, or a line for every tenth where that is a file.
+
+    Yields:
+        A function that says that one more is done, and of what.
+    """
+    console, done = Console(stderr=True), 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task(name, total=total)
 
         def advance(text: str) -> None:
+            nonlocal done
+            done += 1
             progress.update(bar, description=f"{name}: {text}", advance=1)
+            if not console.is_terminal and done * 10 // total > (done - 1) * 10 // total:
+                print(f"{name}: {text}, {done} of {total}", file=sys.stderr, flush=True)
 
         yield advance
 
