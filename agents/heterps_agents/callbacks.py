@@ -1,24 +1,28 @@
-"""What happens around each PPO update: clock, fresh problems, evaluation, checkpoints, progress."""
+"""What happens between PPO updates: clock, interrupts, curves, milestones, progress."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple, Protocol
 
-import numpy as np
-from sb3_contrib import MaskablePPO
-from stable_baselines3.common.callbacks import BaseCallback
+from heterps_agents.evaluation import Gap
 
-from heterps_agents.evaluation import HeldOut
-from heterps_agents.network import StagePolicy
-from heterps_agents.problem_source import ProblemSource, refresh
-from heterps_configs.graph_training_config import GraphTrainingConfig
-from heterps_configs.training_config import TrainingConfig
-from heterps_envs.problem_pool import ProblemPool
-from heterps_envs.vector_env import StagePlacementVecEnv
 
-_FINAL_ENTROPY_SHARE = 0.1
+class Budgets(Protocol):
+    """The part of a training config that says when to stop."""
+
+    @property
+    def budget_s(self) -> float | None:
+        """Seconds of training."""
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps."""
 
 
 class TrainingProgress(NamedTuple):
@@ -49,9 +53,7 @@ class Clock:
         spent_s: Seconds of earlier runs.
     """
 
-    def __init__(
-        self, config: TrainingConfig | GraphTrainingConfig, spent_s: float = 0.0
-    ) -> None:
+    def __init__(self, config: Budgets, spent_s: float = 0.0) -> None:
         self.config, self.steps = config, 0
         self._start = time.perf_counter() - spent_s
 
@@ -80,88 +82,67 @@ class Clock:
         return start + (end - start) * self.share
 
 
-class FineTuningCallback(BaseCallback):
-    """Stops when the clock has run out."""
+class Interrupt:
+    """Whether the user has asked to stop.
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self.clock = clock
-
-    def _on_step(self) -> bool:
-        self.clock.steps = self.num_timesteps
-        return not self.clock.is_over
-
-
-class TrainingCallback(FineTuningCallback):
-    """Everything beside PPO itself.
-
-    Args:
-        config: The run's.
-        clock: The run's.
-        pool: Gets fresh problems after every update.
-        source: Of those.
-        held: Problems for the gap curves.
-        save_checkpoint: Called now and then.
-        progress: Called after every update.
+    Attributes:
+        requested: Set by Ctrl-C; the run ends with its update. A second Ctrl-C ends it at once.
     """
 
-    def __init__(
-        self,
-        config: TrainingConfig,
-        clock: Clock,
-        pool: ProblemPool,
-        source: ProblemSource,
-        held: HeldOut,
-        save_checkpoint: Callable[[], None],
-        progress: Callable[[TrainingProgress], None] | None,
-    ) -> None:
-        super().__init__(clock)
-        self.config, self.pool, self.source, self.held = config, pool, source, held
-        self._save_checkpoint, self._progress = save_checkpoint, progress
-        self._next_evaluation_s = clock.seconds + config.evaluation_every_s
-        self._next_checkpoint_s = clock.seconds + config.checkpoint_every_s
-        self._gap = (float("nan"), float("nan"))
-        self._rng = np.random.default_rng([config.seed, clock.steps])
+    def __init__(self) -> None:
+        self.requested = False
 
-    def _on_rollout_end(self) -> None:
-        config, clock = self.config, self.clock
-        model = self.model
-        assert isinstance(model, MaskablePPO)
-        model.ent_coef = clock.between(
-            config.entropy_weight, config.entropy_weight * _FINAL_ENTROPY_SHARE
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Takes Ctrl-C as a request while the block runs. Outside the main thread: nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+# What a run is judged by: numbers of curves, and the limits that they must be below.
+MILESTONES = {
+    "greedy median 0": {("in-range/greedy", "median"): 1e-3},
+    "beam 16 median 0, mean below 0.3 %, p95 below 0.2 %": {
+        ("in-range/beam16", "median"): 1e-3,
+        ("in-range/beam16", "mean"): 3e-3,
+        ("in-range/beam16", "p95"): 2e-3,
+    },
+}
+
+
+class Milestone(NamedTuple):
+    """When a run first reached a goal: at an evaluation, so a little late."""
+
+    steps: int
+    cpu_s: float
+
+
+def reached(
+    gaps: Mapping[str, Gap], milestones: dict[str, Milestone], steps: int, cpu_s: float
+) -> None:
+    """Adds the milestones that an evaluation has reached for the first time.
+
+    Args:
+        gaps: By curve, see `heterps_agents.evaluation.TestSets`.
+        milestones: Those reached before; added to.
+        steps: Environment steps so far.
+        cpu_s: Processor seconds of training so far, evaluations left out.
+    """
+    for name, goals in MILESTONES.items():
+        met = all(
+            curve in gaps and getattr(gaps[curve], field) < limit
+            for (curve, field), limit in goals.items()
         )
-        env = self.training_env
-        assert isinstance(env, StagePlacementVecEnv)
-        used = np.unique(env.episodes.rows.problem)
-        refresh(self.pool, self.source, used, config.refreshed_per_update, self._rng)
-        if clock.seconds >= self._next_evaluation_s:
-            self._evaluate()
-            self._next_evaluation_s = clock.seconds + config.evaluation_every_s
-        if clock.seconds >= self._next_checkpoint_s:
-            self._save_checkpoint()
-            self._next_checkpoint_s = clock.seconds + config.checkpoint_every_s
-        entropy = -self.logger.name_to_value.get("train/entropy_loss", float("nan"))
-        self.logger.record("train/entropy", entropy)
-        self.logger.record("time/steps_per_second", self.num_timesteps / max(clock.seconds, 1e-9))
-        if self._progress is not None:
-            self._progress(
-                TrainingProgress(
-                    clock.share,
-                    clock.seconds,
-                    self.num_timesteps,
-                    self._episode_reward(),
-                    *self._gap,
-                )
-            )
-
-    def _evaluate(self) -> None:
-        assert isinstance(self.model.policy, StagePolicy)
-        gap = self.held.gap(self.model.policy.exported({}))
-        self._gap = gap.median, gap.p95
-        self.logger.record("placement/greedy_gap_median", gap.median)
-        self.logger.record("placement/greedy_gap_p95", gap.p95)
-        self.logger.record("placement/greedy_solved", gap.solved)
-
-    def _episode_reward(self) -> float:
-        recent = self.model.ep_info_buffer or ()
-        return float(np.mean([info["r"] for info in recent])) if recent else float("nan")
+        if met and name not in milestones:
+            milestones[name] = Milestone(steps, round(cpu_s, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,11 @@ from heterps_envs.stage_problems import pack_problems
 
 # Greedy decoding costs so little that it affords more targets than a beam.
 GREEDY_TARGETS = 32
+
+
+# What the curves of a training run show, and what the scores of a finished policy add.
+CURVE_WIDTHS = {"greedy": 1, "beam16": 16}
+SCORE_WIDTHS = {**CURVE_WIDTHS, "beam64": 64}
 
 
 class Gap(NamedTuple):
@@ -76,3 +81,30 @@ class HeldOut:
     def gap(self, policy: Policy, width: int = 1) -> Gap:
         """Summary of `gaps`."""
         return Gap.of(self.gaps(policy, width))
+
+
+class TestSets:
+    """Sets of problems by name, and how far a policy is from their optima.
+
+    Args:
+        sets: Problems by name of the set.
+    """
+
+    # pytest would take the name for one of its own.
+    __test__ = False
+
+    def __init__(self, sets: Mapping[str, Sequence[CostTables]]) -> None:
+        self.held = {name: HeldOut(tables) for name, tables in sets.items() if tables}
+
+    def gaps(self, policy: Policy, widths: Mapping[str, int] = CURVE_WIDTHS) -> dict[str, Gap]:
+        """Gaps by set and decoding: `in-range/greedy`, `in-range/beam16`, ...
+
+        Args:
+            policy: To be judged.
+            widths: Of the beams by name; 1 is greedy decoding.
+        """
+        return {
+            f"{name}/{decoding}": held.gap(policy, width)
+            for name, held in self.held.items()
+            for decoding, width in widths.items()
+        }

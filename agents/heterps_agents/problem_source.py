@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from heterps_configs.training_config import TrainingConfig
 from heterps_envs.closed_form import kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.problem import CostTables
-from heterps_envs.problem_pool import ProblemPool, bottleneck_s
+from heterps_envs.problem_pool import ProblemPool, bottleneck_s, price_greedy
 from heterps_envs.stage_problems import StageProblems, empty_problems, pack_problems, put_problem
 
 _BATCH = 64
@@ -44,34 +44,65 @@ def with_optimum(tables: CostTables) -> Referenced | None:
     )
 
 
+def with_reference(tables: CostTables, longest_exact_s: float) -> Referenced | None:
+    """The problem with its optimum or, where that takes too long, what the greedy rule finds.
+
+    Args:
+        tables: The problem.
+        longest_exact_s: The optimum may take so long by prediction.
+
+    Returns:
+        None when no placement is found.
+    """
+    if predicted_seconds(kernel_tables(tables)) <= longest_exact_s:
+        return with_optimum(tables)
+    step_time_s, bottleneck, _ = price_greedy(pack_problems([tables]))
+    if math.isinf(step_time_s[0]):
+        return None
+    return Referenced(tables, float(step_time_s[0]), float(bottleneck[0]))
+
+
 class ProblemSource:
-    """An endless stream of generated problems with their optima.
+    """An endless stream of generated problems with references.
 
     Args:
         config: Sizes and seed.
-        first_batch: Where a resumed run goes on, so that it sees new problems.
     """
 
-    def __init__(self, config: TrainingConfig, first_batch: int = 0) -> None:
-        self.config, self.batch = config, first_batch
-        self._waiting: Iterator[CostTables] = iter(())
+    def __init__(self, config: TrainingConfig) -> None:
+        self.config = config
+        self._batch, self._taken = -1, _BATCH
+        self._waiting: list[CostTables] = []
 
     def take(self, count: int) -> list[Referenced]:
         """The next problems that have a placement."""
         taken: list[Referenced] = []
         while len(taken) < count:
-            tables = next(self._waiting, None)
-            if tables is None:
-                self._waiting = iter(self._next_batch())
-            elif (problem := with_optimum(tables)) is not None:
+            if self._taken == _BATCH:
+                self._start_batch(self._batch + 1)
+            tables = self._waiting[self._taken]
+            self._taken += 1
+            problem = with_reference(tables, self.config.longest_exact_s)
+            if problem is not None:
                 taken.append(problem)
         return taken
 
-    def _next_batch(self) -> list[CostTables]:
+    def state(self) -> dict[str, int]:
+        """Where the stream stands."""
+        return {"batch": self._batch, "taken": self._taken}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Goes on where another stream of the same config stood."""
+        self._start_batch(state["batch"])
+        self._taken = state["taken"]
+
+    def _start_batch(self, batch: int) -> None:
         config = self.config
-        seed = config.seed * 1_000_003 + self.batch
-        self.batch += 1
-        return generate(_BATCH, seed, config.layers, config.classes, config.devices_per_class)
+        self._batch, self._taken = batch, 0
+        seed = config.seed * 1_000_003 + batch
+        self._waiting = generate(
+            _BATCH, seed, config.layers, config.classes, config.devices_per_class
+        )
 
 
 def pool_of(
@@ -80,6 +111,7 @@ def pool_of(
     max_layers: int = 0,
     max_classes: int = 0,
     keeps_best: bool = False,
+    prioritised_share: float = 0.0,
 ) -> ProblemPool:
     """A pool with the given references; see `ProblemPool` for the arguments."""
     packed = empty_problems(
@@ -95,6 +127,7 @@ def pool_of(
         np.array([entry.bottleneck_s for entry in problems]),
         target_range,
         keeps_best,
+        prioritised_share,
     )
 
 

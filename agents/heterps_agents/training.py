@@ -6,39 +6,46 @@ tensorboard --logdir runs/quick
 
 from __future__ import annotations
 
-import io
-import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.logger import Logger, configure
+from stable_baselines3.common.vec_env import VecEnv
 
-from heterps_agents.callbacks import Clock, FineTuningCallback, TrainingCallback, TrainingProgress
-from heterps_agents.evaluation import HeldOut
+from heterps_agents.callbacks import Clock, Interrupt, TrainingProgress
+from heterps_agents.evaluation import TestSets
 from heterps_agents.network import StagePolicy
 from heterps_agents.policy import Policy
 from heterps_agents.problem_source import ProblemSource, perturbed, pool_of, references
+from heterps_agents.run_state import STATE_VERSION, State
+from heterps_agents.timed_env import TimedVecEnv
+from heterps_agents.training_run import (
+    CHECKPOINT_FILE,
+    TrainingResult,
+    TrainingRun,
+    network_of,
+    one_update,
+)
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
-from heterps_configs.yaml_files import write_bytes, write_text
+from heterps_configs.yaml_files import write_text
 from heterps_envs.problem import CostTables
-from heterps_envs.test_sets import held_out
+from heterps_envs.problem_pool import ProblemPool
+from heterps_envs.stage_problems import empty_problems
+from heterps_envs.test_sets import DRAWN_CHAINS
 from heterps_envs.vector_env import StagePlacementVecEnv
 
 logger = logging.getLogger(__name__)
 
-CONFIG_FILE, CHECKPOINT_FILE, POLICY_FILE, RESULT_FILE = (
-    "config.yaml",
-    "checkpoint.pt",
-    "policy.npz",
-    "result.json",
-)
-_ENDLESS = 10**12
+CONFIG_FILE = "config.yaml"
+# What a checkpoint has room for: these cannot change when a run goes on.
+_FIXED_FIELDS = ("hidden", "seed", "layers", "classes", "pool_size", "num_environments")
+# Sets beside the one in range whose gaps are shown, as far as their optima are quick to prove.
+_FURTHER_SETS = ("longer", "more-types")
 # Fine-tuning: small steps around a policy that is already good.
 _FINE_TUNING_PROBLEMS, _FINE_TUNING_SIGMA = 128, 0.10
 _FINE_TUNING = TrainingConfig(
@@ -53,26 +60,6 @@ _FINE_TUNING = TrainingConfig(
 )
 
 
-class TrainingResult(NamedTuple):
-    """What a training run leaves behind.
-
-    Attributes:
-        policy: The trained policy.
-        policy_file: Where it was written.
-        steps: Environment steps, all runs of the directory together.
-        seconds: The same of training time.
-        scores: `greedy_gap_median`, `greedy_gap_p95`, `beam16_gap_median`, ... on the held-out set.
-        interrupted: Whether the user stopped it; `resume=True` goes on.
-    """
-
-    policy: Policy
-    policy_file: Path
-    steps: int
-    seconds: float
-    scores: dict[str, float]
-    interrupted: bool
-
-
 def train(
     config: TrainingConfig,
     run_directory: Path,
@@ -83,14 +70,15 @@ def train(
     """Trains until a budget of the config is spent, or the user interrupts.
 
     The directory gets `config.yaml`, TensorBoard events, `checkpoint.pt`, `policy.npz` and
-    `result.json`.
+    `result.json`. With `total_steps` alone, a run that was interrupted and resumed on the same CPU
+    ends with the same weights as one that was not.
 
     Args:
         config: What to train on and for how long. With `resume` its budgets count from the start
             of the first run.
         run_directory: Made if it does not exist.
         resume: Go on from the checkpoint of the directory.
-        progress: Called after every update.
+        progress: Called after every update. If it raises KeyboardInterrupt, the run ends there.
         command: How to make this policy again; stored in it.
 
     Raises:
@@ -99,33 +87,33 @@ def train(
     _check_directory(run_directory, resume, config)
     torch.set_num_threads(config.num_threads)
     checkpoint = _read_checkpoint(run_directory) if resume else None
-    source = ProblemSource(config, first_batch=checkpoint["batch"] if checkpoint else 0)
-    pool = pool_of(
-        source.take(config.pool_size), config.target_range, config.layers[1], config.classes[1]
+    source = ProblemSource(config)
+    env = StagePlacementVecEnv(
+        _pool(config, None if checkpoint else source), config.num_environments, config.seed
     )
-    seed = config.seed + (checkpoint["steps"] if checkpoint else 0)
-    env = StagePlacementVecEnv(pool, config.num_environments, seed)
-    held = HeldOut(held_out(config.evaluation_problems))
+    sets = TestSets(_test_sets(config))
+    timed = TimedVecEnv(env)
+    log = configure(str(run_directory), ["tensorboard"])
     # Preparation, compilation included, is not training time.
     clock = Clock(config, spent_s=checkpoint["seconds"] if checkpoint else 0.0)
-    model = _make_model(config, env, clock, configure(str(run_directory), ["tensorboard"]), seed)
+    model = _make_model(config, timed, clock, log)
+    run = TrainingRun(config, run_directory, model, timed, source, sets, clock, command)
     if checkpoint:
-        model.policy.load_state_dict(checkpoint["policy"])
-        model.policy.optimizer.load_state_dict(checkpoint["optimizer"])
-        model.num_timesteps = clock.steps = checkpoint["steps"]
+        run.restore(checkpoint)
     write_text(run_directory / CONFIG_FILE, config.to_yaml())
-    run = _Run(config, run_directory, model, source, clock, command)
-    callback = TrainingCallback(config, clock, pool, source, held, run.save_checkpoint, progress)
-    interrupted = False
-    try:
-        if not clock.is_over:
-            model.learn(_ENDLESS, callback=callback, reset_num_timesteps=False)
-    except KeyboardInterrupt:
-        interrupted = True
+    interrupt = Interrupt()
+    with interrupt.watched():
+        try:
+            while not clock.is_over and not interrupt.requested:
+                run.update()
+                if progress is not None:
+                    progress(run.progress())
+        except KeyboardInterrupt:
+            interrupt.requested = True
+    if interrupt.requested:
         logger.warning("interrupted; resume goes on from %s", run_directory / CHECKPOINT_FILE)
     run.save_checkpoint()
-    model.logger.close()
-    return run.finish(held, interrupted)
+    return run.finish(interrupt.requested)
 
 
 def fine_tune(
@@ -160,77 +148,46 @@ def fine_tune(
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
     env = StagePlacementVecEnv(pool, config.num_environments, seed)
-    model = _make_model(config, env, clock, Logger(None, []), seed)
-    network = _network(model)
+    model = _make_model(config, env, clock, Logger(None, []))
+    network = network_of(model)
     network.imported(policy)
-    model.learn(_ENDLESS, callback=FineTuningCallback(clock))
+    while not clock.is_over:
+        one_update(model)
+        clock.steps = model.num_timesteps
     torch.set_num_threads(threads)
     meta = {"fine_tuned_steps": model.num_timesteps, "fine_tuned_s": round(clock.seconds, 3)}
     return network.exported({**policy.meta, **meta})
 
 
-def _network(model: MaskablePPO) -> StagePolicy:
-    assert isinstance(model.policy, StagePolicy)
-    return model.policy
-
-
-@dataclass
-class _Run:
-    """What saving needs to know."""
-
-    config: TrainingConfig
-    directory: Path
-    model: MaskablePPO
-    source: ProblemSource
-    clock: Clock
-    command: str
-
-    def save_checkpoint(self) -> None:
-        """Writes the checkpoint in one move."""
-        buffer = io.BytesIO()
-        content = {
-            "config": self.config.fingerprint(),
-            "policy": self.model.policy.state_dict(),
-            "optimizer": self.model.policy.optimizer.state_dict(),
-            "steps": self.model.num_timesteps,
-            "seconds": self.clock.seconds,
-            "batch": self.source.batch,
-        }
-        torch.save(content, buffer)
-        write_bytes(self.directory / CHECKPOINT_FILE, buffer.getvalue())
-
-    def finish(self, held: HeldOut, interrupted: bool) -> TrainingResult:
-        """Scores and exports the policy."""
-        steps, seconds = self.model.num_timesteps, self.clock.seconds
-        policy = _network(self.model).exported({})
-        scores = held_out_scores(held, policy)
-        policy.meta.update(
-            command=self.command,
-            config=self.config.to_mapping(),
-            seed=self.config.seed,
-            steps=steps,
-            seconds=round(seconds, 1),
-            scores=scores,
+def _pool(config: TrainingConfig, source: ProblemSource | None) -> ProblemPool:
+    """A pool from the source; without one, an empty pool of the same size."""
+    shape = config.layers[1], config.classes[1]
+    if source is None:
+        nothing = np.zeros(config.pool_size)
+        return ProblemPool(
+            empty_problems(config.pool_size, *shape),
+            nothing,
+            nothing.copy(),
+            config.target_range,
+            keeps_best=True,
+            prioritised_share=config.prioritised_share,
         )
-        path = self.directory / POLICY_FILE
-        policy.save(path)
-        write_text(self.directory / RESULT_FILE, json.dumps(policy.meta, indent=1) + "\n")
-        return TrainingResult(policy, path, steps, seconds, scores, interrupted)
+    return pool_of(
+        source.take(config.pool_size),
+        config.target_range,
+        *shape,
+        keeps_best=True,
+        prioritised_share=config.prioritised_share,
+    )
 
 
-def held_out_scores(held: HeldOut, policy: Policy) -> dict[str, float]:
-    """Gaps on the held-out set by the names that tables and model cards use."""
-    scores: dict[str, float] = {}
-    for name, width in (("greedy", 1), ("beam16", 16)):
-        gap = held.gap(policy, width)
-        for field, value in gap._asdict().items():
-            scores[f"{name}_gap_{field}" if field != "solved" else f"{name}_solved"] = value
-    return scores
+def _test_sets(config: TrainingConfig) -> dict[str, list[CostTables]]:
+    counts = {"in-range": config.evaluation_problems}
+    counts |= dict.fromkeys(_FURTHER_SETS, config.curve_problems)
+    return {name: DRAWN_CHAINS[name].problems(count) for name, count in counts.items() if count > 0}
 
 
-def _make_model(
-    config: TrainingConfig, env: StagePlacementVecEnv, clock: Clock, log: Logger, seed: int
-) -> MaskablePPO:
+def _make_model(config: TrainingConfig, env: VecEnv, clock: Clock, log: Logger) -> MaskablePPO:
     model = MaskablePPO(
         StagePolicy,
         env,
@@ -244,7 +201,7 @@ def _make_model(
         ent_coef=config.entropy_weight,
         policy_kwargs={"hidden": config.hidden},
         device="cpu",
-        seed=seed,
+        seed=config.seed,
     )
     model.set_logger(log)
     return model
@@ -258,16 +215,18 @@ def _check_directory(directory: Path, resume: bool, config: TrainingConfig) -> N
         raise HeterpsError(f"{directory}: holds a training run already; resume it or name another")
     if resume:
         before = TrainingConfig.from_file(directory / CONFIG_FILE)
-        if before.hidden != config.hidden:
-            raise HeterpsError(
-                f"{directory}: was trained with hidden {before.hidden}, not {config.hidden}"
-            )
+        for name in _FIXED_FIELDS:
+            old, new = getattr(before, name), getattr(config, name)
+            if old != new:
+                raise HeterpsError(f"{directory}: was trained with {name} {old}, not {new}")
 
 
-def _read_checkpoint(directory: Path) -> dict[str, Any]:
+def _read_checkpoint(directory: Path) -> State:
     path = directory / CHECKPOINT_FILE
     try:
         content = torch.load(path, weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken file
         raise HeterpsError(f"{path}: is not a checkpoint: {error}") from None
+    if content.get("version") != STATE_VERSION:
+        raise HeterpsError(f"{path}: was written by another version of heterps; train anew")
     return dict(content)

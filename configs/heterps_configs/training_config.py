@@ -29,9 +29,13 @@ class TrainingConfig(Document):
         layers: Fewest and most layers of a problem.
         classes: The same of device classes.
         devices_per_class: The same of devices of one class.
-        target_range: Targets as multiples of the exact optimum's bottleneck.
+        target_range: Targets as multiples of the bottleneck of the best known placement.
         pool_size: Problems that are ready at any time.
         refreshed_per_update: Problems of them that each update replaces by new ones.
+        prioritised_share: Share of the episodes that prefer problems which some episodes solve and
+            others do not.
+        longest_exact_s: A problem whose exact optimum takes longer by prediction starts from the
+            greedy rule instead; its reference is then the best that any episode has found.
         hidden: Width of the network.
         num_environments: Episodes at once.
         steps_per_update: Steps of each episode before the network is updated.
@@ -41,7 +45,8 @@ class TrainingConfig(Document):
         entropy_weight: Bonus for undecided policies; falls to a tenth.
         clip_range: PPO's limit on the change of probabilities.
         gae_lambda: Generalised advantage estimation.
-        evaluation_problems: Held-out problems whose gap to the optimum is logged.
+        evaluation_problems: Held-out problems in range whose gap to the optimum is logged.
+        curve_problems: Problems of each other test set whose gap is logged: longer, more types.
         evaluation_every_s: Seconds between two evaluations.
         checkpoint_every_s: Seconds between two checkpoints.
         num_threads: Of torch. The network is so small that a second thread seldom pays.
@@ -58,6 +63,8 @@ class TrainingConfig(Document):
     target_range: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.12)
     pool_size: PositiveInt = 2048
     refreshed_per_update: NonNegativeInt = 8
+    prioritised_share: float = Field(default=0.3, ge=0, le=1)
+    longest_exact_s: PositiveFloat = 0.05
 
     hidden: PositiveInt = 64
     num_environments: PositiveInt = 256
@@ -71,6 +78,7 @@ class TrainingConfig(Document):
     gae_lambda: float = Field(default=0.95, gt=0, le=1)
 
     evaluation_problems: PositiveInt = 160
+    curve_problems: NonNegativeInt = 24
     evaluation_every_s: PositiveFloat = 20.0
     checkpoint_every_s: PositiveFloat = 30.0
     num_threads: PositiveInt = 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +25,27 @@ from heterps_envs.stage_state import (
 
 Floats = NDArray[np.float64]
 
-# Targets of an episode, as multiples of the bottleneck of the best known placement. Some of them
-# nobody can reach: a search asks for those too.
+# Targets of an episode, as multiples of the bottleneck of the best known placement, and step times
+# that its fill limit stands for, as excess over the best known, log-uniform. Less is left to the
+# refinement of cuts after the search: not every placement can be built stage by stage.
 TARGET_RANGE = (1.0, 1.12)
-# Step times that the fill limit of an episode stands for, as multiples of the best known; and how
-# often there is no limit.
-STEP_TIME_RANGE, UNLIMITED_SHARE = (1.005, 1.12), 0.3
+LEAST_EXCESS, LEAST_LATE, MOST_LATE = 1e-3, 3e-3, 0.12
+# How often the target is further off, and how far; how often there is no fill limit.
+FAR_SHARE, FAR, UNLIMITED_SHARE = 0.1, 3.0, 0.25
 SUCCESS_REWARD, STEP_TIME_WEIGHT, LEAST_SUCCESS_REWARD = 1.0, 2.0, 0.1
+# A reward so far below that of the best known placement counts as a full shortfall; how fast the
+# average forgets; what it is before the first episode, and what every problem has at least.
+FULL_SHORTFALL, SHORTFALL_RATE = 0.1, 0.1
+UNKNOWN_SHORTFALL, LEAST_WEIGHT = 0.5, 0.02
 # A target that a placement defines must not be missed by the rounding of its sums.
 ROUNDING = 1e-9
 
 
 class ProblemPool:
     """Packed problems with references, from which episodes draw.
+
+    Problems where recent episodes fell short of the reference can be drawn more often
+    (Schaul et al., Prioritized Experience Replay, 2016, for whole problems).
 
     Attributes:
         problems: N problems.
@@ -45,6 +54,8 @@ class ProblemPool:
         target_range: Targets of episodes, as multiples of `bottleneck_s`.
         keeps_best: Better placements that episodes find become the references. Without it rewards
             never change their meaning; exact references need no improvement.
+        prioritised_share: Share of the draws that go by `shortfall`; the others are uniform.
+        shortfall: (N,) how far recent episodes fell short, 0 to 1; a moving average.
     """
 
     def __init__(
@@ -54,10 +65,12 @@ class ProblemPool:
         bottleneck_s: Floats,
         target_range: tuple[float, float] = TARGET_RANGE,
         keeps_best: bool = False,
+        prioritised_share: float = 0.0,
     ) -> None:
         self.problems, self.keeps_best = problems, keeps_best
         self.step_time_s, self.bottleneck_s = step_time_s, bottleneck_s
-        self.target_range = target_range
+        self.target_range, self.prioritised_share = target_range, prioritised_share
+        self.shortfall = np.full(len(step_time_s), UNKNOWN_SHORTFALL)
 
     @classmethod
     def from_tables(
@@ -86,16 +99,30 @@ class ProblemPool:
     ) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Rows of problems, and for each a target and a fill limit in seconds."""
         rows = rng.integers(0, len(self.step_time_s), count)
+        if self.prioritised_share > 0.0:
+            by_shortfall = rng.random(count) < self.prioritised_share
+            # Neither what is solved already nor what is hopeless teaches much.
+            summed = np.cumsum(self.shortfall * (1.0 - self.shortfall) + LEAST_WEIGHT)
+            wanted = summed[-1] * rng.random(count)
+            rows = np.where(by_shortfall, np.searchsorted(summed, wanted), rows)
         return rows, *self.draw_targets(rng, rows)
 
     def draw_targets(
         self, rng: np.random.Generator, rows: NDArray[np.int64]
     ) -> tuple[Floats, Floats]:
-        """Targets and fill limits around the best known placements of problems."""
-        wanted = self.bottleneck_s[rows] * rng.uniform(*self.target_range, len(rows))
+        """Targets and fill limits around the best known placements of problems.
+
+        Most are within a percent, as in the last rounds of a search; some are far off, as in its
+        first.
+        """
+        low, high = self.target_range
+        excess = _log_uniform(rng, LEAST_EXCESS, max(high - 1.0, LEAST_EXCESS), len(rows))
+        factor = np.where(rng.random(len(rows)) < FAR_SHARE, rng.uniform(1, FAR, len(rows)), 1.0)
+        wanted = self.bottleneck_s[rows] * (low + excess) * factor
         target_s = np.maximum(wanted, self.problems.least_target_s[rows]) * (1 + ROUNDING)
-        step_time_s = self.step_time_s[rows] * rng.uniform(*STEP_TIME_RANGE, len(rows))
-        limit_s = (step_time_s - self.bottleneck_s[rows]) * (1 + ROUNDING)
+        late = _log_uniform(rng, LEAST_LATE, MOST_LATE, len(rows))
+        limit_s = self.step_time_s[rows] * (1 + late) - self.bottleneck_s[rows]
+        limit_s *= 1 + ROUNDING
         limit_s[rng.random(len(rows)) < UNLIMITED_SHARE] = np.inf
         return target_s, limit_s
 
@@ -117,14 +144,23 @@ class ProblemPool:
         return np.where(rows.status[which] == COMPLETE, success, covered - 1.0)
 
     def improve(self, rows: StageRows, which: NDArray[np.int64]) -> None:
-        """Remembers complete placements that are better than the best known, if it `keeps_best`."""
+        """Learns from finished episodes: how far they fell short and, if it `keeps_best`, the best.
+
+        Args:
+            rows: The episodes.
+            which: (K,) the finished ones.
+        """
+        problem = rows.problem[which]
+        rewards = self.rewards(rows, which)
+        short = np.clip((SUCCESS_REWARD - rewards) / FULL_SHORTFALL, 0.0, 1.0)
+        self.shortfall[problem] += SHORTFALL_RATE * (short - self.shortfall[problem])
         if not self.keeps_best:
             return
         for row in which[rows.status[which] == COMPLETE]:
-            problem = rows.problem[row]
-            if rows.behind_s[row] < self.step_time_s[problem]:
-                self.step_time_s[problem] = rows.behind_s[row]
-                self.bottleneck_s[problem] = rows.behind_s[row] - rows.fill_s[row]
+            place = rows.problem[row]
+            if rows.behind_s[row] < self.step_time_s[place]:
+                self.step_time_s[place] = rows.behind_s[row]
+                self.bottleneck_s[place] = rows.behind_s[row] - rows.fill_s[row]
 
     def replace(
         self, row: int, tables: CostTables, step_time_s: float, bottleneck_s: float
@@ -132,6 +168,24 @@ class ProblemPool:
         """Puts another problem into a row that no running episode uses."""
         put_problem(self.problems, row, tables)
         self.step_time_s[row], self.bottleneck_s[row] = step_time_s, bottleneck_s
+        self.shortfall[row] = UNKNOWN_SHORTFALL
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of all arrays by name."""
+        return {name: value.copy() for name, value in self._arrays().items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over the arrays of a pool of the same size."""
+        for name, value in self._arrays().items():
+            value[:] = state[name]
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            **{f"problems.{name}": value for name, value in self.problems._asdict().items()},
+            "best.step_time_s": self.step_time_s,
+            "best.bottleneck_s": self.bottleneck_s,
+            "shortfall": self.shortfall,
+        }
 
 
 def bottleneck_s(code: NDArray[np.int16], kernel: KernelTables, step_time_s: float) -> float:
@@ -172,7 +226,7 @@ def price_greedy(
     count, layers = problems.num_problems, problems.output_bytes.shape[1]
     best_s, bottleneck_s = np.full(count, np.inf), np.full(count, np.inf)
     code = np.zeros((count, layers), np.int16)
-    view = empty_view(count, problems.class_price.shape[1])
+    view = empty_view(count, problems.class_price.shape[1], with_shorter=False)
     everyone = np.arange(count)
     for share in np.geomspace(0.05, largest_target, num_targets):
         rows = empty_rows(count, layers, problems.class_price.shape[1])
@@ -187,3 +241,7 @@ def price_greedy(
         bottleneck_s[better] = (rows.behind_s - rows.fill_s)[better]
         code[better] = rows.code[better]
     return best_s, bottleneck_s, code
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float, count: int) -> Floats:
+    return np.asarray(np.exp(rng.uniform(np.log(low), np.log(high), count)))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_configs.errors import HeterpsError
 from heterps_envs.problem_pool import ProblemPool
 from heterps_envs.stage_kernels import advance, observe
 from heterps_envs.stage_state import (
@@ -22,6 +26,8 @@ from heterps_envs.stage_state import (
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 LARGEST_OBSERVATION = LARGEST_RATIO
+# Limits are raised by 5 % each time: a hundred million times in all.
+_MOST_RAISES = 400
 
 
 def observation_size(max_classes: int) -> int:
@@ -43,16 +49,23 @@ class StageEpisodes:
     def begin(
         self, which: Integers, problem: Integers, target_s: Floats, fill_limit_s: Floats
     ) -> None:
-        """Starts episodes. Limits that let no stage begin are raised until one may."""
+        """Starts episodes. Limits that let no stage begin are raised until one may.
+
+        Raises:
+            HeterpsError: A problem has no placement, whatever the limits.
+        """
         pending = which
         start_rows(self.pool.problems, self.rows, which, problem, target_s, fill_limit_s)
-        while len(pending):
+        for _ in range(_MOST_RAISES):
             observe(self.pool.problems, self.rows, self.view, pending)
             pending = pending[self.rows.status[pending] == STUCK]
+            if not len(pending):
+                return
             self.rows.target_s[pending] *= 1.05
             limit_s = np.maximum(self.rows.fill_limit_s[pending], self._least_fill_s(pending))
             self.rows.fill_limit_s[pending] = 1.05 * limit_s
             self.rows.status[pending] = RUNNING
+        raise HeterpsError(f"problem {self.rows.problem[pending[0]]} of the pool has no placement")
 
     def _least_fill_s(self, which: Integers) -> Floats:
         problems, problem = self.pool.problems, self.rows.problem[which]
@@ -65,6 +78,16 @@ class StageEpisodes:
         observe(self.pool.problems, self.rows, self.view, running)
         finished = running[self.rows.status[running] != RUNNING]
         return np.asarray(finished)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of all rows by name."""
+        return {f"rows.{name}": value.copy() for name, value in self.rows._asdict().items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over rows, and sees again what they saw; the pool must have its state already."""
+        for name, value in self.rows._asdict().items():
+            value[:] = state[f"rows.{name}"]
+        observe(self.pool.problems, self.rows, self.view, self._everyone)
 
     def close(self, which: Integers) -> None:
         """Takes all candidates away: nothing may follow."""

@@ -62,6 +62,18 @@ def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
     )
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
+    """The least that the layers before `start` take together.
+
+    A stage of k replicas holds its weights k times, and k micro-batches' activations for each that
+    a single replica would hold, or more.
+    """
+    micro_batches = p.num_micro_batches[z]
+    held = micro_batches if p.is_gpipe[z] else min(micro_batches, replicas_behind + 1)
+    return stage_bytes(p, z, 0, start, held)  # type: ignore[no-any-return]
+
+
 @njit(cache=True, error_model="numpy")
 def behind_with_stage_s(
     p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
@@ -159,6 +171,25 @@ def best_front_link(
         best = min(best, (share - 1) * transfer / (target_s + fill_s))
         least_message, least_rounds = min(least_message, message), min(least_rounds, rounds)
     return best, least_message, least_rounds
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def tightest_layer(p: Any, z: int, start: int, fronts: Any) -> float:
+    """The layer before `start` that is hardest to place: share of the memory where it fits best.
+
+    Above 1 it fits on no device that is left, not even alone on all of a class: a dead end.
+    """
+    worst = 0.0
+    for layer in range(start):
+        best = 2 * LARGEST_RATIO
+        for front in range(p.num_classes[z]):
+            if fronts[front, 0] > 0:
+                num_bytes = stage_bytes(p, z, layer, layer + 1, fronts[front, 1])
+                best = min(best, num_bytes / p.memory_bytes[z, front])
+                if best <= worst:
+                    break
+        worst = max(worst, best)
+    return worst
 
 
 @njit(cache=True, inline="always")

@@ -17,11 +17,13 @@ from heterps_envs.stage_growth import (
     all_reduce_and_optimizer_s,
     behind_with_stage_s,
     best_front_link,
+    bytes_in_front,
     largest_share,
     least_fill_stage,
     list_fronts,
     longest_stage,
     stage_bytes,
+    tightest_layer,
 )
 from heterps_envs.stage_state import (
     COMPLETE,
@@ -203,6 +205,12 @@ def _observe_bucket(
     behind_s = behind_with_stage_s(p, rows, row, kind, replicas, held, start)
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
+    tightest, next_behind = 0.0, rows.replicas_behind[row] + replicas
+    bytes_left = free_bytes - replicas * p.memory_bytes[z, kind]
+    if start > 0:
+        tightest = tightest_layer(p, z, start, fronts)
+        if tightest > 1.0 or bytes_in_front(p, z, start, next_behind) > bytes_left:
+            return -1, 0.0
     actions = rows.used.shape[1] * NUM_BUCKETS
     shorter = -1
     if view.allowed.shape[1] > actions:
@@ -214,6 +222,9 @@ def _observe_bucket(
         first, reached_s = start, behind_s
         if cut == 1:
             first = shorter
+            tightest = tightest_layer(p, z, first, fronts)
+            if tightest > 1.0 or bytes_in_front(p, z, first, next_behind) > bytes_left:
+                break
             reached_s = behind_with_stage_s(p, rows, row, kind, replicas, held, first)
             fill = rows.fill_s[row] + through_s
             fill += p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, first, kind]
@@ -223,7 +234,7 @@ def _observe_bucket(
             )  # fmt: skip
         _observe_candidate(
             p, rows, view, row, cut * actions + action, first, held, reached_s, link, through_s,
-            free_price, free_bytes, allowance_s, front,
+            free_price, free_bytes, allowance_s, front, tightest,
         )  # fmt: skip
     return start, behind_s
 
@@ -244,6 +255,7 @@ def _observe_candidate(
     free_bytes: float,
     allowance_s: float,
     front: Any,
+    tightest: float,
 ) -> None:
     """Writes one candidate."""
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
@@ -267,7 +279,6 @@ def _observe_candidate(
     next_allowance = allowance_s + compute + through_s
     memory = stage_bytes(p, z, start, stop, held)
     next_behind = rows.replicas_behind[row] + replicas
-    next_held = micro_batches if p.is_gpipe[z] else min(micro_batches, next_behind + 1)
     fastest = p.fastest_prefix_s[z, stop] - p.fastest_prefix_s[z, start]
     out = view.candidates[row, action]
     out[0] = 1.0
@@ -301,7 +312,7 @@ def _observe_candidate(
     grown = start > 0 and stage_bytes(p, z, start - 1, stop, held) > p.memory_bytes[z, kind]
     out[20] = 1.0 if grown else 0.0
     taken = replicas * p.memory_bytes[z, kind]
-    out[21] = _ratio(stage_bytes(p, z, 0, start, next_held), max(0.0, free_bytes - taken))
+    out[21] = _ratio(bytes_in_front(p, z, start, next_behind), max(0.0, free_bytes - taken))
     out[22] = taken / free_bytes
     out[23] = memory / taken
     out[24] = _ratio(p.fastest_prefix_s[z, start], next_allowance)
@@ -310,3 +321,5 @@ def _observe_candidate(
     out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
     out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
     out[28] = _ratio(next_behind, micro_batches)
+    out[31] = 1.0 if action >= rows.used.shape[1] * NUM_BUCKETS else 0.0
+    out[32] = tightest

@@ -35,13 +35,14 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     An episode is one problem (model profile, cluster, job), a *target*: seconds that no stage may
     be busy beyond the fill of the pipeline behind it, and a *fill limit*
     (`heterps_envs.stage_state`). Each action puts one more stage in front of those built so far.
-    The stage takes as many layers as target, fill limit, memory and links allow. Going from the
-    back to the front makes the micro-batches in flight, and so the memory of a stage, known when
-    it is built: an allowed action never breaks memory.
+    The stage takes as many layers as target, fill limit, memory and links allow or, by another
+    action, ends at the earlier cut that leaves the shortest fill. Going from the back to the front
+    makes the micro-batches in flight, and so the memory of a stage, known when it is built: an
+    allowed action never breaks memory, and leaves no layer in front that fits nowhere.
 
     ## Action space
-    `Discrete(max_classes * 8)`; action `8 * c + b` is a stage on class c with `REPLICA_BUCKETS[b]`
-    replicas:
+    `Discrete(max_classes * 16)`; action `8 * c + b` is the longest stage on class c with
+    `REPLICA_BUCKETS[b]` replicas, action `8 * (max_classes + c) + b` the one that ends earlier:
 
     | b | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
     | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -51,7 +52,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     not allowed ends the episode as stuck.
 
     ## Observation space
-    `Box(-4, 4, (max_classes * 8 * 31 + 13,), float32)`: 31 features of each action in order (zero
+    `Box(-4, 4, (max_classes * 16 * 33 + 13,), float32)`: 33 features of each action in order (zero
     where it is not allowed), then 13 of the state. *Price* is the LP-dual price of a device-second,
     *value* what layers cost at those prices, *allowance* target plus fill so far.
 
@@ -69,6 +70,8 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     | 16, 17, 27 | waste of an uneven share; shares of all-reduce + optimizer, and of waiting |
     | 30, 28 | further round trips in front over the target; replicas so far / micro-batches |
     | 25 | log(least step time that is still possible / lower bound) |
+    | 31 | ends at the earlier cut |
+    | 32 | the layer left that is hardest to place: its share of the memory where it fits best |
 
     | state feature | |
     | --- | --- |
@@ -83,7 +86,8 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
 
     ## Starting state
     A problem of the pool at random; a target drawn from `target_range` times the bottleneck of its
-    best known placement; a fill limit that allows 1.0 to 1.1 times its step time, or none (30 %).
+    best known placement, mostly near the lower end, and one in ten up to three times as large; a
+    fill limit that allows 1.0005 to 1.12 times its step time, or none (25 %).
     `reset(options={"problem": i, "target_s": seconds, "fill_limit_s": seconds})` chooses them.
 
     ## Episode end
@@ -98,7 +102,8 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
     `render_mode`: "rgb_array" lets `render()` draw the placement so far.
 
     ## Version history
-    * v0: first version.
+    * v0: first version. With features of version 3, actions that end at an earlier cut, candidate
+      features 31 and 32, and targets nearer to the best known placement.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)

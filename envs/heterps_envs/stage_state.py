@@ -11,10 +11,9 @@ so a *target* for the second term, the bottleneck, bounds each stage as soon as 
 class with k replicas grows to the front as far as target, fill limit, memory and the link to some
 stage in front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory
 is exact.
-Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. A search may ask
-for twice as many: the second half are the same stages, but stopped at an earlier cut, where there
-is one that makes the fill shorter. (A slow class, or an expensive cut, delays all that is in
-front.)
+Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. After those come
+as many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
+shorter. (A slow class, or an expensive cut, delays all that is in front.)
 """
 
 from __future__ import annotations
@@ -27,9 +26,11 @@ from numpy.typing import NDArray
 
 REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
 NUM_BUCKETS = len(REPLICA_BUCKETS)
+# The longest stage that is allowed, and the one with the least fill.
+NUM_CUTS = 2
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
-FEATURE_VERSION = 2
-NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 31, 13
+FEATURE_VERSION = 3
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
 LARGEST_RATIO = 4.0
 RUNNING, COMPLETE, STUCK = 0, 1, 2
 _BUCKETS = np.array(REPLICA_BUCKETS)
@@ -67,7 +68,7 @@ class StageRows(NamedTuple):
 
 
 class StageView(NamedTuple):
-    """What `observe` writes: candidates for the next stage of B episodes, A = T * NUM_BUCKETS each.
+    """What `observe` writes: A = `num_actions(T)` candidates for the next stage of B episodes.
 
     Attributes:
         candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
@@ -86,8 +87,8 @@ class StageView(NamedTuple):
 
 
 def num_actions(max_classes: int) -> int:
-    """Candidates of one decision: device class times replica bucket."""
-    return max_classes * NUM_BUCKETS
+    """Candidates of one decision: device class times replica bucket times cut."""
+    return max_classes * NUM_BUCKETS * NUM_CUTS
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -115,15 +116,15 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
     )
 
 
-def empty_view(count: int, max_classes: int, with_shorter: bool = False) -> StageView:
+def empty_view(count: int, max_classes: int, with_shorter: bool = True) -> StageView:
     """Room for what `count` episodes see.
 
     Args:
         count: B.
         max_classes: T.
-        with_shorter: Also for the stages that stop at an earlier cut: twice as many candidates.
+        with_shorter: Also for the stages that stop at an earlier cut; without, half as many.
     """
-    actions = num_actions(max_classes) * (2 if with_shorter else 1)
+    actions = num_actions(max_classes) // (1 if with_shorter else NUM_CUTS)
     return StageView(
         candidates=np.zeros((count, actions, NUM_CANDIDATE_FEATURES), np.float32),
         state=np.zeros((count, NUM_GLOBAL_FEATURES), np.float32),

@@ -5,6 +5,7 @@ Nothing imports this module at import time; training does when it starts.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -149,6 +150,16 @@ class NativeVecEnv(VecEnv):
             }
         for row, more in zip(ended.tolist(), end.details, strict=False):
             infos[row].update(more)
+
+    def state(self) -> dict[str, NDArray[Any] | str]:
+        """What `restore` needs to go on as if nothing had happened; a subclass adds its rows."""
+        draws = json.dumps(self._rng.bit_generator.state)
+        return {"draws": draws, "episode_length": self._length.copy()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state of an environment that was made with the same arguments."""
+        self._rng.bit_generator.state = json.loads(state["draws"])
+        self._length[:] = state["episode_length"]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -5,6 +5,9 @@ Nothing imports this module at import time; training does when it starts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +61,16 @@ class StagePlacementVecEnv(NativeVecEnv):
     def action_masks(self) -> NDArray[np.bool_]:
         """(num_envs, actions) which actions are allowed now."""
         return self.episodes.view.allowed.copy()
+
+    def state(self) -> dict[str, NDArray[Any] | str]:
+        """Episodes under way, pool and draws to come, see `NativeVecEnv.state`."""
+        return {**super().state(), **self.episodes.state(), **self.pool.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state, see `NativeVecEnv.restore`."""
+        super().restore(state)
+        self.pool.restore(state)
+        self.episodes.restore(state)
 
     def _begin_rows(self, which: NDArray[np.int64]) -> None:
         self.episodes.begin(which, *self.pool.draw(self._rng, len(which)))

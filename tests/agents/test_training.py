@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,25 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import get_action_masks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from heterps_agents.callbacks import Clock, TrainingProgress
+from heterps_agents.callbacks import (
+    Clock,
+    Interrupt,
+    Milestone,
+    TrainingProgress,
+    reached,
+)
 from heterps_agents.evaluation import Gap, HeldOut
 from heterps_agents.network import StagePolicy
 from heterps_agents.policy import Policy
-from heterps_agents.problem_source import ProblemSource, perturbed, pool_of, refresh, with_optimum
+from heterps_agents.problem_source import (
+    ProblemSource,
+    perturbed,
+    pool_of,
+    refresh,
+    with_optimum,
+    with_reference,
+)
+from heterps_agents.timed_env import TimedVecEnv
 from heterps_agents.training import TrainingResult, fine_tune, train
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
@@ -35,7 +50,8 @@ TINY = TrainingConfig(
     steps_per_update=8,
     minibatch_size=64,
     evaluation_problems=6,
-    evaluation_every_s=0.001,
+    curve_problems=1,
+    evaluation_every_s=1000.0,
     checkpoint_every_s=0.001,
     num_threads=1,
 )
@@ -94,8 +110,12 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Trained) -> N
         "rollout/ep_rew_mean",
         "placement/greedy_gap_median",
         "placement/greedy_gap_p95",
+        "placement/beam16_gap_p95",
+        "longer/greedy_gap_median",
+        "more-types/beam16_gap_median",
         "train/entropy",
         "time/steps_per_second",
+        "time/environment_share",
     } <= set(events)
 
 
@@ -104,6 +124,81 @@ def test_equal_seeds_give_equal_policies(trained: Trained, tmp_path: Path) -> No
     again = train(TINY, tmp_path)
     for name, value in result.policy.weights.items():
         np.testing.assert_array_equal(again.policy.weights[name], value)
+
+
+def test_a_run_that_was_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
+    trained: Trained, tmp_path: Path
+) -> None:
+    result, _, _ = trained
+
+    def stop(state: TrainingProgress) -> None:
+        if state.steps == 256:
+            raise KeyboardInterrupt
+
+    first = train(TINY, tmp_path, progress=stop)
+    assert (first.steps, first.interrupted) == (256, True)
+    np.random.seed(99)  # noqa: NPY002 (what else happens to the global numbers does not matter)
+    torch.manual_seed(99)
+    second = train(TINY, tmp_path, resume=True)
+    assert second.steps == result.steps
+    for name, value in result.policy.weights.items():
+        np.testing.assert_array_equal(second.policy.weights[name], value)
+
+
+def test_an_environment_goes_on_where_another_stood() -> None:
+    def made() -> StagePlacementVecEnv:
+        pool = pool_of(ProblemSource(TINY).take(8), TINY.target_range, keeps_best=True)
+        return StagePlacementVecEnv(pool, num_envs=6, seed=1)
+
+    first, second = made(), made()
+    first.reset()
+    for _ in range(5):
+        first.step(first.action_masks().argmax(axis=1))
+    second.restore(first.state())
+    for _ in range(10):
+        actions = first.action_masks().argmax(axis=1)
+        np.testing.assert_array_equal(second.action_masks().argmax(axis=1), actions)
+        for mine, other in zip(first.step(actions)[:3], second.step(actions)[:3], strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+def test_ctrl_c_ends_a_run_after_its_update_and_a_second_one_at_once() -> None:
+    interrupt, before = Interrupt(), signal.getsignal(signal.SIGINT)
+    with interrupt.watched():
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_milestones_are_when_all_their_limits_were_first_met() -> None:
+    def gap(value: float) -> Gap:
+        return Gap(value, value, value, 1.0)
+
+    milestones: dict[str, Milestone] = {}
+    reached({"in-range/greedy": gap(0.5), "in-range/beam16": gap(0.0)}, milestones, 10, 1.0)
+    assert list(milestones.values()) == [Milestone(10, 1.0)]
+    reached({"in-range/greedy": gap(0.0), "in-range/beam16": gap(0.5)}, milestones, 20, 2.0)
+    reached({"in-range/greedy": gap(0.0), "in-range/beam16": gap(0.0)}, milestones, 30, 3.0)
+    assert [entry.steps for entry in milestones.values()] == [10, 20]
+
+
+def test_problems_whose_optimum_takes_long_start_from_the_greedy_rule() -> None:
+    tables = generate(3, seed=3)
+    for entry in tables:
+        quick, long = with_reference(entry, 10.0), with_reference(entry, 1e-6)
+        assert quick is not None
+        assert long is not None
+        assert quick.step_time_s <= long.step_time_s * (1 + 1e-9)
+
+
+def test_the_time_in_the_environment_is_counted() -> None:
+    pool = pool_of(ProblemSource(TINY).take(8), TINY.target_range)
+    env = TimedVecEnv(StagePlacementVecEnv(pool, num_envs=4))
+    env.reset()
+    env.step(get_action_masks(env).argmax(axis=1))
+    assert env.seconds > 0
 
 
 def test_resuming_continues_the_curve(tmp_path: Path) -> None:
@@ -133,14 +228,18 @@ def test_a_directory_with_another_run_is_refused(trained: Trained, tmp_path: Pat
         train(TINY, folder)
     with pytest.raises(HeterpsError, match=r"no checkpoint\.pt to resume from"):
         train(TINY, tmp_path, resume=True)
-    with pytest.raises(HeterpsError, match="hidden 16, not 32"):
-        train(TINY.model_copy(update={"hidden": 32}), folder, resume=True)
+    for name, value in (("hidden", 32), ("pool_size", 25), ("num_environments", 8)):
+        with pytest.raises(HeterpsError, match=f"{name} {getattr(TINY, name)}, not {value}"):
+            train(TINY.model_copy(update={name: value}), folder, resume=True)
 
 
 def test_a_broken_checkpoint_is_refused(tmp_path: Path) -> None:
     train(TINY, tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"broken")
     with pytest.raises(HeterpsError, match="is not a checkpoint"):
+        train(TINY, tmp_path, resume=True)
+    torch.save({"steps": 3}, tmp_path / "checkpoint.pt")
+    with pytest.raises(HeterpsError, match="another version of heterps"):
         train(TINY, tmp_path, resume=True)
 
 
@@ -205,7 +304,7 @@ def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap() -> No
 @pytest.mark.timeout(120)
 def test_ten_seconds_of_training_beat_an_untrained_policy(tmp_path: Path) -> None:
     config = TrainingConfig(
-        total_steps=60_000, pool_size=256, evaluation_problems=40, num_threads=1
+        total_steps=60_000, pool_size=256, evaluation_problems=40, curve_problems=0, num_threads=1
     )
     held = HeldOut(generate(40, seed=77))
     untrained = train(config.model_copy(update={"total_steps": 1}), tmp_path / "untrained")

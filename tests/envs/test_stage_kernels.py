@@ -76,6 +76,21 @@ def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed: int) -> 
             assert evaluate_one(code, kernel_tables(entry), used)[2] == FITS
 
 
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_no_stage_leaves_a_layer_in_front_that_fits_on_no_device_that_is_left(seed: int) -> None:
+    tables = generate(24, seed)
+    problems = pack_problems(tables)
+    rows = rollout(problems, 3 * problems.lower_bound_s, np.full(len(tables), np.inf), seed)
+    for index, entry in enumerate(tables):
+        left = rows.used[index, : entry.num_classes] < entry.device_count
+        for layer in range(rows.position[index] if rows.num_stages[index] else 0):
+            # At least one micro-batch is in flight.
+            least = entry.state_bytes[layer] + entry.activation_bytes[layer]
+            assert left.any()
+            assert least <= entry.memory_bytes[left].max()
+
+
 def test_padding_changes_nothing() -> None:
     tables = generate(12, seed=5)
     tight, roomy = pack_problems(tables), pack_problems(tables, max_layers=64, max_classes=16)
