@@ -5,7 +5,8 @@ with some of the nodes that it reads one after another (a piece of a chain, so t
 appears inside), moves those nodes of a device that lie in a random range of the order to another
 device, or lets two nodes swap their devices. Worse placements are accepted with the probability
 exp(-log(cost ratio) / temperature) (Kirkpatrick, Gelatt and Vecchi, 1983). Placements that exceed
-memory cost more the more they do.
+memory cost more the more they do. Where other placements are known, samples of a policy for
+example, a step may also take over a piece of one of them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _USUAL_NODES, _COOLING = 32, 1.5
 # Shares of the moves; the rest swaps.
 _SINGLE, _CHAIN, _RANGE = 0.3, 0.45, 0.1
 _LONGEST_CHAIN = 6
+# Where there are other placements: how often a piece of one of them is taken over, at most so long.
+_RECOMBINATION, _LONGEST_PIECE = 0.25, 12
 # So often a node goes to the device of a neighbour in the graph, if there is another one.
 _TO_NEIGHBOUR = 0.4
 
@@ -78,8 +81,20 @@ def anneal_packed_graph(
     seed: int,
     temperature: float = START_TEMPERATURE,
     max_evaluations: int | None = None,
+    others: Placement | None = None,
 ) -> tuple[Placement, float]:
     """The same on one row of packed problems.
+
+    Args:
+        problems: Packed problems.
+        row: Which one.
+        start: As for `anneal_graph`.
+        budget: The same.
+        seed: The same.
+        temperature: The same.
+        max_evaluations: The same.
+        others: (K, V) complete placements, every node on a device that can run it, of which pieces
+            are taken over.
 
     Returns:
         (V,) int16 of the best placement seen, and its step time; inf if nothing seen fits.
@@ -90,13 +105,14 @@ def anneal_packed_graph(
     current[:nodes] = start[:nodes]
     _repair(current[:nodes], able, num_able)
     best, state = current.copy(), empty_row(problems)
+    known = np.zeros((0, nodes), np.int16) if others is None else others
     costs = np.full(2, _cost(problems, row, current, state)[0])
     temperature *= min(1.0, _USUAL_NODES / nodes) ** _COOLING
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
             problems, row, chunk.evaluations, chunk.rng,
             temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
-            able, num_able, current, best, costs, state,
+            able, num_able, current, best, costs, state, known,
         )  # fmt: skip
     fits = overflow_of(problems, row, best, state.free_s) == 0
     return best[:nodes], float(costs[1]) if fits else math.inf
@@ -139,6 +155,7 @@ def _anneal(
     best: Any,
     costs: Any,
     state: Any,
+    others: Any,
 ) -> None:
     """Goes on from (current, costs[0]); keeps the best in (best, costs[1])."""
     nodes = p.num_nodes[z]
@@ -148,7 +165,10 @@ def _anneal(
         done = step / evaluations
         temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
         trial[:nodes] = current[:nodes]
-        _move(p, z, rng, able, num_able, trial)
+        if len(others) > 0 and rng.random() < _RECOMBINATION:
+            _take_piece(nodes, rng, others, trial)
+        else:
+            _move(p, z, rng, able, num_able, trial)
         cost, fits = _cost(p, z, trial, state)
         if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
             continue
@@ -209,3 +229,12 @@ def _move(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any) -> N
         mine, others = devices[node], devices[other]
         if _runs_on(p, z, node, others) and _runs_on(p, z, other, mine):
             devices[node], devices[other] = others, mine
+
+
+@njit(cache=True, error_model="numpy")
+def _take_piece(nodes: int, rng: Any, others: Any, devices: Any) -> None:
+    """Takes over some nodes that follow each other from another placement; short pieces prevail."""
+    other, first = int(rng.random() * len(others)), int(rng.random() * nodes)
+    length = 1 + int(_LONGEST_PIECE * rng.random() ** 2)
+    for node in range(first, min(nodes, first + length)):
+        devices[node] = others[other, node]

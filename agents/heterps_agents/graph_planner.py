@@ -112,6 +112,7 @@ class _Search:
         self.nodes = int(pool.problems.num_nodes[0])
         self.step_time_s, self.sampled_s = float(pool.reference_s[0]), math.inf
         self.devices = pool.reference[0, : self.nodes].copy()
+        self.sampled: list[Placement] = []
         budget.spend()
 
     def _keep(self, devices: Placement, step_time_s: float) -> None:
@@ -142,18 +143,20 @@ class _Search:
             found = decoder.samples(size, rng, greedy=done == 0)
             self.budget.spend(size)
             done += size
+            self.sampled += list(found.devices[np.isfinite(found.step_time_s)])
             best = int(found.step_time_s.argmin())
             self.sampled_s = min(self.sampled_s, float(found.step_time_s[best]))
             self._keep(found.devices[best], float(found.step_time_s[best]))
 
     def polish(self, evaluations: int | None, seed: int) -> None:
-        """Annealing from the best placement."""
+        """Annealing from the best placement, with pieces of the samples."""
         if evaluations == 0 or self.budget.is_exhausted:
             return
+        others = np.array(self.sampled) if self.sampled else None
         self._keep(
             *anneal_packed_graph(
                 self.pool.problems, 0, self.devices, self.budget, seed, POLISH_TEMPERATURE,
-                evaluations,
+                evaluations, others,
             )
         )  # fmt: skip
 
