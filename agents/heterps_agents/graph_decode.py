@@ -22,6 +22,8 @@ from heterps_envs.graph_state import (
 
 Floats = NDArray[np.float64]
 
+# Of samples: found on graphs that are in no test set. Cooler ones repeat each other.
+SAMPLE_TEMPERATURE = 0.6
 _NOTHING_KEPT = empty_record(0, 0, 0)
 
 
@@ -99,6 +101,7 @@ class GraphDecoder:
 
     def samples(self, count: int, rng: np.random.Generator, greedy: bool = True) -> Rollouts:
         """`count` placements, of which the first is the most probable one if `greedy`."""
-        temperature = np.ones(count)
-        temperature[0] = 0.0 if greedy else 1.0
+        temperature = np.full(count, SAMPLE_TEMPERATURE)
+        if greedy:
+            temperature[0] = 0.0
         return self.roll_out(temperature, rng)
