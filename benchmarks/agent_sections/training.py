@@ -13,7 +13,7 @@ from benchmarks.agent_sections.chains import NOTES, problems_of
 from benchmarks.agent_sections.comparison import Entry
 from benchmarks.agent_sections.section import Row, SectionResult, Settings, TableRows
 from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
-from benchmarks.agent_sections.training_runs import trained_policies
+from benchmarks.agent_sections.training_runs import given_runs, trained_policies
 from heterps_agents.policy import Policy
 
 SETS, QUICK_SETS = ("in-range", "longer", "more-types"), ("in-range",)
@@ -26,12 +26,11 @@ WORST = {
 
 def run(settings: Settings) -> SectionResult:
     """How policies were trained, and their scores on test sets side by side."""
-    tables: list[TableRows] = []
     if settings.policies:
         policies = _named({name: Policy.load(name) for name in settings.policies})
+        runs = given_runs(policies, settings.policies)
     else:
-        table, policies = trained_policies(settings)
-        tables.append(table)
+        runs, policies = trained_policies(settings)
     names = QUICK_SETS if settings.quick else SETS
     sets = {name: problems_of(name, settings) for name in names}
     lines = _entries(policies, settings.quick)
@@ -43,7 +42,7 @@ def run(settings: Settings) -> SectionResult:
     scores = set_tables(
         "training", sets, dict.fromkeys(sets, lines), cost, store, settings.seed, NOTES
     )
-    tables += [with_worst(table, list(policies)) for table in scores]
+    tables = [runs, *(with_worst(table, list(policies)) for table in scores)]
     return SectionResult(tables, numbers(scores), store)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.agent_sections.outputs import shown
 from benchmarks.agent_sections.section import Row, Settings, TableRows, progress_bar
-from heterps_agents.callbacks import TrainingProgress
+from heterps_agents.callbacks import MILESTONES
 from heterps_agents.policy import Policy
 from heterps_agents.training import train
 from heterps_configs import library
@@ -22,50 +20,7 @@ from heterps_configs.training_config import TrainingConfig
 CONFIG = "quick"
 SEEDS, EVALUATION_EVERY_S = (0, 1, 2), 5.0
 QUICK_SEEDS, QUICK_SECONDS = (0,), 10.0
-# A median below this counts as zero, as in the column `optimal` of other tables.
-SOLVED_MEDIAN = 1e-3
-# Beam 16's mean and 95th percentile that the tail has to reach.
-TAIL_MEAN, TAIL_P95 = 3e-3, 2e-3
-# Scalars of a run.
-GREEDY_MEDIAN = "placement/greedy_gap_median"
-BEAM_MEAN, BEAM_P95 = "placement/beam16_gap_mean", "placement/beam16_gap_p95"
 ENVIRONMENT_SHARE = "time/environment_share"
-
-
-class Curve(NamedTuple):
-    """One scalar of a run, over steps."""
-
-    step: list[int]
-    value: list[float]
-
-    def first_below(self, limit: float) -> int | None:
-        """The first step at which it is below; None where it never is."""
-        pairs = zip(self.step, self.value, strict=True)
-        return next((step for step, value in pairs if value < limit), None)
-
-
-class Stopwatch:
-    """CPU seconds of this process by training steps; called after every update."""
-
-    def __init__(self) -> None:
-        self._start = time.process_time()
-        self._steps, self._cpu_s = [0], [0.0]
-
-    def __call__(self, progress: TrainingProgress) -> None:
-        """Notes where the run stands."""
-        if len(self._steps) == 1:  # what came before the run's own clock is preparation
-            self._start = max(self._start, time.process_time() - progress.seconds)
-        self._steps.append(progress.steps)
-        self._cpu_s.append(time.process_time() - self._start)
-
-    @property
-    def cpu_s(self) -> float:
-        """Until now."""
-        return self._cpu_s[-1]
-
-    def at(self, step: int) -> float:
-        """CPU seconds when the run had so many steps."""
-        return float(np.interp(step, self._steps, self._cpu_s))
 
 
 def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
@@ -79,50 +34,59 @@ def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
     rows, policies = [], {}
     with progress_bar("training runs", len(seeds)) as advance, TemporaryDirectory() as folder:
         for seed in seeds:
-            directory, watch = Path(folder) / str(seed), Stopwatch()
-            result = train(config.model_copy(update={"seed": seed}), directory, progress=watch)
+            directory = Path(folder) / str(seed)
+            result = train(config.model_copy(update={"seed": seed}), directory)
             policies[f"seed {seed}"] = result.policy
-            rows.append(run_row(seed, result.steps, watch, _curves(directory)))
+            rows.append(run_row(result.policy.meta, directory))
             advance(f"seed {seed}")
+    what = f"Config `{CONFIG}`, {config.budget_s:g} seconds each."
+    return runs_table(what, rows), policies
+
+
+def given_runs(policies: Mapping[str, Policy], files: Sequence[str]) -> TableRows:
+    """How policies were trained that are there already, as far as they say."""
+    rows = [
+        run_row(policy.meta, Path(file).parent)
+        for policy, file in zip(policies.values(), files, strict=True)
+    ]
+    return runs_table("Policies that were trained before.", rows)
+
+
+def runs_table(what: str, rows: list[Row]) -> TableRows:
+    """The table of runs, with the spread of its columns."""
+    goals = ", ".join(f"*{name}*" for name in MILESTONES)
     note = (
-        f"Config `{CONFIG}` ({config.budget_s:g} s); CPU seconds of the process, evaluation every "
-        f"{EVALUATION_EVERY_S:g} s included. Median 0: greedy decoding's median gap below "
-        f"{SOLVED_MEDIAN:.1%}. Tail: beam 16 with a mean gap below {TAIL_MEAN:.1%} and a 95th "
-        f"percentile below {TAIL_P95:.1%}. `never`: not within the run."
+        f"{what} CPU seconds of training, evaluation left out. Until {goals} (on the problems in "
+        "range that the run evaluates, at its first evaluation that shows it); `never`: not "
+        "within the run. The environment's share is of the training time."
     )
-    if len(rows) > 1:
-        rows.append(_spread(rows))
-    return TableRows("runs", "training: runs", note, rows), policies
+    spread = [_spread(rows)] if len(rows) > 1 else []
+    return TableRows("runs", "training: runs", note, [*rows, *spread])
 
 
-def run_row(seed: int, steps: int, watch: Stopwatch, curves: Mapping[str, Curve]) -> Row:
-    """One run's line of the table."""
-    medians = curves.get(GREEDY_MEDIAN, Curve([], []))
-    solved = medians.first_below(SOLVED_MEDIAN)
-    return {
-        "seed": str(seed),
-        "steps": steps,
-        "cpu_s": watch.cpu_s,
-        "steps_per_cpu_s": steps / watch.cpu_s,
-        "environment_share": _last(curves, ENVIRONMENT_SHARE),
-        "cpu_s_to_median_0": "never" if solved is None else watch.at(solved),
-        "cpu_s_to_tail": _tail(watch, curves),
+def run_row(meta: Mapping[str, Any], directory: Path) -> Row:
+    """One run's line: what its policy remembers, and what its events say where they are."""
+    cpu_s, steps = meta.get("cpu_s"), meta.get("steps")
+    row: Row = {
+        "seed": str(meta.get("seed", "?")),
+        "steps": "" if steps is None else steps,
+        "cpu_s": "" if cpu_s is None else cpu_s,
+        "steps_per_cpu_s": steps / cpu_s if steps and cpu_s else "",
+        "environment_share": _last_value(directory, ENVIRONMENT_SHARE),
     }
+    reached = meta.get("milestones")
+    for name in MILESTONES:
+        milestone = None if reached is None else reached.get(name, {}).get("cpu_s", "never")
+        row[f"cpu_s until {name}"] = "" if milestone is None else milestone
+    return row
 
 
-def _tail(watch: Stopwatch, curves: Mapping[str, Curve]) -> float | str:
-    """CPU seconds until beam 16 has both numbers of the tail at once."""
-    if BEAM_MEAN not in curves or BEAM_P95 not in curves:
+def _last_value(directory: Path, tag: str) -> float | str:
+    """The last value of a scalar in a run's TensorBoard events; empty without any."""
+    if not any(directory.glob("events.out.tfevents.*")):
         return ""
-    means, p95s = curves[BEAM_MEAN], curves[BEAM_P95]
-    for step, mean, p95 in zip(means.step, means.value, p95s.value, strict=True):
-        if mean < TAIL_MEAN and p95 < TAIL_P95:
-            return watch.at(step)
-    return "never"
-
-
-def _last(curves: Mapping[str, Curve], tag: str) -> float | str:
-    return curves[tag].value[-1] if tag in curves else ""
+    events = EventAccumulator(str(directory)).Reload()
+    return events.Scalars(tag)[-1].value if tag in events.Tags()["scalars"] else ""
 
 
 def _spread(rows: Sequence[Row]) -> Row:
@@ -130,17 +94,7 @@ def _spread(rows: Sequence[Row]) -> Row:
     spread: Row = {"seed": "spread"}
     for name in list(rows[0])[1:]:
         numbers = [row[name] for row in rows if not isinstance(row[name], str)]
-        texts = {row[name] for row in rows if isinstance(row[name], str)}
+        texts = {row[name] for row in rows if isinstance(row[name], str)} - {""}
         ends = [shown(name, pick(numbers)) for pick in (min, max)] if numbers else []
-        spread[name] = " - ".join([*dict.fromkeys(ends), *sorted(texts)])
+        spread[name] = " to ".join([*dict.fromkeys(ends), *sorted(texts)])
     return spread
-
-
-def _curves(directory: Path) -> dict[str, Curve]:
-    """The scalars of a run's TensorBoard events."""
-    events = EventAccumulator(str(directory)).Reload()
-    curves = {}
-    for tag in events.Tags()["scalars"]:
-        points = events.Scalars(tag)
-        curves[tag] = Curve([p.step for p in points], [p.value for p in points])
-    return curves
