@@ -41,7 +41,8 @@ CONFIG_FILE, CHECKPOINT_FILE, POLICY_FILE, RESULT_FILE = (
     "policy.npz",
     "result.json",
 )
-_FINAL_ENTROPY_SHARE = 0.1
+# At the end of a run, of the weights at its start. Examples teach most while the policy is poor.
+_FINAL_ENTROPY_SHARE, _FINAL_EXAMPLE_SHARE = 0.1, 0.1
 _LARGEST_GRADIENT = 1.0
 # Seeds of one number belong to sets that anybody may draw; training draws with three.
 _TRAINING_STREAM, _DRAWS_STREAM = 1, 2
@@ -196,6 +197,9 @@ class _Run:
         entropy_weight = self.clock.between(
             config.entropy_weight, config.entropy_weight * _FINAL_ENTROPY_SHARE
         )
+        example_weight = self.clock.between(
+            config.example_weight, config.example_weight * _FINAL_EXAMPLE_SHARE
+        )
         draws = torch.Generator().manual_seed(config.seed * 1_000_003 + self.updates)
         parts = -(-len(own.action) // config.minibatch_size)
         sums = dict.fromkeys(("policy_loss", "example_loss", "entropy"), 0.0)
@@ -216,13 +220,13 @@ class _Run:
                 loss = policy_loss - entropy_weight * entropy
                 sums["policy_loss"] += policy_loss.item()
                 sums["entropy"] += entropy.item()
-                if len(example_rows) and config.example_weight > 0:
+                if len(example_rows) and example_weight > 0:
                     part = polished.part(example_rows)
                     scores = self.scorer(
                         part.candidates, part.state, part.allowed, embeddings[part.node]
                     )
                     example_loss = -_chosen(scores, part.action).mean()
-                    loss = loss + config.example_weight * example_loss
+                    loss = loss + example_weight * example_loss
                     sums["example_loss"] += example_loss.item()
                 self.optimizer.zero_grad()
                 loss.backward()

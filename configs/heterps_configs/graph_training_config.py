@@ -44,7 +44,8 @@ class GraphTrainingConfig(Document):
         clip_range: PPO's limit on the change of probabilities.
         polish_evaluations: Of the short annealing that makes an example of each problem's best
             placement; 0 for no examples.
-        example_weight: Of imitating the examples, beside the policy's own experience.
+        example_weight: Of imitating the examples, beside the policy's own experience; falls to a
+            tenth.
         evaluation_problems: Held-out problems whose step times are logged.
         evaluation_every_s: Seconds between two evaluations.
         checkpoint_every_s: Seconds between two checkpoints.
