@@ -14,9 +14,12 @@ from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.graph_generator import draw_graph
+from heterps_envs.graph_problem import GraphTables
 from heterps_envs.graph_simulator import simulate_graph
 
-SMALL = {"nodes": (6, 20), "devices": (2, 4)}
+
+def small(seed: int) -> GraphTables:
+    return draw_graph(seed, nodes=(6, 20), devices=(2, 4))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def policy() -> GraphPolicy:
 def test_placements_fit_are_what_they_say_and_no_worse_than_earliest_finish(
     policy: GraphPolicy, seed: int, evaluations: int | None, samples: int, polish: int
 ) -> None:
-    tables = draw_graph(seed, **SMALL)
+    tables = small(seed)
     budget = Budget(evaluations)
     found = place_graph(
         tables, GraphEffort(samples, polish), budget=budget, seed=seed, policy=policy
@@ -48,7 +51,7 @@ def test_placements_fit_are_what_they_say_and_no_worse_than_earliest_finish(
 
 
 def test_equal_seeds_give_equal_placements(policy: GraphPolicy) -> None:
-    tables = draw_graph(3, **SMALL)
+    tables = small(3)
     effort = GraphEffort(8, 500)
     one, other = (place_graph(tables, effort, seed=4, policy=policy) for _ in range(2))
     np.testing.assert_array_equal(one.devices, other.devices)
@@ -56,7 +59,7 @@ def test_equal_seeds_give_equal_placements(policy: GraphPolicy) -> None:
 
 
 def test_more_samples_are_never_worse_than_fewer(policy: GraphPolicy) -> None:
-    tables = draw_graph(5, **SMALL)
+    tables = small(5)
     times = [
         place_graph(tables, GraphEffort(count, 0), seed=1, policy=policy).step_time_s
         for count in (0, 16, 48)
@@ -65,16 +68,16 @@ def test_more_samples_are_never_worse_than_fewer(policy: GraphPolicy) -> None:
 
 
 def test_a_limit_in_seconds_ends_a_search_without_other_limits(policy: GraphPolicy) -> None:
-    tables = draw_graph(6, **SMALL)
+    tables = small(6)
     budget = Budget(cpu_seconds=0.05)
     found = place_graph(tables, GraphEffort(16, None), budget=budget, policy=policy)
     assert found.step_time_s <= found.earliest_s
 
 
 def test_a_graph_that_no_memory_holds_is_refused(policy: GraphPolicy) -> None:
-    tables = draw_graph(7, **SMALL)
-    small = replace(
+    tables = small(7)
+    full = replace(
         tables, memory_bytes=tables.device_memory_bytes.min() * np.ones(tables.num_nodes)
     )
     with pytest.raises(InfeasibleError, match="bytes of memory"):
-        place_graph(small, policy=policy)
+        place_graph(full, policy=policy)

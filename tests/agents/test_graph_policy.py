@@ -43,11 +43,13 @@ def test_torch_numpy_and_compiled_rollouts_agree(pool: GraphPool, scorer: GraphS
         )
         for node in range(decoder.num_nodes):
             taken = record.action[node] >= 0
-            shown = [field[node][taken] for field in (record.candidates, record.state)]
+            candidates, state = record.candidates[node][taken], record.state[node][taken]
             allowed, action = record.allowed[node][taken], record.action[node][taken]
             at_node = embeddings[node][None].expand(len(action), -1)
-            in_torch = scorer(*map(torch.from_numpy, (*shown, allowed)), at_node)
-            in_numpy = policy.log_probabilities(*shown, allowed, at_node.detach().numpy())
+            in_torch = scorer(*map(torch.from_numpy, (candidates, state, allowed)), at_node)
+            in_numpy = policy.log_probabilities(
+                candidates, state, allowed, at_node.detach().numpy()
+            )
             np.testing.assert_allclose(
                 in_numpy[allowed], in_torch.detach().numpy()[allowed], atol=1e-5
             )
@@ -129,6 +131,6 @@ def test_other_files_are_refused_with_one_message(tmp_path: Path, scorer: GraphS
     policy.save(tmp_path / "old.npz")
     content = dict(np.load(tmp_path / "old.npz"))
     meta = str(content.pop("meta")).replace('"feature_version": ', '"feature_version": 99')
-    np.savez(tmp_path / "old.npz", meta=np.array(meta), **content)  # type: ignore[arg-type]
+    np.savez(tmp_path / "old.npz", meta=np.array(meta), **content)
     with pytest.raises(HeterpsError, match="train it again"):
         GraphPolicy.load(tmp_path / "old.npz")
