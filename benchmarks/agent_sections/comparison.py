@@ -54,12 +54,17 @@ class Entry(Generic[Case, Answer]):
         """The budget in words; empty where the method sets its own end."""
         if self.evaluations is not None:
             return f"{self.evaluations:,} evaluations"
-        return "" if self.cpu_of is None else f"CPU of {self.cpu_of.removeprefix('policy, ')}"
+        return "" if self.cpu_of is None else f"CPU of {_short(self.cpu_of)}"
 
     @property
     def name(self) -> str:
         """Method and budget."""
         return f"{self.method}, {self.budget}" if self.budget else self.method
+
+
+def _short(name: str) -> str:
+    """The decoding or effort of a policy."""
+    return name.partition(", ")[2] or name
 
 
 class Measured(TypedDict):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.agent_sections.comparison import Entry
 from heterps_agents.graph_annealing import anneal_graph
 from heterps_agents.graph_decode import GraphDecoder
-from heterps_agents.graph_planner import GraphEffortName, place_graph
+from heterps_agents.graph_planner import GRAPH_EFFORTS, place_graph
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
 from heterps_configs.errors import InfeasibleError
@@ -28,8 +28,6 @@ EARLIEST_FINISH = "earliest finish"
 # Entries whose CPU seconds the searches get as well.
 SAMPLES_16, SAMPLES_64 = "policy, 16 samples", "policy, 64 samples"
 NORMAL, HIGH = "policy + annealing, normal", "policy + annealing, high"
-# The effort high takes up to seconds: only the first problems of a set get it.
-HIGH_PROBLEMS = 24
 EVALUATIONS, QUICK_EVALUATIONS = (256, 1000, 10_000, 30_000), (1000,)
 # Random placements that are simulated between two looks at the budget.
 CHUNK = 128
@@ -40,24 +38,23 @@ def cost(tables: GraphTables, devices: Devices) -> float:
     return simulate_graph(tables, devices).step_time_s
 
 
-def entries(policy: GraphPolicy, quick: bool) -> list[Entry[GraphTables, Devices]]:
-    """The lines of a table, top to bottom."""
-    lines = [
+def entries(
+    policy: GraphPolicy, quick: bool, with_high: bool = False
+) -> list[Entry[GraphTables, Devices]]:
+    """The lines of a table, top to bottom; the effort high takes up to seconds for each problem."""
+    efforts = {NORMAL: "normal", HIGH: "high"} if with_high and not quick else {NORMAL: "normal"}
+    others = [NORMAL] if quick else [SAMPLES_16, SAMPLES_64, *efforts]
+    evaluations = QUICK_EVALUATIONS if quick else EVALUATIONS
+    return [
         Entry(EARLIEST_FINISH, partial(_earliest_finish, False)),
         Entry(f"{EARLIEST_FINISH}, by rank", partial(_earliest_finish, True)),
         *(Entry(name, run) for name, run in policy_methods(policy).items()),
-        Entry(NORMAL, partial(_with_effort, "normal", policy)),
+        *(Entry(name, partial(_with_effort, effort, policy)) for name, effort in efforts.items()),
+        *(Entry("annealing", _annealing, evaluations=count) for count in evaluations),
+        *(Entry("annealing", _annealing, cpu_of=other) for other in others),
+        *(Entry("random", _random, evaluations=count) for count in QUICK_EVALUATIONS),
+        Entry("random", _random, cpu_of=NORMAL),
     ]
-    if not quick:
-        lines.append(Entry(HIGH, partial(_with_effort, "high", policy), first=HIGH_PROBLEMS))
-    for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
-        lines.append(Entry("annealing", _annealing, evaluations=evaluations))
-    for other in (NORMAL,) if quick else (SAMPLES_16, SAMPLES_64, NORMAL, HIGH):
-        first = HIGH_PROBLEMS if other == HIGH else None
-        lines.append(Entry("annealing", _annealing, cpu_of=other, first=first))
-    for evaluations in QUICK_EVALUATIONS:
-        lines.append(Entry("random", _random, evaluations=evaluations))
-    return [*lines, Entry("random", _random, cpu_of=NORMAL)]
 
 
 def policy_methods(policy: GraphPolicy) -> dict[str, Run]:
@@ -81,10 +78,12 @@ def _sampled(
 
 
 def _with_effort(
-    effort: GraphEffortName, policy: GraphPolicy, tables: GraphTables, budget: Budget, seed: int
+    effort: str, policy: GraphPolicy, tables: GraphTables, budget: Budget, seed: int
 ) -> Devices | None:
     try:
-        return place_graph(tables, effort, budget=budget, seed=seed, policy=policy).devices
+        return place_graph(
+            tables, GRAPH_EFFORTS[effort], budget=budget, seed=seed, policy=policy
+        ).devices
     except InfeasibleError:
         return None
 

@@ -11,7 +11,7 @@ from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_envs.graph_generator import graphs_fingerprint
 from heterps_envs.graph_problem import GraphTables
-from heterps_envs.test_sets import GRAPH_SETS, graph_set
+from heterps_envs.test_sets import DRAWN_GRAPHS, GRAPH_SETS, graph_set
 
 QUICK_PROBLEMS = 4
 NOTES = {
@@ -30,17 +30,17 @@ def run(settings: Settings) -> SectionResult:
     sets: dict[str, list[GraphTables]] = {
         name: every(graph_set(name, settings.workloads), most) for name in names
     }
-    lines = entries(policy, settings.quick)
+    lines = {name: entries(policy, settings.quick, name in DRAWN_GRAPHS) for name in names}
     store = settings.store(
         "graphs",
-        entries=[entry.name for entry in lines],
+        entries={name: [e.name for e in entries] for name, entries in lines.items()},
         policy=digest(policy.weights),
         problems={name: graphs_fingerprint(cases) for name, cases in sets.items()},
     )
     tables = set_tables(
         "graphs",
         sets,
-        dict.fromkeys(sets, lines),
+        lines,
         cost,
         store,
         settings.seed,
