@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from heterps_agents.earliest_finish import simple_placement
-from heterps_agents.graph_annealing import anneal_packed_graph
+from heterps_agents.graph_annealing import START_TEMPERATURE, anneal_packed_graph
 from heterps_agents.graph_decode import GraphDecoder
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
@@ -24,9 +24,11 @@ from heterps_envs.graph_problem import GraphTables, Placement
 from heterps_envs.graph_simulator import graph_step_times
 
 DEFAULT_GRAPH_POLICY = "graph-generalist"
-# The polish starts near a good placement: it may not forget it.
-POLISH_TEMPERATURE = 0.01
-_SAMPLES_AT_ONCE = 16
+# As warm as annealing from a simple start: pieces of the samples lead it back to what was good.
+POLISH_TEMPERATURE = START_TEMPERATURE
+_SAMPLES_AT_ONCE = 8
+# Of a limit in seconds: annealing makes more of the rest than further samples would.
+_LARGEST_SAMPLING_SHARE = 0.3
 
 GraphEffortName = Literal["fast", "normal", "high"]
 
@@ -44,9 +46,9 @@ class GraphEffort(NamedTuple):
 
 
 GRAPH_EFFORTS: dict[str, GraphEffort] = {
-    "fast": GraphEffort(1, 0),
-    "normal": GraphEffort(16, 30_000),
-    "high": GraphEffort(64, 300_000),
+    "fast": GraphEffort(8, 2_000),
+    "normal": GraphEffort(8, 20_000),
+    "high": GraphEffort(64, 200_000),
 }
 
 
@@ -135,6 +137,8 @@ class _Search:
         decoder: GraphDecoder | None = None
         done = 0
         while done < count and not self.budget.is_exhausted:
+            if done and self.budget.time_share > _LARGEST_SAMPLING_SHARE:
+                return
             # The policy is read when it is first needed.
             decoder = decoder or GraphDecoder(policy or shipped_graph_policy(), self.pool)
             size = min(count - done, _SAMPLES_AT_ONCE)
