@@ -47,7 +47,7 @@ class GraphEffort(NamedTuple):
 
 GRAPH_EFFORTS: dict[str, GraphEffort] = {
     "fast": GraphEffort(8, 2_000),
-    "normal": GraphEffort(8, 20_000),
+    "normal": GraphEffort(8, 30_000),
     "high": GraphEffort(64, 200_000),
 }
 
