@@ -30,6 +30,9 @@ class GraphGuides(NamedTuple):
             cannot run counts as on the slowest device that can.
         remaining_least_s: (N, V + 1) seconds of the same nodes, each where it is fastest.
         remaining_bytes: (N, V + 1) memory of the same nodes.
+        remaining_largest_bytes: (N, V + 1) memory of the largest of them.
+        by_size: (N, V) all nodes, the largest first.
+        runs_everywhere: (N,) whether every device can run every node.
         mean_s, least_s: (N, V) seconds of a node: mean over the devices that can run it; least.
         transfer_s: (N, V) of a node's output and the gradient of it, over a mean link.
         node_features: (N, V, GRAPH_NODE_FEATURES) float32, see `heterps_envs.graph_placement`.
@@ -41,6 +44,9 @@ class GraphGuides(NamedTuple):
     remaining_s: Floats
     remaining_least_s: Floats
     remaining_bytes: Floats
+    remaining_largest_bytes: Floats
+    by_size: NDArray[np.int32]
+    runs_everywhere: NDArray[np.bool_]
     mean_s: Floats
     least_s: Floats
     transfer_s: Floats
@@ -62,6 +68,9 @@ def graph_guides(problems: GraphProblems, reference_s: Floats) -> GraphGuides:
         remaining_s=np.zeros((count, nodes + 1, devices)),
         remaining_least_s=np.zeros((count, nodes + 1)),
         remaining_bytes=np.zeros((count, nodes + 1)),
+        remaining_largest_bytes=np.zeros((count, nodes + 1)),
+        by_size=np.zeros((count, nodes), np.int32),
+        runs_everywhere=np.zeros(count, np.bool_),
         mean_s=np.zeros((count, nodes)),
         least_s=np.zeros((count, nodes)),
         transfer_s=np.zeros((count, nodes)),
@@ -74,6 +83,11 @@ def graph_guides(problems: GraphProblems, reference_s: Floats) -> GraphGuides:
 
 def put_guide(problems: GraphProblems, guides: GraphGuides, row: int) -> None:
     """Writes the guide of one problem; `guides.reference_s` holds its scale already."""
+    nodes, devices = int(problems.num_nodes[row]), int(problems.num_devices[row])
+    order = np.argsort(-problems.memory_bytes[row, :nodes], kind="stable")
+    guides.by_size[row, :nodes] = order
+    runs = np.isfinite(problems.forward_s[row, :nodes, :devices])
+    guides.runs_everywhere[row] = runs.all()
     _guide(problems, guides, row)
     _node_features(problems, guides, row)
 
@@ -121,6 +135,7 @@ def _guide(p: Any, g: Any, z: int) -> None:
     g.remaining_s[z, nodes] = 0.0
     g.remaining_least_s[z, nodes] = 0.0
     g.remaining_bytes[z, nodes] = 0.0
+    g.remaining_largest_bytes[z, nodes] = 0.0
     for node in range(nodes - 1, -1, -1):
         total, able, least, most = 0.0, 0, np.inf, 0.0
         for device in range(devices):
@@ -132,7 +147,9 @@ def _guide(p: Any, g: Any, z: int) -> None:
         g.mean_s[z, node] = total / able
         g.least_s[z, node] = least
         g.remaining_least_s[z, node] = g.remaining_least_s[z, node + 1] + least
-        g.remaining_bytes[z, node] = g.remaining_bytes[z, node + 1] + p.memory_bytes[z, node]
+        size = p.memory_bytes[z, node]
+        g.remaining_bytes[z, node] = g.remaining_bytes[z, node + 1] + size
+        g.remaining_largest_bytes[z, node] = max(g.remaining_largest_bytes[z, node + 1], size)
         transfers, pairs = 0.0, max(1, devices * (devices - 1))
         for source in range(devices):
             for target in range(devices):

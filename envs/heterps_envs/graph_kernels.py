@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.graph_earliest_finish import start_if_placed
+from heterps_envs.graph_fit import allow_devices
 from heterps_envs.graph_guides import log_ratio, ratio, seconds_of, there_and_back_s
 from heterps_envs.graph_simulator import (
     GraphRow,
@@ -142,13 +143,11 @@ def _observe_row(
     g, state, any_allowed = one_graph(p, z), _simulation(rows, row), False
     _clear(view, row)
     view.node[row] = node
+    allow_devices(p, guides, rows, row, view.allowed[row])
     for device in range(p.num_devices[z]):
-        held = rows.memory_bytes[row, device] + p.memory_bytes[z, node]
-        fits = held <= p.device_memory_bytes[z, device]
-        forward_s = p.forward_s[z, node, device]
-        if not fits or forward_s == np.inf:
+        if not view.allowed[row, device]:
             continue
-        any_allowed = view.allowed[row, device] = True
+        any_allowed, forward_s = True, p.forward_s[z, node, device]
         start_s = start_if_placed(g, node, device, rows.devices[row], state, channels)
         out = found[device]
         out[_FINISH] = start_s + forward_s

@@ -35,9 +35,10 @@ class GraphPlacementEnv(gym.Env[Observation, np.int64]):
 
     ## Action space
     `Discrete(max_devices)`: the device of the next node. `action_masks()` says which are allowed;
-    `info["action_mask"]` is the same: devices that can run the node and have memory left for it.
-    So an allowed action never breaks memory. An action that is not allowed ends the episode as
-    stuck.
+    `info["action_mask"]` is the same: devices that can run the node and have memory left for it,
+    so that an allowed action never breaks memory; and of these those after which the nodes left can
+    still be packed, the largest first, if there is any (`heterps_envs.graph_fit`). An action that
+    is not allowed ends the episode as stuck.
 
     ## Observation space
     `Box(-4, 4, (max_devices * 28 + 18,), float32)`: 28 features of each device in order (zero where
