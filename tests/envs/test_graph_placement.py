@@ -1,5 +1,6 @@
 """The graph environment and its native vector form keep their contracts and agree."""
 
+import dataclasses
 import warnings
 
 import gymnasium as gym
@@ -35,7 +36,7 @@ def test_passes_the_checkers_of_gymnasium_and_sb3() -> None:
     env = gym.make("heterps_envs.registration:heterps/GraphPlacement-v0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(env.unwrapped, skip_render_check=True)
+        check_env(env.unwrapped)
         check_env_of_sb3(env.unwrapped)
 
 
@@ -66,7 +67,7 @@ def test_an_allowed_action_never_breaks_memory_and_the_step_time_is_the_simulato
     while (episodes.rows.status == RUNNING).any():
         episodes.step(random_actions(episodes.view.allowed, rng))
     complete = np.flatnonzero(episodes.rows.status == COMPLETE)
-    assert len(complete) > 60
+    assert len(complete) > 110
     for row in complete:
         run = simulate_graph(tables[row], episodes.rows.devices[row, : tables[row].num_nodes])
         assert run.fits
@@ -78,6 +79,23 @@ def test_an_allowed_action_never_breaks_memory_and_the_step_time_is_the_simulato
         needed = held + tables[row].memory_bytes[placed]
         able = np.isfinite(tables[row].forward_s[placed])
         assert (needed[able] > tables[row].device_memory_bytes[able]).all()
+
+
+def test_a_device_after_which_the_rest_finds_no_memory_is_not_allowed() -> None:
+    tables = generate_graphs(1, seed=0, nodes=(3, 3), devices=(2, 2))[0]
+    tight = dataclasses.replace(
+        tables,
+        forward_s=np.ones((3, 2)),
+        memory_bytes=np.array([5.0, 5.0, 6.0]),
+        device_memory_bytes=np.array([10.0, 6.0]),
+    )
+    env = GraphPlacementEnv([tight], max_devices=2)
+    _, info = env.reset(seed=0)
+    for device in (0, 0, 1):
+        assert info["action_mask"].tolist() == [device == 0, device == 1]
+        _, _, terminated, _, info = env.step(device)
+    assert terminated
+    assert info["devices"].tolist() == [0, 0, 1]
 
 
 def test_single_and_vector_environment_agree_step_by_step(tables: list[GraphTables]) -> None:
@@ -171,6 +189,19 @@ def test_following_the_earliest_finish_gives_no_reward(tables: list[GraphTables]
         if "step_time_s" in info:
             rewards.append(reward)
     assert sum(abs(reward) < 1e-12 for reward in rewards) >= 15
+
+
+def test_pictures_are_drawn_on_request(tables: list[GraphTables]) -> None:
+    env = GraphPlacementEnv(tables, render_mode="rgb_array")
+    env.reset(seed=0)
+    image = env.render()
+    assert image is not None
+    assert image.dtype == np.uint8
+    assert image.shape[2] == 3
+    assert GraphPlacementEnv(tables).render() is None
+    vector = GraphPlacementVecEnv(GraphPool.from_tables(tables), 2, render_mode="rgb_array")
+    vector.reset()
+    assert [picture is not None for picture in vector.get_images()] == [True, True]
 
 
 def test_vector_environment_speaks_the_language_of_masked_sb3(tables: list[GraphTables]) -> None:
