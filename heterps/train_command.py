@@ -18,7 +18,7 @@ from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from heterps_agents.training import TrainingResult
+    from heterps_agents.training_run import TrainingResult
 
 Config = TypeVar("Config", bound=Document)
 

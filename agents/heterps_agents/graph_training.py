@@ -22,7 +22,7 @@ import torch
 from stable_baselines3.common.logger import Logger, configure
 from torch import Tensor
 
-from heterps_agents.callbacks import Clock
+from heterps_agents.callbacks import Clock, Interrupt
 from heterps_agents.graph_evaluation import HeldOutGraphs
 from heterps_agents.graph_network import GraphScorer
 from heterps_agents.graph_policy import GraphPolicy
@@ -104,7 +104,7 @@ def train_graphs(
             of the first run.
         run_directory: Made if it does not exist.
         resume: Go on from the checkpoint of the directory.
-        progress: Called after every update.
+        progress: Called after every update. If it raises KeyboardInterrupt, the run ends there.
         command: How to make this policy again; stored in it.
 
     Raises:
@@ -116,23 +116,29 @@ def train_graphs(
     if resume:
         run.load_checkpoint()
     write_text(run_directory / CONFIG_FILE, config.to_yaml())
-    interrupted = False
-    try:
-        while not run.clock.is_over:
-            reward = run.update()
-            if progress is not None:
-                progress(
-                    GraphTrainingProgress(
-                        run.clock.share, run.clock.seconds, run.clock.steps, reward,
-                        run.step_time_share,
-                    )
-                )  # fmt: skip
-    except KeyboardInterrupt:
-        interrupted = True
+    interrupted = _run_updates(run, progress)
+    if interrupted:
         logger.warning("interrupted; resume goes on from %s", run_directory / CHECKPOINT_FILE)
     run.save_checkpoint()
     run.log.close()
     return run.finish(interrupted)
+
+
+def _run_updates(run: _Run, progress: Callable[[GraphTrainingProgress], None] | None) -> bool:
+    """Updates until the budget is spent; whether the user stopped it, between two updates."""
+    interrupt, clock = Interrupt(), run.clock
+    try:
+        with interrupt.watched():
+            while not clock.is_over and not interrupt.requested:
+                reward = run.update()
+                state = GraphTrainingProgress(
+                    clock.share, clock.seconds, clock.steps, reward, run.step_time_share
+                )
+                if progress is not None:
+                    progress(state)
+    except KeyboardInterrupt:
+        return True
+    return interrupt.requested
 
 
 class _Run:
