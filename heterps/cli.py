@@ -15,6 +15,7 @@ from heterps.command_options import (
     ClusterOption,
     CpuSeconds,
     DtypeOption,
+    Effort,
     Evaluations,
     FrontierFigure,
     FrontierFlag,
@@ -87,6 +88,8 @@ def place(
     sequence_length: SequenceLength = None,
     evaluations: Evaluations = None,
     seconds: Seconds = None,
+    cpu_seconds: CpuSeconds = None,
+    effort: Effort = None,
     seed: Seed = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")
@@ -111,6 +114,10 @@ def place(
     if frontier:
         from heterps.frontier_command import run_frontier
 
+        if effort is not None or cpu_seconds is not None:
+            warnings.warn(
+                "--frontier is exact: --effort and --cpu-seconds are ignored", stacklevel=1
+            )
         run_frontier(
             model, cluster, planner, options,
             seconds=seconds, output=output, figure=figure, as_json=as_json,
@@ -127,6 +134,8 @@ def place(
         options,
         evaluations=evaluations,
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        effort=effort,
         seed=seed,
         output=output,
         as_json=as_json,

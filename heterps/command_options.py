@@ -61,6 +61,10 @@ CpuSeconds = Annotated[
     float | None,
     typer.Option("--cpu-seconds", help="Processor seconds that a planner may take."),
 ]
+Effort = Annotated[
+    str | None,
+    typer.Option("--effort", help="fast, normal or high: how hard planners ppo and auto try."),
+]
 FrontierFlag = Annotated[
     bool,
     typer.Option("--frontier", help="Show every plan that is best for some price of time."),

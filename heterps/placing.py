@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from heterps_agents.efforts import with_effort
 from heterps_agents.interleaving import interleave
 from heterps_agents.planner import Budget, Planner
 from heterps_agents.registry import planner_named
@@ -82,6 +83,7 @@ def place(
     *,
     budget: Budget | None = None,
     seed: int = 0,
+    effort: str | None = None,
 ) -> PlaceResult:
     """Finds a plan and says how good it is.
 
@@ -90,12 +92,16 @@ def place(
         planner: A registered name, or a planner of your own.
         budget: Evaluations and seconds that the planner may spend; unlimited by default.
         seed: Of planners that draw random numbers.
+        effort: `fast`, `normal` or `high`, for planners that can try harder (`ppo`, `auto`); a
+            warning where the planner knows no efforts.
 
     Raises:
-        UnknownNameError: No planner has that name.
+        UnknownNameError: No planner or effort has that name.
         InfeasibleError: No plan keeps memory and the throughput floor.
     """
     chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
+    if effort is not None:
+        chosen = with_effort(chosen, effort)
     spent = budget or Budget()
     plan = interleave(problem, chosen.plan(problem, spent), spent)
     planning_s, planning_cpu_s = spent.seconds_used, spent.cpu_seconds_used

@@ -8,6 +8,7 @@ from typing import Any
 from heterps.console import answer, print_json, remarks
 from heterps.placing import PlaceResult, place
 from heterps.problems import is_traced, load_problem
+from heterps_agents.efforts import effort_named
 from heterps_agents.planner import Budget
 from heterps_agents.registry import planner_named
 
@@ -37,14 +38,19 @@ def run_place(
     *,
     evaluations: int | None,
     seconds: float | None,
+    cpu_seconds: float | None,
+    effort: str | None,
     seed: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
-    planner_named(planner)  # A misspelt planner should not wait for a model to be traced.
+    planner_named(planner)  # A misspelt name should not wait for a model to be traced.
+    if effort is not None:
+        effort_named(effort)
     problem = load_problem(model, cluster, **problem_options)
-    result = place(problem, planner, budget=Budget(evaluations, seconds), seed=seed)
+    budget = Budget(evaluations, seconds, cpu_seconds)
+    result = place(problem, planner, budget=budget, seed=seed, effort=effort)
     if output is not None:
         save_plan(result, output)
     if as_json:

@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.annealing import POLISH_TEMPERATURE, anneal, simple_codes
+from heterps_agents.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.exact import solve
 from heterps_agents.exact_planner import proven_code
 from heterps_agents.objective import ROUNDING, Goal, code_cost
 from heterps_agents.planner import Budget
-from heterps_agents.registry import planner_named, register
+from heterps_agents.ppo import PolicyPlanner
+from heterps_agents.registry import register
 from heterps_agents.shortlist import best_simulated, neighbouring_optima
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
@@ -23,9 +25,8 @@ from heterps_envs.memory import explain_infeasible
 from heterps_envs.placement import encode, placement_of
 from heterps_envs.problem import Problem
 
-# Predicted seconds that the proof may take, and those that its neighbours may take together. Eight
-# device classes take a third of what is predicted.
-EXACT_SECONDS, NEIGHBOUR_SECONDS = 1.7, 0.5
+# Predicted seconds that the neighbours of the proven problem may take together.
+NEIGHBOUR_SECONDS = 0.5
 POLISH_EVALUATIONS = 5_000
 
 
@@ -38,12 +39,21 @@ class AutoPlanner:
     (annealing, where none is shipped), greedy and the proportional placements, what the exact
     solver had when it gave up, and the best of them polished. Of these the plan is returned that is
     best in the simulator; so it is never worse than `greedy`.
+
+    Args:
+        seed: Of the polish.
+        effort: One of `heterps_agents.efforts.EFFORTS`: how long the exact solver may take, and
+            how hard the policy tries.
+
+    Raises:
+        UnknownNameError: No effort has that name.
     """
 
     name = "auto"
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+    def __init__(self, seed: int = 0, effort: str = DEFAULT_EFFORT) -> None:
+        effort_named(effort)
+        self.seed, self.effort = seed, effort
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found.
@@ -58,7 +68,8 @@ class AutoPlanner:
         kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
         # First, because the solver's transitions may use up a budget of evaluations.
         simple = simple_codes(problem, kernel, goal, budget)
-        result = solve(kernel, goal, max_seconds=min(EXACT_SECONDS, budget.seconds_left))
+        exact_s = min(effort_named(self.effort).exact_s, budget.seconds_left)
+        result = solve(kernel, goal, max_seconds=exact_s)
         budget.spend(result.transitions)
         if result.status == "over budget":
             simple += [] if result.incumbent is None else [result.incumbent]
@@ -108,7 +119,7 @@ class AutoPlanner:
         if not shipped("policies"):
             return anneal(start, kernel, goal, budget, self.seed)
         try:
-            plan = planner_named("ppo", self.seed).plan(problem, budget)
+            plan = PolicyPlanner(self.seed, effort=self.effort).plan(problem, budget)
         except InfeasibleError:
             return start
         placement = placement_of(problem, plan)

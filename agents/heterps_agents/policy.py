@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_agents.policy_kernels import ScorerWeights, score
 from heterps_configs import library
 from heterps_configs.errors import HeterpsError
 from heterps_configs.yaml_files import write_bytes
@@ -35,6 +36,7 @@ class Policy:
     Attributes:
         weights: Parameters by torch's names: `layer.weight` (out, in), `layer.bias` (out,).
         meta: Plain data: feature version, training config, seed, command, scores.
+        compiled: The weights that compiled searches read.
     """
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
@@ -47,6 +49,17 @@ class Policy:
             for name, value in self.weights.items()
             if name.endswith(".weight")
         }
+        self.compiled = ScorerWeights(
+            candidate_in=self._transposed["candidate_in"],
+            candidate_in_bias=self.weights["candidate_in.bias"],
+            state_in=self._transposed["state_in"],
+            candidate_hidden=self._transposed["candidate_hidden"],
+            candidate_hidden_bias=self.weights["candidate_hidden.bias"],
+            score_candidate=self._transposed["score_candidate"],
+            score_candidate_bias=self.weights["score_candidate.bias"],
+            score_context=self._transposed["score_context"],
+            score_out=self.weights["score_out.weight"][0],
+        )
 
     @property
     def hidden(self) -> int:
@@ -76,6 +89,8 @@ class Policy:
                 weights = {name: archive[name] for name in archive.files if name != _META}
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
             raise HeterpsError(f"{source}: is not a policy that `heterps train` wrote") from None
+        if meta.get("problems") == "graphs":
+            raise HeterpsError(f"{source}: places graphs, not chains of layers")
         if meta.get("feature_version") != FEATURE_VERSION:
             raise HeterpsError(
                 f"{source}: was trained on features of version {meta.get('feature_version')}; "
@@ -110,31 +125,22 @@ class Policy:
         """
         assert candidates.shape[1] == NUM_CANDIDATE_FEATURES
         assert state.shape[1] == NUM_GLOBAL_FEATURES
-        starts = np.flatnonzero(np.diff(row, prepend=-1))
-        logits, _ = self._forward(candidates, state, row, starts)
-        logits = logits - np.maximum.reduceat(logits, starts)[row]
-        total = np.add.reduceat(np.exp(logits), starts)
-        return np.asarray(logits - np.log(total)[row], np.float32)
+        out = np.empty(len(row), np.float32)
+        contiguous = np.ascontiguousarray(candidates), np.ascontiguousarray(state)
+        score(self.compiled, *contiguous, row, out)
+        return out
 
     def values(self, candidates: Floats, state: Floats, row: NDArray[np.int64]) -> Floats:
         """(B,) values of states; arguments as for `log_probabilities`."""
         starts = np.flatnonzero(np.diff(row, prepend=-1))
-        _, context = self._forward(candidates, state, row, starts)
-        hidden = np.maximum(self._linear("value_context", context), 0)
-        return self._linear("value_out", hidden)[:, 0]
-
-    def _forward(
-        self, candidates: Floats, state: Floats, row: NDArray[np.int64], starts: NDArray[np.int64]
-    ) -> tuple[Floats, Floats]:
         hidden = self._linear("candidate_in", candidates) + self._linear("state_in", state)[row]
         hidden = np.maximum(self._linear("candidate_hidden", np.maximum(hidden, 0)), 0)
         count = np.diff(starts, append=len(row)).astype(np.float32)
         mean = np.add.reduceat(hidden, starts, axis=0) / count[:, None]
         largest = np.maximum.reduceat(hidden, starts, axis=0)
         context = np.concatenate([mean, largest, state], axis=1)
-        scored = self._linear("score_candidate", hidden)
-        scored += self._linear("score_context", context)[row]
-        return self._linear("score_out", np.maximum(scored, 0))[:, 0], context
+        value = np.maximum(self._linear("value_context", context), 0)
+        return self._linear("value_out", value)[:, 0]
 
     def _linear(self, layer: str, values: Floats) -> Floats:
         out = values @ self._transposed[layer]

@@ -1,7 +1,7 @@
-"""The planner `unlearned-beam`: the policy's own decoder, with scores that nobody learned.
+"""The planner `unlearned-beam`: the learned placer with scores that nobody learned.
 
-It says what the decoder alone is worth: the states that it merges, the targets that it closes in
-on, and the cuts that it refines. A candidate's score is the value that its stage covers, by the
+It says what the search alone is worth: the states that beams merge, the targets that they close in
+on, and what is improved afterwards. A candidate's score is the value that its stage covers, by the
 prices of a linear programme (`heterps_envs.bounds`), over the price of its devices for as long as
 the target; or a random number.
 """
@@ -9,16 +9,17 @@ the target; or a random number.
 from __future__ import annotations
 
 import math
-from typing import Protocol, cast
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.decode import ROUNDS, TARGETS_PER_ROUND
+from heterps_agents.beam import Scorer
+from heterps_agents.efforts import EFFORTS, Effort
+from heterps_agents.learned_search import learned_code
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
-from heterps_agents.policy import Policy
-from heterps_agents.ppo import PolicyPlanner
 from heterps_agents.registry import register
 from heterps_agents.search_planner import Code, SearchPlanner
 from heterps_envs.bounds import price_bound
@@ -27,26 +28,12 @@ from heterps_envs.problem import CostTables
 
 Floats = NDArray[np.float32]
 
-# Without any limit; and where only seconds are limited, the first width and how it grows as long as
-# the seconds that are left should suffice.
-DEFAULT_WIDTH, LARGEST_WIDTH = 64, 4096
-FIRST_WIDTH, GROWTH, LEAST_GROWTH = 4, 4.0, 1.5
-# Beams for the objective throughput, and about as many more for price as there are class subsets.
-BEAMS, PRICE_BEAMS = ROUNDS * TARGETS_PER_ROUND, 204
+# Beams become so much wider from one effort to the next, up to this width.
+GROWTH, LARGEST_WIDTH = 4, 4096
 # How sharply the scores prefer what is worth more for its price.
 SHARPNESS = 4.0
-# Columns of candidate features (`heterps_envs.stage_placement`).
+# Column of candidate features (`heterps_envs.stage_placement`).
 _EFFICIENCY = 2
-
-
-class Scorer(Protocol):
-    """What the decoder asks of a policy."""
-
-    def log_probabilities(
-        self, candidates: Floats, state: Floats, row: NDArray[np.int64]
-    ) -> Floats:
-        """(N,) as `Policy.log_probabilities`."""
-        ...
 
 
 @register("unlearned-beam")
@@ -65,7 +52,7 @@ def beam_code(
     start: Code | None = None,
 ) -> Code | None:
     """By price: code of the best placement found, see `heterps_agents.search_planner.Search`."""
-    return _search(PriceScorer(), tables, kernel, goal, budget, seed, start)
+    return _search(PriceScorer(), tables, kernel, goal, budget, start)
 
 
 def random_beam_code(
@@ -78,7 +65,21 @@ def random_beam_code(
     start: Code | None = None,
 ) -> Code | None:
     """With random scores, see `beam_code`."""
-    return _search(RandomScorer(seed), tables, kernel, goal, budget, seed, start)
+    return _search(RandomScorer(seed), tables, kernel, goal, budget, start)
+
+
+def widening_efforts() -> Iterator[Effort]:
+    """The efforts of the learned placer, and then ever wider ones."""
+    yield from EFFORTS.values()
+    effort = EFFORTS["high"]
+    while effort.width < LARGEST_WIDTH:
+        effort = replace(
+            effort,
+            first_width=GROWTH * effort.first_width,
+            width=GROWTH * effort.width,
+            price_width=GROWTH * effort.price_width,
+        )
+        yield effort
 
 
 def _search(
@@ -87,33 +88,18 @@ def _search(
     kernel: KernelTables,
     goal: Goal,
     budget: Budget,
-    seed: int,
     start: Code | None,
 ) -> Code | None:
-    """One decoding as wide as the evaluations allow, or wider and wider ones while time is left."""
+    """Each effort goes on from the best placement so far, while anything of the budget is left."""
     if math.isinf(price_bound(tables)[0]):
         return start
-
-    def decoder(width: int) -> PolicyPlanner:
-        return PolicyPlanner(seed, cast(Policy, scorer), width)
-
-    best = np.zeros(kernel.num_layers, np.int16) if start is None else start
-    width, share = _first_width(goal, budget), 0.0
-    while not budget.is_exhausted and width <= LARGEST_WIDTH:
-        best = decoder(width).best_code(tables, kernel, goal, budget, best)
-        before, share = share, budget.time_share
-        growth = min(GROWTH, (1.0 - share) / max(share - before, 1e-9))
-        if not budget.has_time_limit or growth < LEAST_GROWTH:
+    is_limited = budget.evaluations is not None or budget.has_time_limit
+    best = start
+    for effort in widening_efforts() if is_limited else EFFORTS.values():
+        if budget.is_exhausted:
             break
-        width = int(growth * width)
-    return best if math.isfinite(goal.cost(best, kernel)) else None
-
-
-def _first_width(goal: Goal, budget: Budget) -> int:
-    left = budget.evaluations_left
-    if left is not None:
-        return min(LARGEST_WIDTH, max(1, left // (PRICE_BEAMS if goal.is_price else BEAMS)))
-    return FIRST_WIDTH if budget.has_time_limit else DEFAULT_WIDTH
+        best = learned_code(scorer, tables, kernel, goal, budget, effort, best)
+    return best if best is not None and math.isfinite(goal.cost(best, kernel)) else None
 
 
 class PriceScorer:

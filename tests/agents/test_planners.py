@@ -1,5 +1,6 @@
 """What every planner keeps: plans that are valid and fit, budgets, seeds, clear refusals."""
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from heterps_agents.efforts import EFFORTS
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.registry import SECONDS_PER_LAYER, planner_named, planner_names, register
@@ -154,7 +156,8 @@ def test_auto_without_the_exact_solver_is_never_worse_than_greedy(
     case: str, make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(**PROBLEMS[case])
-    monkeypatch.setattr("heterps_agents.auto.EXACT_SECONDS", 0.0)
+    effort = dataclasses.replace(EFFORTS["normal"], exact_s=0.0)
+    monkeypatch.setattr("heterps_agents.auto.effort_named", lambda name: effort)
     plan = planner_named("auto").plan(problem, Budget())
     greedy = planner_named("greedy").plan(problem, Budget())
     assert plan.bound.status == "bounded"

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heterps_agents.efforts import EFFORTS
 from heterps_agents.evaluation import HeldOut
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
-from heterps_agents.ppo import Effort, PolicyPlanner
+from heterps_agents.ppo import PolicyPlanner
 from heterps_agents.registry import planner_named
 from heterps_configs import library
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import InfeasibleError, UnknownNameError
 from heterps_configs.plan import Plan
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.binding import placement_of
@@ -74,12 +75,30 @@ def test_a_budget_of_evaluations_is_kept(
     assert budget.evaluations_used <= evaluations
 
 
-def test_smaller_budgets_narrow_the_beam_before_they_drop_targets() -> None:
-    assert Effort.within(None, 16) == (16, 3, 8)
-    assert Effort.within(10_000, 16) == (16, 3, 8)
-    assert Effort.within(100, 16) == (4, 3, 8)
-    assert Effort.within(10, 16) == (1, 3, 3)
-    assert Effort.within(1, 16) == (1, 1, 1)
+@pytest.mark.parametrize("job", [{}, {"objective": "price"}])
+def test_larger_budgets_and_more_effort_never_lose(
+    make_problem: MakeProblem, random_policy: Policy, job: dict[str, Any]
+) -> None:
+    problem = make_problem(**job)
+    for effort in EFFORTS:
+        planner = PolicyPlanner(policy=random_policy, effort=effort)
+        costs = [
+            cost(problem, planner.plan(problem, Budget(evaluations)))
+            for evaluations in (1, 60, 200, 500, 2000, None)
+        ]
+        assert costs == sorted(costs, reverse=True)
+
+
+def test_without_any_time_there_is_still_a_plan(
+    make_problem: MakeProblem, planner: PolicyPlanner
+) -> None:
+    for budget in (Budget(seconds=1e-6), Budget(cpu_seconds=1e-6)):
+        assert planner.plan(make_problem(), budget).stages
+
+
+def test_an_unknown_effort_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="hihg"):
+        PolicyPlanner(effort="hihg")
 
 
 def test_a_model_that_fits_nowhere_is_explained(
@@ -116,7 +135,9 @@ def test_the_price_objective_leaves_dear_devices_idle(
 
 
 def test_the_policy_is_read_when_it_is_needed() -> None:
-    assert np.isfinite(PolicyPlanner().policy.weights["score_out.weight"]).all()
+    policy = PolicyPlanner().policy
+    assert isinstance(policy, Policy)
+    assert np.isfinite(policy.weights["score_out.weight"]).all()
 
 
 def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:

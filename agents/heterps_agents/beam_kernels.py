@@ -1,0 +1,459 @@
+"""One level of a beam, compiled: the candidates of all partial placements, and which of them stay.
+
+Partial placements are rows of `StageRows`, beam by beam, the likeliest first. What led to each is a
+`Nodes` entry, so that a placement is written only when it is the best one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.policy_kernels import score
+from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
+from heterps_envs.stage_kernels import observe
+from heterps_envs.stage_state import (
+    NUM_BUCKETS,
+    NUM_CANDIDATE_FEATURES,
+    NUM_CUTS,
+    NUM_GLOBAL_FEATURES,
+    RUNNING,
+    StageRows,
+    StageView,
+    empty_rows,
+    empty_view,
+    num_actions,
+    stage_of,
+)
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Nodes(NamedTuple):
+    """Stages of all partial placements, each with the one behind it.
+
+    Attributes:
+        behind: (K,) node of the stage behind; -1 for the last stage.
+        first_layer, device_class, replicas: (K,) of the stage.
+    """
+
+    behind: NDArray[np.int32]
+    first_layer: NDArray[np.int32]
+    device_class: NDArray[np.int32]
+    replicas: NDArray[np.int32]
+
+
+class Candidates(NamedTuple):
+    """Candidates of one level that a policy is to score, those of a partial placement together.
+
+    Attributes:
+        features: (N, NUM_CANDIDATE_FEATURES).
+        row: (N,) which of the partial placements that have candidates.
+        state: (B, NUM_GLOBAL_FEATURES) of these.
+        parent: (N,) row in `StageRows`.
+        action: (N,) see `heterps_envs.stage_state`.
+        first_layer: (N,) of the stage; -1 where the candidate may not stay in the beam.
+        fill_s, behind_s: (N,) with the stage appended.
+    """
+
+    features: NDArray[np.float32]
+    row: Integers
+    state: NDArray[np.float32]
+    parent: Integers
+    action: Integers
+    first_layer: Integers
+    fill_s: Floats
+    behind_s: Floats
+
+
+class Beams(NamedTuple):
+    """G beams, their rows at this level.
+
+    Attributes:
+        group: (R,) beam of each row, ascending.
+        score: (R,) sum of log-probabilities.
+        node: (R,) of the front stage; -1 before the first one.
+        limit_s: (G,) step time that a placement must beat to be of use.
+        found_s: (G, K) of the best complete placements, the best first; inf where there is none.
+        found_node: (G, K) of their front stages.
+    """
+
+    group: Integers
+    score: Floats
+    node: Integers
+    limit_s: Floats
+    found_s: Floats
+    found_node: Integers
+
+
+class Room(NamedTuple):
+    """Arrays that all levels share.
+
+    Attributes:
+        one: A single row that `observe` reads.
+        seen: What it sees.
+        candidates: Of this level.
+        nodes: Of all levels; the first G are the front stages of the best placements.
+        keys: (W,) scratch.
+    """
+
+    one: StageRows
+    seen: StageView
+    candidates: Candidates
+    nodes: Nodes
+    keys: Integers
+
+
+def room_for(groups: int, width: int, max_layers: int, max_classes: int, most_found: int) -> Room:
+    """Room for `groups` beams of a width."""
+    most = groups * width
+    size = most * num_actions(max_classes)
+    # A level is one stage, and every stage has a layer of its own.
+    nodes = groups * most_found + most * max_layers
+    return Room(
+        empty_rows(1, 0, max_classes),
+        empty_view(1, max_classes),
+        Candidates(
+            features=np.empty((size, NUM_CANDIDATE_FEATURES), np.float32),
+            row=np.empty(size, np.int64),
+            state=np.empty((most, NUM_GLOBAL_FEATURES), np.float32),
+            parent=np.empty(size, np.int64),
+            action=np.empty(size, np.int64),
+            first_layer=np.empty(size, np.int64),
+            fill_s=np.empty(size),
+            behind_s=np.empty(size),
+        ),
+        Nodes(*(np.empty(nodes, np.int32) for _ in Nodes._fields)),
+        np.empty(width, np.int64),
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def front_delays(p: Any, out: Any) -> None:
+    """Least fill that the layers before a cut add, the message over the cut included.
+
+    Args:
+        p: `StageProblems`.
+        out: (N, L + 1, T) seconds by the cut and the class behind it; written.
+    """
+    classes = out.shape[2]
+    before, following = np.empty(classes), np.empty(classes)
+    for z in range(out.shape[0]):
+        out[z, 0] = 0.0
+        before[:] = 0.0  # By the class of the layer before the cut.
+        for cut in range(1, p.num_layers[z] + 1):
+            for kind in range(p.num_classes[z]):
+                least = before[kind] if cut > 1 else 0.0
+                if cut > 1:
+                    least = min(least, out[z, cut - 1, kind])
+                compute = p.compute_prefix_s[z, cut, kind] - p.compute_prefix_s[z, cut - 1, kind]
+                following[kind] = least + compute
+            before[:] = following
+            for behind in range(p.num_classes[z]):
+                least = np.inf
+                for kind in range(p.num_classes[z]):
+                    transfer = (
+                        p.output_bytes[z, cut - 1] * p.inverse_bandwidth_s_per_byte[z, kind, behind]
+                    )
+                    message = 2.0 * (p.latency_s[z, kind, behind] + transfer)
+                    least = min(least, before[kind] + message)
+                out[z, cut, behind] = least
+
+
+@njit(cache=True, error_model="numpy")
+def expand(
+    p: Any, delay_s: Any, rows: Any, beams: Any, count: int, room: Any, slack: float
+) -> tuple[int, int]:
+    """Lists the candidates of all rows; complete placements are recorded.
+
+    Args:
+        p: `StageProblems`.
+        delay_s: From `front_delays`.
+        rows: `StageRows` of the partial placements.
+        beams: `Beams`.
+        count: Rows in use.
+        room: `Room`; `candidates` and `nodes` are written.
+        slack: See `heterps_agents.beam.beam`.
+
+    Returns:
+        Candidates, and partial placements that have some.
+    """
+    one, view, out = room.one, room.seen, room.candidates
+    zero = np.zeros(1, np.int64)
+    found, parents = 0, 0
+    for row in range(count):
+        _copy_row(rows, row, one, 0)
+        observe(p, one, view, zero)
+        if one.status[0] != RUNNING:
+            continue
+        first, useful = found, 0
+        group, z = beams.group[row], one.problem[0]
+        for action in range(view.allowed.shape[1]):
+            if not view.allowed[0, action]:
+                continue
+            start = view.first_layer[0, action]
+            if start == 0:
+                _finish(beams, group, beams.node[row], view, action, room.nodes, slack)
+                start = -1
+            elif not _is_useful(
+                p,
+                delay_s,
+                one,
+                z,
+                action,
+                start,
+                view.behind_s[0, action],
+                view.fill_s[0, action],
+                beams.limit_s[group],
+            ):
+                start = -1
+            else:
+                useful += 1
+            out.features[found] = view.candidates[0, action]
+            out.row[found], out.parent[found], out.action[found] = parents, row, action
+            out.first_layer[found] = start
+            out.fill_s[found] = view.fill_s[0, action]
+            out.behind_s[found] = view.behind_s[0, action]
+            found += 1
+        if useful == 0:
+            found = first
+            continue
+        out.state[parents] = view.state[0]
+        parents += 1
+    return found, parents
+
+
+@njit(cache=True, error_model="numpy")
+def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
+    out.problem[to], out.target_s[to] = rows.problem[row], rows.target_s[row]
+    out.fill_limit_s[to], out.position[to] = rows.fill_limit_s[row], rows.position[row]
+    out.front_class[to], out.num_stages[to] = rows.front_class[row], rows.num_stages[row]
+    out.replicas_behind[to], out.fill_s[to] = rows.replicas_behind[row], rows.fill_s[row]
+    out.behind_s[to], out.status[to] = rows.behind_s[row], RUNNING
+    out.used[to] = rows.used[row]
+
+
+@njit(cache=True, error_model="numpy")
+def _finish(
+    beams: Any, group: int, behind: int, view: Any, action: int, nodes: Any, slack: float
+) -> None:
+    """Records a candidate that covers the rest, if it is among the best of its beam."""
+    reached_s, found_s = view.behind_s[0, action], beams.found_s[group]
+    place = len(found_s) - 1
+    if reached_s >= min(beams.limit_s[group], found_s[place]):
+        return
+    beams.limit_s[group] = min(beams.limit_s[group], slack * reached_s)
+    node = beams.found_node[group, place]  # Of the one that it drives out.
+    while place > 0 and reached_s < found_s[place - 1]:
+        found_s[place] = found_s[place - 1]
+        beams.found_node[group, place] = beams.found_node[group, place - 1]
+        place -= 1
+    found_s[place], beams.found_node[group, place] = reached_s, node
+    kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
+    _put_node(nodes, node, behind, 0, kind, replicas)
+
+
+@njit(cache=True, error_model="numpy")
+def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replicas: int) -> None:
+    nodes.behind[node], nodes.first_layer[node] = behind, start
+    nodes.device_class[node], nodes.replicas[node] = kind, replicas
+
+
+@njit(cache=True, error_model="numpy")
+def _is_useful(
+    p: Any,
+    delay_s: Any,
+    one: Any,
+    z: int,
+    action: int,
+    start: int,
+    behind_s: float,
+    fill_s: float,
+    best_s: float,
+) -> bool:
+    """Whether a completion may still beat the best: by its delay, and by the work that is left."""
+    kind, replicas = stage_of(action, one.used.shape[1])
+    delay = delay_s[z, start, kind]
+    if behind_s + delay >= best_s or fill_s + delay > one.fill_limit_s[0]:
+        return False
+    free_price = -replicas * p.class_price[z, kind]
+    for other in range(p.num_classes[z]):
+        left = p.device_count[z, other] - one.used[0, other]
+        free_price += left * p.class_price[z, other]
+    return p.value_prefix_s[z, start] < free_price * best_s  # type: ignore[no-any-return]
+
+
+@njit(cache=True, error_model="numpy")
+def select(
+    p: Any,
+    delay_s: Any,
+    rows: Any,
+    beams: Any,
+    room: Any,
+    found: int,
+    total: Any,
+    width: int,
+    following: Any,
+    next_beams: Any,
+    nodes: int,
+) -> int:
+    """Keeps the best candidates of every beam as the rows of the next level.
+
+    Args:
+        p: `StageProblems`.
+        delay_s: From `front_delays`.
+        rows: `StageRows` of this level.
+        beams: `Beams` of this level.
+        room: `Room`; `nodes` is written.
+        found: Candidates.
+        total: (N,) their scores.
+        width: Kept for each beam.
+        following: `StageRows` of the next level, written.
+        next_beams: `Beams` of the next level, written.
+        nodes: Nodes in use; each row of the next level gets one more.
+
+    Returns:
+        Rows of the next level.
+    """
+    c = room.candidates
+    classes = rows.used.shape[1]
+    kept, begin = 0, 0
+    while begin < found:
+        group = beams.group[c.parent[begin]]
+        end = begin
+        while end < found and beams.group[c.parent[end]] == group:
+            end += 1
+        first = kept
+        for offset in np.argsort(-total[begin:end]):
+            index = begin + offset
+            start, row, action = c.first_layer[index], c.parent[index], c.action[index]
+            if start < 0:
+                continue
+            kind, replicas = stage_of(action, classes)
+            z = rows.problem[row]
+            if c.behind_s[index] + delay_s[z, start, kind] >= beams.limit_s[group]:
+                continue
+            key = _state_key(rows, row, kind, replicas, start)
+            same = -1
+            for slot in range(first, kept):
+                if room.keys[slot - first] == key:
+                    same = slot
+                    break
+            if same >= 0:
+                if c.behind_s[index] >= following.behind_s[same]:
+                    continue
+                target = same
+            elif kept - first < width:
+                target = kept
+                kept += 1
+                room.keys[target - first] = key
+                next_beams.score[target] = total[index]
+            else:
+                continue
+            next_beams.group[target], next_beams.node[target] = group, nodes + target
+            _put_node(room.nodes, nodes + target, beams.node[row], start, kind, replicas)
+            _copy_row(rows, row, following, target)
+            following.position[target], following.front_class[target] = start, kind
+            following.num_stages[target] += 1
+            following.replicas_behind[target] += replicas
+            following.fill_s[target] = c.fill_s[index]
+            following.behind_s[target] = c.behind_s[index]
+            following.used[target, kind] += replicas
+        begin = end
+    return kept
+
+
+@njit(cache=True, error_model="numpy")
+def _state_key(rows: Any, row: int, kind: int, replicas: int, start: int) -> int:
+    """One number for (layers left, front class, devices used)."""
+    key = start * 16 + kind
+    for other in range(rows.used.shape[1]):
+        key = key * 1_000_003 + rows.used[row, other] + (replicas if other == kind else 0)
+    return key
+
+
+@njit(cache=True, error_model="numpy")
+def run_levels(
+    p: Any,
+    delay_s: Any,
+    weights: Any,
+    rows: Any,
+    following: Any,
+    beams: Any,
+    next_beams: Any,
+    room: Any,
+    count: int,
+    nodes: int,
+    width: int,
+    slack: float,
+    levels: int,
+) -> tuple[int, int]:
+    """Some levels of all beams under a policy; an even number, so that no one need swap.
+
+    Args:
+        p: `StageProblems`.
+        delay_s: From `front_delays`.
+        weights: `heterps_agents.policy_kernels.ScorerWeights`.
+        rows: `StageRows`.
+        following: The same, for every second level.
+        beams: `Beams`.
+        next_beams: The same, for every second level.
+        room: `Room`.
+        count: Rows in use.
+        nodes: Nodes in use.
+        width: Kept for each beam.
+        slack: See `heterps_agents.beam.beam`.
+        levels: How many, even.
+
+    Returns:
+        Rows and nodes in use; 0 rows when all beams have ended.
+    """
+    c = room.candidates
+    for _ in range(levels):
+        found, parents = expand(p, delay_s, rows, beams, count, room, slack)
+        if found == 0:
+            return 0, nodes
+        scores = np.empty(found, np.float32)
+        score(weights, c.features[:found], c.state[:parents], c.row[:found], scores)
+        total = np.empty(found)
+        for index in range(found):
+            total[index] = beams.score[c.parent[index]] + scores[index]
+        count = select(
+            p, delay_s, rows, beams, room, found, total, width, following, next_beams, nodes
+        )
+        nodes += count
+        rows, following = following, rows
+        beams, next_beams = next_beams, beams
+    return count, nodes
+
+
+@njit(cache=True)
+def write_found(beams: Any, nodes: Any, num_layers: Any, code: Any) -> None:
+    """Writes the best placement of every beam.
+
+    Args:
+        beams: `Beams`.
+        nodes: `Nodes`.
+        num_layers: (G,).
+        code: (G, L) int16, see `heterps_envs.closed_form`.
+    """
+    for group in range(beams.found_s.shape[0]):
+        for place in range(beams.found_s.shape[1]):
+            if beams.found_s[group, place] < np.inf:
+                # A cut that the change of class does not show gets its bit.
+                node = beams.found_node[group, place]
+                while node >= 0:
+                    behind = nodes.behind[node]
+                    stop = nodes.first_layer[behind] if behind >= 0 else num_layers[group]
+                    kind = nodes.device_class[node]
+                    for layer in range(nodes.first_layer[node], stop):
+                        code[group, place, layer] = kind | (
+                            (nodes.replicas[node] - 1) << REPLICA_SHIFT
+                        )
+                    if behind >= 0 and nodes.device_class[behind] == kind:
+                        code[group, place, stop - 1] |= CUT_BIT
+                    node = behind

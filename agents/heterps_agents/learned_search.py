@@ -1,0 +1,297 @@
+"""The learned placer on one problem: what a policy finds, improved, until an effort is spent.
+
+    a coarse ladder of targets, narrow beams          where good placements are
+    rounds of targets around the best, wide beams     better ones, with other stages
+    after each: the best few descend                  `heterps_agents.refine`
+    then: windows of stages, chosen anew and exactly  `heterps_agents.window_kernels`
+
+The order of all this depends on the effort alone. A budget only ends it sooner, so that a larger
+one never gives a worse placement; the best so far is what is returned. There is no randomness.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.beam import Scorer, beam
+from heterps_agents.efforts import Effort
+from heterps_agents.objective import MISSES_FLOOR, Goal, code_cost, read_stages, write_code
+from heterps_agents.planner import Budget
+from heterps_agents.refine import admit, descend_best, fill_s, no_elite
+from heterps_agents.window_kernels import improve_windows, labels_for
+from heterps_envs.bounds import price_bound
+from heterps_envs.closed_form import CLASS_MASK, KernelTables
+from heterps_envs.problem import CostTables
+from heterps_envs.stage_problems import pack_problems
+
+Code = NDArray[np.int16]
+Floats = NDArray[np.float64]
+
+# A placement that takes so much longer than the best is still kept for its descent.
+SLACK = 1.03
+# Placements that a beam hands over.
+MOST_FOUND = 4
+# Windows of such placements are chosen anew that cost at most so much more than the best one.
+PROMISING = 1.1
+# Targets of the first ladder end at this multiple of the lower bound where nothing is known; those
+# of the rounds lie around the bottleneck of the best placement.
+LARGEST_TARGET, AROUND = 32.0, (0.7, 1.1)
+# For the objective price: up to how many times the fastest known step.
+SLOWEST = 32.0
+# Partial windows that are kept at most, and stages that are tried between two looks at the clock.
+MOST_LABELS, WINDOW_CHUNK = 20_000, 1_000_000
+# All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
+_MOST_CLASSES_FOR_SUBSETS = 4
+_ENDLESS = 1 << 60
+
+
+def learned_code(
+    scorer: Scorer,
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    effort: Effort,
+    start: Code | None = None,
+) -> Code | None:
+    """Code of the best placement found.
+
+    Args:
+        scorer: The policy.
+        tables: The problem.
+        kernel: The same tables, for the kernels.
+        goal: What to minimise.
+        budget: Charged a beam's width for every target, one for every placement that is evaluated,
+            and one for as many stages of windows as the placement has.
+        effort: How much to do at most.
+        start: (L,) int16, a known placement; it need not fit. What is returned is never worse.
+
+    Raises:
+        HeterpsError: A layer fits on no device.
+    """
+    search = _Search(scorer, tables, kernel, goal, budget, effort)
+    search.know(start)
+    if goal.is_price:
+        search.find_cheap()
+    else:
+        search.find_fast()
+    return search.code
+
+
+class _Search:
+    """The best placement so far, and the ways to better ones."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        tables: CostTables,
+        kernel: KernelTables,
+        goal: Goal,
+        budget: Budget,
+        effort: Effort,
+    ) -> None:
+        self.scorer, self.tables, self.kernel, self.goal = scorer, tables, kernel, goal
+        self.budget, self.effort = budget, effort
+        self.problems = pack_problems([tables])
+        self._elite = no_elite(effort.elite, kernel.num_layers)
+        self._labels = labels_for(MOST_LABELS, kernel.num_layers, kernel.num_classes)
+
+    @property
+    def cost(self) -> float:
+        """Of the best placement; inf where there is none."""
+        return float(self._elite.cost[0])
+
+    @property
+    def code(self) -> Code | None:
+        """(L,) int16 of the best placement; None where there is none."""
+        if self._elite.num_stages[0] == 0:
+            return None
+        code = np.zeros(self.kernel.num_layers, np.int16)
+        write_code(self._elite.stages[0], self._elite.num_stages[0], code)
+        return code
+
+    @property
+    def _known_s(self) -> float:
+        """Step time to beat; inf where no placement that fits is known."""
+        return self.cost if self.cost < MISSES_FLOOR else math.inf
+
+    @property
+    def _left(self) -> int:
+        left = self.budget.evaluations_left
+        return _ENDLESS if left is None else left
+
+    def know(self, code: Code | None) -> None:
+        """Begins with a known placement, improved."""
+        if code is None:
+            return
+        stages = np.empty((self.kernel.num_layers + 1, 3), np.int64)
+        cost = code_cost(code, self.kernel, self.goal.is_price, self.goal.floor_s)
+        admit(self._elite, stages, read_stages(code, stages), cost, False)
+        self._descend(np.zeros(1), code[None], 1)
+
+    def find_fast(self) -> None:
+        """The least step time."""
+        low, high = self._all_targets()
+        self._beams(low, high, self.effort.first_width, self.effort.first_targets)
+        if math.isinf(self._known_s):
+            self._beams(high, LARGEST_TARGET * high, self.effort.width, self.effort.targets)
+        self._windows()
+        for _ in range(self.effort.rounds):
+            before = self.cost
+            self._beams(*self._targets_around(), self.effort.width, self.effort.targets)
+            self._windows()
+            if not self.cost < before:
+                break
+
+    def _all_targets(self) -> tuple[float, float]:
+        """Targets below which no placement is, and above which none is worth it."""
+        problems, lower_s = self.problems, float(self.problems.lower_bound_s[0])
+        least_fill_s = float(problems.fastest_prefix_s[0, -1])
+        low = max(lower_s - 2 * least_fill_s, float(problems.least_target_s[0]))
+        high = LARGEST_TARGET * lower_s if math.isinf(self._known_s) else self._known_s
+        return low, max(high, 1.01 * low)
+
+    def _targets_around(self) -> tuple[float, float]:
+        if math.isinf(self._known_s):
+            return self._all_targets()
+        bottleneck_s = self.cost - fill_s(
+            self.kernel, self._elite.stages[0], self._elite.num_stages[0]
+        )
+        return AROUND[0] * bottleneck_s, AROUND[1] * bottleneck_s
+
+    def _beams(self, low: float, high: float, width: int, count: int) -> None:
+        """One beam for each target from `low` to `high`, and the descent of the best placements."""
+        if self.budget.is_exhausted or self._left < width * count:
+            return
+        targets = np.geomspace(low, high, count)
+        # Bottlenecks between a target and the next smaller one are looked for.
+        below = np.concatenate([[low * low / targets[1]], targets[:-1]])
+        limits = self._known_s * SLACK - below
+        found = beam(
+            self.scorer, self.problems, targets[None], limits[None], width,
+            np.array([self._known_s]), slack=SLACK, most_found=MOST_FOUND,
+            should_stop=lambda: self.budget.is_exhausted,
+        )  # fmt: skip
+        self.budget.spend(width * count)
+        self._descend(found.step_time_s[0], found.code[0], self.effort.descents)
+
+    def _descend(self, step_time_s: Floats, codes: NDArray[np.int16], most: int) -> None:
+        """Improves the best of some placements."""
+        if self.budget.is_exhausted:
+            return
+        spent = descend_best(
+            self.kernel, self.goal.is_price, self.goal.floor_s, step_time_s, codes, most,
+            self._left, self._elite,
+        )  # fmt: skip
+        self.budget.spend(spent)
+
+    def _windows(self) -> None:
+        """Chooses windows of the best placements anew until none gets better."""
+        elite = self._elite
+        if self.effort.window == 0:
+            return
+        for _ in range(len(elite.cost)):
+            promising = elite.cost <= PROMISING * self.cost
+            waiting = np.flatnonzero(~elite.is_done & (elite.num_stages > 0) & promising)
+            if len(waiting) == 0:
+                return
+            place = int(waiting[0])
+            elite.is_done[place] = True
+            stages, count = elite.stages[place].copy(), int(elite.num_stages[place])
+            count, cost = self._improve_windows(stages, count, float(elite.cost[place]))
+            admit(elite, stages, count, cost, True)
+
+    def _improve_windows(
+        self, stages: NDArray[np.int64], count: int, cost: float
+    ) -> tuple[int, float]:
+        """Changes the stages in place; returns how many there are then, and their cost."""
+        while not self.budget.is_exhausted:
+            per_evaluation, before = count, cost
+            most = min(WINDOW_CHUNK, self._left * per_evaluation)
+            count, cost, tried = improve_windows(
+                self.kernel, self.problems.class_price[0], self.problems.value_prefix_s[0],
+                self.goal.is_price, self.goal.floor_s, stages, count, cost,
+                self.effort.window, self._labels, most,
+            )  # fmt: skip
+            self.budget.spend(-(-tried // per_evaluation))
+            if tried < most or cost == before:
+                break
+        return count, cost
+
+    def find_cheap(self) -> None:
+        """The least price times step time: few and cheap devices, as slow as is worth it."""
+        fast = _Search(
+            self.scorer, self.tables, self.kernel, Goal(), self.budget,
+            dataclasses.replace(self.effort, rounds=0),
+        )  # fmt: skip
+        fast.know(self.code)
+        fast.find_fast()
+        if fast.code is not None:
+            self._descend(np.zeros(1), fast.code[None], 1)
+        if math.isfinite(fast._known_s):
+            self._cheap_beams(min(self.goal.floor_s, SLOWEST * fast._known_s))
+        self._windows()
+
+    def _cheap_beams(self, slowest_s: float) -> None:
+        """One beam for each set of classes and target, and the descent of the cheapest."""
+        effort = self.effort
+        subsets = [
+            subset
+            for subset in _class_subsets(self.tables)
+            if math.isfinite(price_bound(_restricted(self.tables, subset))[0])
+        ]
+        charge = len(subsets) * effort.price_targets * effort.price_width
+        if not subsets or self.budget.is_exhausted or self._left < charge:
+            return
+        packed = pack_problems([_restricted(self.tables, subset) for subset in subsets])
+        targets = np.geomspace(
+            np.minimum(packed.least_target_s, slowest_s), slowest_s, effort.price_targets, axis=1
+        )
+        found = beam(
+            self.scorer, packed, targets, np.full(targets.shape, np.inf), effort.price_width,
+            np.full(len(subsets), slowest_s), slack=math.inf, most_found=MOST_FOUND,
+            should_stop=lambda: self.budget.is_exhausted,
+        )  # fmt: skip
+        self.budget.spend(charge)
+        for index, subset in enumerate(subsets):
+            found.code[index] = _renamed(found.code[index], np.array(subset, np.int16))
+        codes = found.code.reshape(-1, found.code.shape[2])
+        self._descend(found.step_time_s.ravel(), codes, effort.descents)
+
+
+def _class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
+    """Sets of device classes that might be all that a cheap placement uses, the likeliest first."""
+    dollars = (tables.compute_s * tables.price_usd_per_hour).sum(axis=0)
+    cheapest_first = [int(kind) for kind in np.argsort(dollars, kind="stable")]
+    if tables.num_classes > _MOST_CLASSES_FOR_SUBSETS:
+        for size in range(1, tables.num_classes + 1):
+            yield tuple(sorted(cheapest_first[:size]))
+        return
+    for size in range(1, tables.num_classes + 1):
+        for subset in combinations(cheapest_first, size):
+            yield tuple(sorted(subset))
+
+
+def _restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
+    """The problem with some device classes only."""
+    kept = list(classes)
+    fields = {name: getattr(tables, name) for name in CostTables.__dataclass_fields__}
+    for name in ("forward_s", "backward_s", "optimizer_s"):
+        fields[name] = fields[name][:, kept]
+    for name in ("device_count", "memory_bytes", "price_usd_per_hour"):
+        fields[name] = fields[name][kept]
+    for name in ("latency_s", "inverse_bandwidth_s_per_byte"):
+        fields[name] = fields[name][np.ix_(kept, kept)]
+    return CostTables(**fields)
+
+
+def _renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Codes with class i replaced by `names[i]`."""
+    kinds = np.minimum(codes & CLASS_MASK, len(names) - 1)
+    return np.asarray((codes & ~CLASS_MASK) | names[kinds], np.int16)
