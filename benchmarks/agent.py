@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
         HeterpsError: The folder of published files does not exist, or a policy.
     """
     from benchmarks.agent_sections.outputs import show
+    from benchmarks.agent_sections.targets import targets_table
 
     wanted = options.only.split(",") if options.only else list(SECTIONS)
     for name in wanted:
@@ -72,8 +73,11 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
         except HeterpsError as error:  # the other sections may work nevertheless
             failures.append(f"{name}: {error}")
             continue
-        show(results[name])
+        show(results[name].tables)
         write(results, options)
+    targets = targets_table(results)
+    if targets is not None:
+        show([targets])
     if failures:
         raise HeterpsError("\n".join(failures))
     for result in results.values():
@@ -104,8 +108,9 @@ def write(results: dict[str, SectionResult], options: argparse.Namespace) -> Non
     """Writes the files that were asked for; so far finished sections are in them."""
     if options.markdown:
         from benchmarks.agent_sections.outputs import markdown
+        from benchmarks.agent_sections.targets import targets_table
 
-        write_text(Path(options.markdown), markdown(results))
+        write_text(Path(options.markdown), markdown(results, targets_table(results)))
     if options.json:
         content = {name: result.plain() for name, result in results.items()}
         write_text(options.json, json.dumps({**content, "machine": machine()}, indent=1) + "\n")

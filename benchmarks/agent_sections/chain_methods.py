@@ -14,10 +14,12 @@ from benchmarks.agent_sections.comparison import Entry
 from heterps_agents.annealing import annealed_code
 from heterps_agents.cross_entropy import cross_entropy_code
 from heterps_agents.decode import TARGETS_PER_ROUND, decode
+from heterps_agents.efforts import effort_named
 from heterps_agents.evaluation import GREEDY_TARGETS
 from heterps_agents.exact import solve
 from heterps_agents.genetic import genetic_code
 from heterps_agents.greedy import greedy_code
+from heterps_agents.learned_search import learned_code
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
@@ -32,7 +34,7 @@ Code = NDArray[np.int16]
 
 EVALUATIONS, QUICK_EVALUATIONS = (256, 2000, 20_000), (2000,)
 # Entries whose CPU seconds the baselines get as well.
-BEAM_16, BEAM_64 = "policy, beam 16", "policy, beam 64"
+NORMAL, HIGH = "policy, effort normal", "policy, effort high"
 EXACT_SECONDS, QUICK_EXACT_SECONDS = 10.0, 1.0
 # Methods that learn anew for every problem take seconds each.
 LEARNER_PROBLEMS = 10
@@ -54,11 +56,12 @@ def cost(chain: Chain, code: Code) -> float:
     return chain.goal.cost(code, chain.kernel)
 
 
-def entries(policy: Policy, quick: bool) -> list[Entry[Chain, Code]]:
+def entries(policy: Policy, quick: bool, is_price: bool = False) -> list[Entry[Chain, Code]]:
     """The lines of a table, top to bottom."""
+    decodings = {} if is_price else decoding_methods(policy)  # these know step times only
     return [
         exact_entry(quick),
-        *(Entry(name, run) for name, run in policy_methods(policy).items()),
+        *(Entry(name, run) for name, run in {**decodings, **effort_methods(policy)}.items()),
         Entry("greedy", _greedy),
         *_search_entries(quick),
     ]
@@ -82,12 +85,21 @@ def exact_entry(quick: bool) -> Entry[Chain, Code]:
     return Entry("exact", partial(_exact, seconds), proves=True)
 
 
-def policy_methods(policy: Policy) -> dict[str, Run]:
-    """The decodings of a policy, by name, from the quickest to the slowest."""
+def decoding_methods(policy: Policy) -> dict[str, Run]:
+    """Plain ladders of targets by name: the policy alone, and the cuts of what it finds refined."""
     return {
         "policy, greedy": partial(_decoded, policy, 1, GREEDY_TARGETS),
-        BEAM_16: partial(_decoded, policy, 16, TARGETS_PER_ROUND),
-        BEAM_64: partial(_decoded, policy, 64, TARGETS_PER_ROUND),
+        "policy, beam 16": partial(_decoded, policy, 16, TARGETS_PER_ROUND),
+        "policy, beam 64": partial(_decoded, policy, 64, TARGETS_PER_ROUND),
+    }
+
+
+def effort_methods(policy: Policy) -> dict[str, Run]:
+    """The efforts of the learned placer, from greedy's placement on, as planners begin too."""
+    return {
+        "policy, effort fast": partial(_with_effort, "fast", policy),
+        NORMAL: partial(_with_effort, "normal", policy),
+        HIGH: partial(_with_effort, "high", policy),
     }
 
 
@@ -108,7 +120,7 @@ def _search_entries(quick: bool) -> list[Entry[Chain, Code]]:
     for name, run in _searches().items():
         for evaluations in QUICK_EVALUATIONS if quick else EVALUATIONS:
             lines.append(Entry(name, run, evaluations=evaluations))
-        for other in (BEAM_16,) if quick else (BEAM_16, BEAM_64):
+        for other in (NORMAL,) if quick else (NORMAL, HIGH):
             lines.append(Entry(name, run, cpu_of=other))
     return lines
 
@@ -125,6 +137,14 @@ def _decoded(
     found = decode(policy, pack_problems([chain.tables]), width=width, targets_per_round=targets)
     budget.spend(found.evaluations)
     return found.code[0] if math.isfinite(found.step_time_s[0]) else None
+
+
+def _with_effort(
+    effort: str, policy: Policy, chain: Chain, budget: Budget, seed: int
+) -> Code | None:
+    tables, kernel, goal = chain
+    start = greedy_code(tables, kernel, goal, budget)
+    return learned_code(policy, tables, kernel, goal, budget, effort_named(effort), start)
 
 
 def _greedy(chain: Chain, budget: Budget, seed: int) -> Code | None:

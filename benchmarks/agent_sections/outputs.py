@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.agent_sections.section import Row, SectionResult
+from benchmarks.agent_sections.section import Row, SectionResult, TableRows
 from benchmarks.common import machine
 
 ONLY_IN_JSON = ("cpu_ms_median", "evaluations")
@@ -30,10 +30,10 @@ NARROW = {
 }
 
 
-def show(result: SectionResult) -> None:
-    """Prints the tables of a section."""
+def show(tables: Sequence[TableRows]) -> None:
+    """Prints tables."""
     console = Console()
-    for table in result.tables:
+    for table in tables:
         rows = [shown_row(row) for row in table.rows]
         printed = Table(
             title=table.title, caption=table.note, caption_justify="left", box=SIMPLE_HEAD,
@@ -52,11 +52,18 @@ def show(result: SectionResult) -> None:
         console.print(printed)
 
 
-def markdown(results: Mapping[str, SectionResult]) -> str:
-    """All tables, each under its heading."""
+def markdown(results: Mapping[str, SectionResult], first: TableRows | None = None) -> str:
+    """All tables, each under its heading; `first` stands before those of the sections."""
     names = machine()
-    parts = [f"Measured on {names['machine']}, Python {names['python']}."]
-    for result in results.values():
+    parts = [
+        "# Results of the agent's benchmark",
+        "Written by `python benchmarks/agent.py --markdown FILE`; [agent.md](agent.md) says how to "
+        f"read the tables. Measured on {names['machine']}, Python {names['python']}.",
+    ]
+    for table in [first] if first else []:
+        parts += [f"## {table.title}", table.note, table_text(table.rows)]
+    for section, result in results.items():
+        parts.append(f"## {section.capitalize()}")
         for table in result.tables:
             parts += [f"### {table.title}", table.note, table_text(table.rows)]
     return "\n\n".join(parts) + "\n"

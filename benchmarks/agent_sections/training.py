@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.agent_sections.chain_methods import Chain, Code, cost, exact_entry, policy_methods
+from benchmarks.agent_sections.chain_methods import (
+    Chain,
+    Code,
+    Run,
+    cost,
+    decoding_methods,
+    effort_methods,
+    exact_entry,
+)
 from benchmarks.agent_sections.chains import NOTES, problems_of
 from benchmarks.agent_sections.comparison import Entry
 from benchmarks.agent_sections.section import Row, SectionResult, Settings, TableRows
@@ -57,11 +65,15 @@ def _named(policies: Mapping[str, Policy]) -> dict[str, Policy]:
 def _entries(policies: Mapping[str, Policy], quick: bool) -> list[Entry[Chain, Code]]:
     """Every decoding of every policy, a decoding's policies one below the other."""
     lines = [exact_entry(quick)]
-    methods = {name: policy_methods(policy) for name, policy in policies.items()}
+    methods = {name: _methods(policy) for name, policy in policies.items()}
     for decoding in next(iter(methods.values())):
         for name, runs in methods.items():
             lines.append(Entry(f"{decoding}, {name}", runs[decoding]))
     return lines
+
+
+def _methods(policy: Policy) -> dict[str, Run]:
+    return {**decoding_methods(policy), **effort_methods(policy)}
 
 
 def with_worst(table: TableRows, policies: list[str]) -> TableRows:

@@ -63,7 +63,7 @@ def test_numbers_stand_to_the_right() -> None:
 
 def test_markdown_has_every_table_with_its_note(results: dict[str, SectionResult]) -> None:
     text = markdown(results)
-    assert "### chains: in-range\n\nGaps are against the optimum.\n\n| method" in text
+    assert "## Chains\n\n### chains: in-range\n\nGaps are against the optimum.\n\n| method" in text
     assert text.count("\n| annealing |") == 2
 
 
