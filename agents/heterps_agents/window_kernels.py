@@ -67,17 +67,24 @@ class Labels(NamedTuple):
 
 def labels_for(size: int, layers: int, classes: int) -> Labels:
     """Room for `size` labels."""
-    rows = {
-        name: np.empty(size)
-        if name in ("price", "behind_s", "fill_s")
-        else np.empty(size, np.int64)
-        for name in Labels._fields
-    }
-    rows["used"] = np.empty((size, classes), np.int64)
-    rows["first"] = np.empty(layers + 1, np.int64)
-    rows["table"] = np.empty(_TABLE, np.int64)
-    rows["delay_s"] = np.empty((layers + 1, classes))
-    return Labels(**rows)
+    return Labels(
+        behind=np.empty(size, np.int64),
+        cut=np.empty(size, np.int64),
+        kind=np.empty(size, np.int64),
+        replicas=np.empty(size, np.int64),
+        key=np.empty(size, np.int64),
+        used=np.empty((size, classes), np.int64),
+        total=np.empty(size, np.int64),
+        depth=np.empty(size, np.int64),
+        price=np.empty(size),
+        behind_s=np.empty(size),
+        fill_s=np.empty(size),
+        following=np.empty(size, np.int64),
+        alike=np.empty(size, np.int64),
+        first=np.empty(layers + 1, np.int64),
+        table=np.empty(_TABLE, np.int64),
+        delay_s=np.empty((layers + 1, classes)),
+    )
 
 
 @njit(cache=True, error_model="numpy")
