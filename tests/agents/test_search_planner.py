@@ -69,7 +69,7 @@ def test_no_search_beats_the_exact_solver_or_spends_more_than_it_may(
         goal = goal_of(tables, is_price, slack)
         optimum = solve(kernel_tables(tables), goal)
         cost, used = run(SEARCHES[name], tables, goal, evaluations, seed)
-        assert 0 < used <= evaluations
+        assert used <= evaluations
         if optimum.code is None:
             assert math.isinf(cost)
         else:

@@ -7,10 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from heterps_agents.beam import Scorer
 from heterps_agents.exact import solve
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
-from heterps_agents.unlearned_beam import BEAMS, PriceScorer, RandomScorer, Scorer, beam_code
+from heterps_agents.unlearned_beam import (
+    LARGEST_WIDTH,
+    PriceScorer,
+    RandomScorer,
+    beam_code,
+    widening_efforts,
+)
 from heterps_envs.closed_form import kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.stage_state import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
@@ -42,7 +49,7 @@ def test_wide_beams_solve_most_small_problems() -> None:
         optimum = solve(kernel)
         if optimum.code is None:
             continue
-        code = beam_code(tables, kernel, Goal(), Budget(64 * BEAMS), 0)
+        code = beam_code(tables, kernel, Goal(), Budget(5000), 0)
         assert code is not None
         solved.append(Goal().cost(code, kernel) < 1.001 * optimum.step_time_s)
     assert np.mean(solved) > 0.7
@@ -51,7 +58,7 @@ def test_wide_beams_solve_most_small_problems() -> None:
 def test_beams_widen_as_long_as_there_is_time() -> None:
     tables = generate(1, seed=1)[0]
     kernel = kernel_tables(tables)
-    beam_code(tables, kernel, Goal(), Budget(BEAMS), 0)  # compiles
+    beam_code(tables, kernel, Goal(), Budget(300), 0)  # compiles
     short, longer = Budget(cpu_seconds=1e-3), Budget(cpu_seconds=0.2)
     for budget in (short, longer):
         beam_code(tables, kernel, Goal(), budget, 0)
@@ -64,3 +71,9 @@ def test_a_layer_that_fits_nowhere_ends_the_search_at_once() -> None:
     budget = Budget()
     assert beam_code(tables, kernel_tables(tables), Goal(), budget, 0) is None
     assert budget.evaluations_used == 0
+
+
+def test_efforts_get_wider_and_end() -> None:
+    widths = [effort.width for effort in widening_efforts()]
+    assert widths == sorted(set(widths))
+    assert widths[-1] >= LARGEST_WIDTH
