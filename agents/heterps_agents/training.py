@@ -35,6 +35,7 @@ from heterps_configs.training_config import TrainingConfig
 from heterps_configs.yaml_files import write_text
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import ProblemPool
+from heterps_envs.stage_episodes import StageEpisodes
 from heterps_envs.stage_problems import empty_problems
 from heterps_envs.test_sets import DRAWN_CHAINS
 from heterps_envs.vector_env import StagePlacementVecEnv
@@ -92,6 +93,8 @@ def train(
         _pool(config, None if checkpoint else source), config.num_environments, config.seed
     )
     sets = TestSets(_test_sets(config))
+    if checkpoint is None:
+        _compile(env.pool)
     timed = TimedVecEnv(env)
     log = configure(str(run_directory), ["tensorboard"])
     # Preparation, compilation included, is not training time.
@@ -179,6 +182,13 @@ def _pool(config: TrainingConfig, source: ProblemSource | None) -> ProblemPool:
         keeps_best=True,
         prioritised_share=config.prioritised_share,
     )
+
+
+def _compile(pool: ProblemPool) -> None:
+    """One step of an episode of its own, so that compilation is no part of the training time."""
+    episodes, row = StageEpisodes(pool, 1), np.zeros(1, np.int64)
+    episodes.begin(row, row, pool.step_time_s[:1], np.full(1, np.inf))
+    episodes.step(episodes.view.allowed.argmax(axis=1))
 
 
 def _test_sets(config: TrainingConfig) -> dict[str, list[CostTables]]:
