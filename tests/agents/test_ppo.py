@@ -141,7 +141,7 @@ def test_the_policy_is_read_when_it_is_needed() -> None:
 
 
 def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
-    held = HeldOut(held_out(40))
+    held = HeldOut(held_out(160))
     policy = Policy.load("generalist")
     greedy, beam = held.gap(policy, width=1), held.gap(policy, width=16)
     assert greedy.median < 0.02
