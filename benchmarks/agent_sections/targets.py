@@ -91,8 +91,12 @@ def _judged(target: Target, results: Mapping[str, SectionResult]) -> Row | None:
     return _row(target.what, asked, shown(target.column, value), is_met)
 
 
+def _tables(results: Mapping[str, SectionResult], section: str) -> list[TableRows]:
+    return results[section].tables if section in results else []
+
+
 def _line(results: Mapping[str, SectionResult], section: str, table: str, name: str) -> Row | None:
-    for found in results[section].tables if section in results else []:
+    for found in _tables(results, section):
         for row in found.rows if found.name == table else []:
             if name in (row.get("method"), f"{row.get('method')}, {row.get('budget')}"):
                 return row
@@ -102,10 +106,10 @@ def _line(results: Mapping[str, SectionResult], section: str, table: str, name: 
 def _beyond_exact(results: Mapping[str, SectionResult]) -> Iterator[Row]:
     """At equal CPU, better than every baseline in median and 95th percentile."""
     ours = _line(results, "chains", "beyond-exact", HIGH)
-    if ours is None:
+    rows = [r for t in _tables(results, "chains") if t.name == "beyond-exact" for r in t.rows]
+    others = [row for row in rows if row["budget"] == "CPU of effort high"]
+    if ours is None or not others:
         return
-    (table,) = (t for t in results["chains"].tables if t.name == "beyond-exact")
-    others = [row for row in table.rows if row["budget"] == "CPU of effort high"]
     for column in ("gap_median", "gap_p95"):
         best = min(others, key=lambda row: float(row[column]))
         yield _row(
@@ -137,7 +141,7 @@ def _graphs_against_annealing(results: Mapping[str, SectionResult]) -> Iterator[
 
 def _training(results: Mapping[str, SectionResult]) -> Iterator[Row]:
     """CPU seconds to the milestones, the environment's share, and the worst seed's medians."""
-    for table in results["training"].tables if "training" in results else []:
+    for table in _tables(results, "training"):
         runs = [row for row in table.rows if table.name == "runs" and row["seed"] != "spread"]
         columns = [name for name in (runs[0] if runs else {}) if name.startswith("cpu_s until")]
         limits = dict(zip(columns, (26.0, 150.0), strict=False)) | {"environment_share": 0.05}
@@ -150,6 +154,11 @@ def _training(results: Mapping[str, SectionResult]) -> Iterator[Row]:
                 yield _row(
                     f"training, worst seed: {column.replace('_', ' ')}", asked, text, worst <= limit
                 )
+        seeds = [row for row in table.rows if table.name == "seeds" and row["set"] == "in-range"]
+        for effort in dict.fromkeys(row["effort"] for row in seeds):
+            median = max(float(row["gap_median"]) for row in seeds if row["effort"] == effort)
+            what = f"shipped seeds, worst, effort {effort}"
+            yield _row(what, "median 0", shown("gap_median", median), median < ZERO)
     for decoding in ("policy, greedy", NORMAL):
         for count in range(2, 10):
             line = _line(results, "training", "in-range", f"{decoding}, worst of {count}")

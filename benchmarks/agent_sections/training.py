@@ -21,7 +21,7 @@ from benchmarks.agent_sections.chains import NOTES, problems_of
 from benchmarks.agent_sections.comparison import Entry
 from benchmarks.agent_sections.section import Row, SectionResult, Settings, TableRows
 from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
-from benchmarks.agent_sections.training_runs import given_runs, trained_policies
+from benchmarks.agent_sections.training_runs import given_runs, shipped_seeds, trained_policies
 from heterps_agents.policy import Policy
 
 SETS, QUICK_SETS = ("in-range", "longer", "more-types"), ("in-range",)
@@ -50,7 +50,12 @@ def run(settings: Settings) -> SectionResult:
     scores = set_tables(
         "training", sets, dict.fromkeys(sets, lines), cost, store, settings.seed, NOTES
     )
-    tables = [runs, *(with_worst(table, list(policies)) for table in scores)]
+    seeds = shipped_seeds(Policy.load(settings.policy))
+    tables = [
+        *([seeds] if seeds else []),
+        runs,
+        *(with_worst(table, list(policies)) for table in scores),
+    ]
     return SectionResult(tables, numbers(scores), store)
 
 

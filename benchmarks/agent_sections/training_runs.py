@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from benchmarks.agent_sections.outputs import shown
 from benchmarks.agent_sections.section import Row, Settings, TableRows, progress_bar
 from heterps_agents.callbacks import MILESTONES
+from heterps_agents.efforts import EFFORTS
 from heterps_agents.policy import Policy
 from heterps_agents.training import train
 from heterps_configs import library
@@ -98,3 +99,28 @@ def _spread(rows: Sequence[Row]) -> Row:
         ends = [shown(name, pick(numbers)) for pick in (min, max)] if numbers else []
         spread[name] = " to ".join([*dict.fromkeys(ends), *sorted(texts)])
     return spread
+
+
+def shipped_seeds(policy: Policy) -> TableRows | None:
+    """What a policy's file says of all seeds that were trained with its config; None: nothing."""
+    scores = policy.meta.get("seed_scores")
+    if not scores:
+        return None
+    rows = [
+        {"seed": seed, "set": name, "effort": effort, **_numbers_of(numbers)}
+        for seed, sets in scores.items()
+        for name, efforts in sets.items()
+        for effort, numbers in efforts.items()
+    ]
+    rows.sort(key=lambda row: (row["set"], list(EFFORTS).index(row["effort"])))
+    note = (
+        "Every seed that was trained with the shipped policy's config, measured when it was made "
+        "and kept in its file."
+    )
+    return TableRows("seeds", "training: seeds of the shipped policy", note, rows)
+
+
+def _numbers_of(numbers: Mapping[str, float]) -> Row:
+    """Scores by the names of this benchmark's columns."""
+    names = {"median": "gap_median", "mean": "gap_mean", "p95": "gap_p95", "solved": "optimal"}
+    return {names.get(name, name): value for name, value in numbers.items()}

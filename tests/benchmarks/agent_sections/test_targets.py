@@ -45,6 +45,11 @@ def test_beyond_exact_the_best_search_at_equal_cpu_counts() -> None:
     assert rows[what, "p95"]["met"] == "yes"
 
 
+def test_without_searches_at_equal_cpu_nothing_is_said_about_them() -> None:
+    rows = _targets("chains", "beyond-exact", _line(HIGH), _line("annealing", "2,000 evaluations"))
+    assert [what for what, _ in rows] == ["beyond exact, effort high"]
+
+
 def test_larger_graphs_need_half_of_annealings_gap() -> None:
     rows = _targets(
         "graphs",
