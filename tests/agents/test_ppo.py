@@ -8,6 +8,7 @@ import pytest
 
 from heterps_agents.efforts import EFFORTS
 from heterps_agents.evaluation import HeldOut
+from heterps_agents.learned_search import learned_code
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
@@ -141,12 +142,18 @@ def test_the_policy_is_read_when_it_is_needed() -> None:
 
 
 def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
-    held = HeldOut(held_out(160))
+    held = HeldOut(held_out(40))
     policy = Policy.load("generalist")
-    greedy, beam = held.gap(policy, width=1), held.gap(policy, width=16)
-    assert greedy.median < 0.02
-    assert beam.median < 1e-9
-    assert beam.p95 < 0.05
+    gaps = []
+    for tables, optimum_s in zip(held.tables, held.optimum_s, strict=True):
+        kernel = kernel_tables(tables)
+        code = learned_code(policy, tables, kernel, Goal(), Budget(), EFFORTS["normal"])
+        assert code is not None
+        gaps.append(Goal().cost(code, kernel) / optimum_s - 1)
+    assert np.median(gaps) < 1e-9
+    assert np.mean(np.array(gaps) < 1e-3) >= 0.8
+    assert np.quantile(gaps, 0.9) < 0.01
+    assert held.gap(policy, width=16).median < 0.01
 
 
 @pytest.mark.parametrize("name", ["generalist", "quick"])
