@@ -31,7 +31,8 @@ from heterps_agents.problem_source import (
     with_reference,
 )
 from heterps_agents.timed_env import TimedVecEnv
-from heterps_agents.training import TrainingResult, fine_tune, train
+from heterps_agents.training import fine_tune, train
+from heterps_agents.training_run import TrainingResult
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.generator import generate
@@ -308,8 +309,13 @@ def test_ten_seconds_of_training_beat_an_untrained_policy(tmp_path: Path) -> Non
     )
     held = HeldOut(generate(40, seed=77))
     untrained = train(config.model_copy(update={"total_steps": 1}), tmp_path / "untrained")
-    result = train(config, tmp_path / "trained")
+    rewards: list[float] = []
+    result = train(
+        config, tmp_path / "trained", progress=lambda state: rewards.append(state.episode_reward)
+    )
+    assert rewards[-1] > rewards[0] + 0.3
+    # The ladder of targets makes much of any policy: what is left to learn is in the tail.
     before, after = (held.gap(run.policy, width=1) for run in (untrained, result))
-    assert after.solved > before.solved
-    assert after.median < before.median
+    assert after.mean < 0.8 * before.mean
+    assert after.p95 < before.p95
     assert held.gap(result.policy, width=16).median < 0.02
