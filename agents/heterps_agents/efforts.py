@@ -65,7 +65,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
         ),
         "high": Effort(
             first_width=4, first_targets=6, width=64, targets=6, rounds=2, descents=10, elite=2,
-            window=6, price_width=16, price_targets=8, exact_s=10.0,
+            window=8, price_width=16, price_targets=8, exact_s=10.0,
         ),
     }
 )  # fmt: skip

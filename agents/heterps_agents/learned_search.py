@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.beam import Scorer, beam
 from heterps_agents.efforts import Effort
+from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import MISSES_FLOOR, Goal, code_cost, read_stages, write_code
 from heterps_agents.planner import Budget
 from heterps_agents.refine import admit, descend_best, fill_s, no_elite
@@ -37,6 +38,7 @@ Floats = NDArray[np.float64]
 SLACK = 1.03
 # Placements that a beam hands over.
 MOST_FOUND = 4
+SMALL_WINDOW = 4
 # Windows of such placements are chosen anew that cost at most so much more than the best one.
 PROMISING = 1.1
 # Targets of the first ladder end at this multiple of the lower bound where nothing is known; those
@@ -141,6 +143,8 @@ class _Search:
         self._beams(low, high, self.effort.first_width, self.effort.first_targets)
         if math.isinf(self._known_s):
             self._beams(high, LARGEST_TARGET * high, self.effort.width, self.effort.targets)
+        if math.isinf(self._known_s):
+            self.know(greedy_code(self.tables, self.kernel, self.goal, self.budget))
         self._windows()
         for _ in range(self.effort.rounds):
             before = self.cost
@@ -204,11 +208,14 @@ class _Search:
             place = int(waiting[0])
             elite.is_done[place] = True
             stages, count = elite.stages[place].copy(), int(elite.num_stages[place])
-            count, cost = self._improve_windows(stages, count, float(elite.cost[place]))
+            cost = float(elite.cost[place])
+            # Large windows of long chains do not get through: small ones come first.
+            for size in sorted({min(SMALL_WINDOW, self.effort.window), self.effort.window}):
+                count, cost = self._improve_windows(stages, count, cost, size)
             admit(elite, stages, count, cost, True)
 
     def _improve_windows(
-        self, stages: NDArray[np.int64], count: int, cost: float
+        self, stages: NDArray[np.int64], count: int, cost: float, size: int
     ) -> tuple[int, float]:
         """Changes the stages in place; returns how many there are then, and their cost."""
         while not self.budget.is_exhausted:
@@ -217,7 +224,7 @@ class _Search:
             count, cost, tried = improve_windows(
                 self.kernel, self.problems.class_price[0], self.problems.value_prefix_s[0],
                 self.goal.is_price, self.goal.floor_s, stages, count, cost,
-                self.effort.window, self._labels, most,
+                size, self._labels, most,
             )  # fmt: skip
             self.budget.spend(-(-tried // per_evaluation))
             if tried < most or cost == before:
