@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import groupby
 
 from matplotlib.figure import Figure
 
@@ -45,13 +44,18 @@ def gap_figure(table: TableRows) -> Figure:
     return figure
 
 
+def family(method: str) -> str:
+    """What a curve is drawn for: a method, all decodings of a policy, or all its efforts."""
+    name, _, effort = method.partition(", ")
+    return f"{name}, efforts" if effort.startswith("effort") else name
+
+
 def _by_method(rows: list[Row]) -> list[tuple[str, list[Row]]]:
-    """Rows of each method; the policy's efforts are one method, in the order of the table."""
-    named = [(row["method"].partition(",")[0], row) for row in rows if "cpu_ms" in row]
-    order = list(dict.fromkeys(name for name, _ in named))
-    named.sort(key=lambda pair: order.index(pair[0]))
-    grouped = groupby(named, key=lambda pair: pair[0])
-    return [(name, [row for _, row in group]) for name, group in grouped]
+    """Rows of each family, in the order of the table."""
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        families.setdefault(family(row["method"]), []).append(row)
+    return list(families.items())
 
 
 def _drawn(gap: float) -> float:

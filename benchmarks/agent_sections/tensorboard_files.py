@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from benchmarks.agent_sections.figures import gap_figure
+from benchmarks.agent_sections.figures import family, gap_figure
 from benchmarks.agent_sections.outputs import table_text
 from benchmarks.agent_sections.section import Row, SectionResult
 
@@ -50,12 +50,12 @@ def write_tensorboard(folder: Path, section: str, result: SectionResult) -> None
         for table in result.tables:
             name = f"{section}/{table.name}"
             writer.add_text(name, f"{table.note}\n\n{table_text(table.rows)}")
-            if any("gap_p95" in row for row in table.rows):
+            if all("method" in row and "gap_p95" in row for row in table.rows):
                 writer.add_figure(name, gap_figure(table))
     lines = list(_lines(section, result))
     runs: dict[str, list[Line]] = {}
     for line in lines:
-        runs.setdefault(line.row["method"].partition(",")[0], []).append(line)
+        runs.setdefault(family(line.row["method"]), []).append(line)
     for method, points in runs.items():
         _write_curve(folder / "curves" / _file_name(method), points)
     _write_budgets(folder / "budgets", lines)

@@ -32,11 +32,13 @@ def _row(method: str, budget: str, gap: float, cpu_ms: float) -> Row:
 def results() -> dict[str, SectionResult]:
     rows = [
         _row("policy, greedy", "", 0.01, 1.0),
+        _row("policy, effort normal", "", 0.01, 1.0),
         _row("annealing", "256 evaluations", 0.1, 0.3),
         _row("annealing", "2,000 evaluations", 0.05, 2.0),
     ]
     table = TableRows("in-range", "chains: in-range", "Gaps are against the optimum.", rows)
-    return {"chains": SectionResult([table], {"x": math.nan})}
+    runs = TableRows("runs", "runs", "No methods.", [{"seed": "0", "gap_p95": 0.1, "cpu_ms": 1.0}])
+    return {"chains": SectionResult([table, runs], {"x": math.nan})}
 
 
 @pytest.mark.parametrize(
@@ -85,4 +87,5 @@ def test_tensorboard_has_a_run_for_each_method(
     assert "chains in-range/gap_p95" not in curve.Tags()["scalars"]  # infinite
     tables = EventAccumulator(str(folder / "tables")).Reload()
     assert tables.Tags()["images"] == ["chains/in-range"]
+    assert (folder / "curves" / "policy-efforts").is_dir()
     assert (folder / "budgets" / "annealing-256-evaluations").is_dir()
