@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.beam_kernels import (
-    Beams,
     expand,
     front_delays,
-    room_for,
     run_levels,
     select,
     write_found,
 )
+from heterps_agents.beam_state import Beams, room_for
 from heterps_agents.policy import Policy
 from heterps_envs.stage_problems import StageProblems
 from heterps_envs.stage_state import empty_rows, start_rows

@@ -6,130 +6,20 @@ Partial placements are rows of `StageRows`, beam by beam, the likeliest first. W
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_agents.policy_kernels import score
 from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.stage_kernels import observe
 from heterps_envs.stage_state import (
     NUM_BUCKETS,
-    NUM_CANDIDATE_FEATURES,
     NUM_CUTS,
-    NUM_GLOBAL_FEATURES,
     RUNNING,
-    StageRows,
-    StageView,
-    empty_rows,
-    empty_view,
-    num_actions,
     stage_of,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
-class Nodes(NamedTuple):
-    """Stages of all partial placements, each with the one behind it.
-
-    Attributes:
-        behind: (K,) node of the stage behind; -1 for the last stage.
-        first_layer, device_class, replicas: (K,) of the stage.
-    """
-
-    behind: NDArray[np.int32]
-    first_layer: NDArray[np.int32]
-    device_class: NDArray[np.int32]
-    replicas: NDArray[np.int32]
-
-
-class Candidates(NamedTuple):
-    """Candidates of one level that a policy is to score, those of a partial placement together.
-
-    Attributes:
-        features: (N, NUM_CANDIDATE_FEATURES).
-        row: (N,) which of the partial placements that have candidates.
-        state: (B, NUM_GLOBAL_FEATURES) of these.
-        parent: (N,) row in `StageRows`.
-        action: (N,) see `heterps_envs.stage_state`.
-        first_layer: (N,) of the stage; -1 where the candidate may not stay in the beam.
-        fill_s, behind_s: (N,) with the stage appended.
-    """
-
-    features: NDArray[np.float32]
-    row: Integers
-    state: NDArray[np.float32]
-    parent: Integers
-    action: Integers
-    first_layer: Integers
-    fill_s: Floats
-    behind_s: Floats
-
-
-class Beams(NamedTuple):
-    """G beams, their rows at this level.
-
-    Attributes:
-        group: (R,) beam of each row, ascending.
-        score: (R,) sum of log-probabilities.
-        node: (R,) of the front stage; -1 before the first one.
-        limit_s: (G,) step time that a placement must beat to be of use.
-        found_s: (G, K) of the best complete placements, the best first; inf where there is none.
-        found_node: (G, K) of their front stages.
-    """
-
-    group: Integers
-    score: Floats
-    node: Integers
-    limit_s: Floats
-    found_s: Floats
-    found_node: Integers
-
-
-class Room(NamedTuple):
-    """Arrays that all levels share.
-
-    Attributes:
-        one: A single row that `observe` reads.
-        seen: What it sees.
-        candidates: Of this level.
-        nodes: Of all levels; the first G are the front stages of the best placements.
-        keys: (W,) scratch.
-    """
-
-    one: StageRows
-    seen: StageView
-    candidates: Candidates
-    nodes: Nodes
-    keys: Integers
-
-
-def room_for(groups: int, width: int, max_layers: int, max_classes: int, most_found: int) -> Room:
-    """Room for `groups` beams of a width."""
-    most = groups * width
-    size = most * num_actions(max_classes)
-    # A level is one stage, and every stage has a layer of its own.
-    nodes = groups * most_found + most * max_layers
-    return Room(
-        empty_rows(1, 0, max_classes),
-        empty_view(1, max_classes),
-        Candidates(
-            features=np.empty((size, NUM_CANDIDATE_FEATURES), np.float32),
-            row=np.empty(size, np.int64),
-            state=np.empty((most, NUM_GLOBAL_FEATURES), np.float32),
-            parent=np.empty(size, np.int64),
-            action=np.empty(size, np.int64),
-            first_layer=np.empty(size, np.int64),
-            fill_s=np.empty(size),
-            behind_s=np.empty(size),
-        ),
-        Nodes(*(np.empty(nodes, np.int32) for _ in Nodes._fields)),
-        np.empty(width, np.int64),
-    )
 
 
 @njit(cache=True, error_model="numpy")

@@ -25,7 +25,8 @@ from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import MISSES_FLOOR, Goal, code_cost, read_stages, write_code
 from heterps_agents.planner import Budget
 from heterps_agents.refine import admit, descend_best, fill_s, no_elite
-from heterps_agents.window_kernels import improve_windows, labels_for
+from heterps_agents.window_kernels import improve_windows
+from heterps_agents.window_labels import labels_for
 from heterps_envs.bounds import price_bound
 from heterps_envs.closed_form import CLASS_MASK, KernelTables
 from heterps_envs.problem import CostTables

@@ -9,7 +9,7 @@ they may still beat the placement that is known.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,74 +17,15 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact_kernels import is_dominated
 from heterps_agents.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR
+from heterps_agents.window_labels import TABLE
 from heterps_envs.closed_form import append_stage, in_flight
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _GAIN = 1 - 1e-9
-_TABLE = 1024
 # As a number of stages: no more may follow.
 _DEAD = 1 << 30
-
-
-class Labels(NamedTuple):
-    """Partial windows; label 0 is what stands behind the window.
-
-    Attributes:
-        behind: (K,) label that the stage was put before.
-        cut, kind, replicas: (K,) of the front stage.
-        key: (K,) of the cut, the front class and the devices used.
-        used: (K, T) devices used in the window.
-        total: (K,) devices behind the cut, those behind the window included.
-        depth: (K,) stages in the window.
-        price: (K,) US dollars per hour of all devices but those in front of the window.
-        behind_s, fill_s: (K,) step time and fill behind the cut.
-        following: (K,) next label of the same cut; -1 at the end.
-        alike: (K,) next label with the same place in `table`; -1 at the end.
-        first: (L + 1,) first label of each cut; -1 where there is none.
-        table: (2 ** n,) first label by cut, front class and devices used.
-        delay_s: (L + 1, T) least fill that is put before a cut, by the class behind it.
-    """
-
-    behind: Integers
-    cut: Integers
-    kind: Integers
-    replicas: Integers
-    key: Integers
-    used: Integers
-    total: Integers
-    depth: Integers
-    price: Floats
-    behind_s: Floats
-    fill_s: Floats
-    following: Integers
-    alike: Integers
-    first: Integers
-    table: Integers
-    delay_s: Floats
-
-
-def labels_for(size: int, layers: int, classes: int) -> Labels:
-    """Room for `size` labels."""
-    return Labels(
-        behind=np.empty(size, np.int64),
-        cut=np.empty(size, np.int64),
-        kind=np.empty(size, np.int64),
-        replicas=np.empty(size, np.int64),
-        key=np.empty(size, np.int64),
-        used=np.empty((size, classes), np.int64),
-        total=np.empty(size, np.int64),
-        depth=np.empty(size, np.int64),
-        price=np.empty(size),
-        behind_s=np.empty(size),
-        fill_s=np.empty(size),
-        following=np.empty(size, np.int64),
-        alike=np.empty(size, np.int64),
-        first=np.empty(layers + 1, np.int64),
-        table=np.empty(_TABLE, np.int64),
-        delay_s=np.empty((layers + 1, classes)),
-    )
 
 
 @njit(cache=True, error_model="numpy")
@@ -347,7 +288,7 @@ def _keep(labels: Any, label: int) -> int:
     """Adds a label to its cut, unless another one is as good; returns the next unused one."""
     cut, key = labels.cut[label], labels.key[label]
     behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]
-    place = key & (_TABLE - 1)
+    place = key & (TABLE - 1)
     previous, here = -1, labels.table[place]
     while here >= 0:
         following = labels.alike[here]

@@ -16,7 +16,8 @@ from heterps_agents.learned_search import learned_code
 from heterps_agents.objective import Goal, read_stages, search_cost, write_code
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
-from heterps_agents.window_kernels import improve_windows, labels_for
+from heterps_agents.window_kernels import improve_windows
+from heterps_agents.window_labels import labels_for
 from heterps_envs.closed_form import KernelTables, kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.problem import CostTables
