@@ -1,6 +1,7 @@
 """The results in TensorBoard: tables as text and figures, methods as runs, budgets as hparams.
 
-tensorboard --logdir FOLDER
+tensorboard --logdir FOLDER/curves
+tensorboard --logdir FOLDER/budgets
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from benchmarks.agent_sections.figures import family, gap_figure
 from benchmarks.agent_sections.outputs import table_text
 from benchmarks.agent_sections.section import Row, SectionResult
 
+EVENTS = "events.out.tfevents.*"
 # What methods are compared by.
 COLUMNS = ("gap_median", "gap_mean", "gap_p95", "optimal", "infeasible", "cpu_ms")
 
@@ -36,17 +38,18 @@ class Line(NamedTuple):
 
 
 def write_tensorboard(folder: Path, section: str, result: SectionResult) -> None:
-    """Writes the events of a section's tables to its folder; earlier events there are deleted.
+    """Writes the events of a section's tables; earlier events of the section are deleted.
 
-    `tables` has every table as text and every comparison as a figure. `curves/METHOD` is a run for
-    each method; the step of its scalars is the CPU time in microseconds a problem, so that more
-    budget stands further to the right. `budgets/...` is a run for each method and budget, with both
-    as hparams.
+    `curves/SECTION/METHOD` is a run for each method; the step of its scalars is the CPU time in
+    microseconds a problem, so that more budget stands further to the right. Beside them, `tables`
+    has every table as text and every comparison as a figure. `budgets/SECTION/...` is a run for
+    each method and budget, with both as hparams: a folder of its own, because TensorBoard shows no
+    curves at first where there are more than 40 runs.
     """
-    folder = folder / section
-    for path in sorted(folder.rglob("events.out.tfevents.*")):
+    curves, budgets = folder / "curves" / section, folder / "budgets" / section
+    for path in [*curves.rglob(EVENTS), *budgets.rglob(EVENTS)]:
         path.unlink()
-    with SummaryWriter(str(folder / "tables")) as writer:
+    with SummaryWriter(str(curves / "tables")) as writer:
         for table in result.tables:
             name = f"{section}/{table.name}"
             writer.add_text(name, f"{table.note}\n\n{table_text(table.rows)}")
@@ -57,8 +60,8 @@ def write_tensorboard(folder: Path, section: str, result: SectionResult) -> None
     for line in lines:
         runs.setdefault(family(line.row["method"]), []).append(line)
     for method, points in runs.items():
-        _write_curve(folder / "curves" / _file_name(method), points)
-    _write_budgets(folder / "budgets", lines)
+        _write_curve(curves / _file_name(method), points)
+    _write_budgets(budgets, lines)
 
 
 def _lines(section: str, result: SectionResult) -> Iterator[Line]:

@@ -80,12 +80,12 @@ def test_tensorboard_has_a_run_for_each_method(
 ) -> None:
     for _ in range(2):  # the second time replaces the first
         write_tensorboard(tmp_path, "chains", results["chains"])
-    folder = tmp_path / "chains"
-    curve = EventAccumulator(str(folder / "curves" / "annealing")).Reload()
+    folder = tmp_path / "curves" / "chains"
+    curve = EventAccumulator(str(folder / "annealing")).Reload()
     points = curve.Scalars("chains in-range/gap_median")
     assert [(p.step, round(p.value, 2)) for p in points] == [(300, 0.1), (2000, 0.05)]
     assert "chains in-range/gap_p95" not in curve.Tags()["scalars"]  # infinite
     tables = EventAccumulator(str(folder / "tables")).Reload()
     assert tables.Tags()["images"] == ["chains/in-range"]
-    assert (folder / "curves" / "policy-efforts").is_dir()
-    assert (folder / "budgets" / "annealing-256-evaluations").is_dir()
+    assert (folder / "policy-efforts").is_dir()
+    assert (tmp_path / "budgets" / "chains" / "annealing-256-evaluations").is_dir()
