@@ -13,7 +13,7 @@ from heterps_agents.exact import solve
 from heterps_agents.exact_planner import proven_code
 from heterps_agents.objective import ROUNDING, Goal, code_cost
 from heterps_agents.planner import Budget
-from heterps_agents.ppo import PolicyPlanner
+from heterps_agents.ppo import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.registry import register
 from heterps_agents.shortlist import best_simulated, neighbouring_optima
 from heterps_configs.errors import InfeasibleError
@@ -116,7 +116,7 @@ class AutoPlanner:
         start: NDArray[np.int16],
     ) -> NDArray[np.int16]:
         """Code of the shipped policy's plan, or of annealing where no policy is shipped."""
-        if not shipped("policies"):
+        if DEFAULT_POLICY not in shipped("policies"):
             return anneal(start, kernel, goal, budget, self.seed)
         try:
             plan = PolicyPlanner(self.seed, effort=self.effort).plan(problem, budget)
