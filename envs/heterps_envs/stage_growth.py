@@ -71,7 +71,8 @@ def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     """
     micro_batches = p.num_micro_batches[z]
     held = micro_batches if p.is_gpipe[z] else min(micro_batches, replicas_behind + 1)
-    return stage_bytes(p, z, 0, start, held)  # type: ignore[no-any-return]
+    least_bytes: float = stage_bytes(p, z, 0, start, held)
+    return least_bytes
 
 
 @njit(cache=True, error_model="numpy")
