@@ -19,6 +19,8 @@ class Effort:
     """What one decoding does, see `heterps_agents.learned_search`.
 
     Attributes:
+        begins_with: Effort whose whole work comes first, in place of the first ladder; this one
+            never gives a worse placement.
         first_width: Partial placements kept for each target of the first, coarse ladder.
         first_targets: Targets of that ladder.
         width: Partial placements kept for each target around the best placement.
@@ -44,6 +46,7 @@ class Effort:
     price_width: int
     price_targets: int
     exact_s: float
+    begins_with: str | None = None
 
     def with_width(self, width: int) -> Effort:
         """The same with beams of one width throughout."""
@@ -65,7 +68,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
         ),
         "high": Effort(
             first_width=4, first_targets=6, width=64, targets=6, rounds=2, descents=10, elite=2,
-            window=8, price_width=16, price_targets=8, exact_s=10.0,
+            window=8, price_width=16, price_targets=8, exact_s=10.0, begins_with="normal",
         ),
     }
 )  # fmt: skip

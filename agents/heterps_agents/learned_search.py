@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.beam import Scorer, beam
-from heterps_agents.efforts import Effort
+from heterps_agents.cross_entropy import cross_entropy_code
+from heterps_agents.efforts import Effort, effort_named
 from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import MISSES_FLOOR, Goal, code_cost, read_stages, write_code
 from heterps_agents.planner import Budget
@@ -51,6 +52,8 @@ SLOWEST = 32.0
 MOST_LABELS, WINDOW_CHUNK = 20_000, 1_000_000
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
 _MOST_CLASSES_FOR_SUBSETS = 4
+# Where no beam finds a placement, and greedy neither.
+RESCUE_EVALUATIONS = 5000
 _ENDLESS = 1 << 60
 
 
@@ -140,12 +143,10 @@ class _Search:
 
     def find_fast(self) -> None:
         """The least step time."""
-        low, high = self._all_targets()
-        self._beams(low, high, self.effort.first_width, self.effort.first_targets)
-        if math.isinf(self._known_s):
-            self._beams(high, LARGEST_TARGET * high, self.effort.width, self.effort.targets)
-        if math.isinf(self._known_s):
-            self.know(greedy_code(self.tables, self.kernel, self.goal, self.budget))
+        if self.effort.begins_with is None:
+            self._first_ladder()
+        else:
+            self._begin_with(effort_named(self.effort.begins_with))
         self._windows()
         for _ in range(self.effort.rounds):
             before = self.cost
@@ -153,6 +154,29 @@ class _Search:
             self._windows()
             if not self.cost < before:
                 break
+
+    def _first_ladder(self) -> None:
+        """Narrow beams for targets of every size; without success, whatever finds a placement."""
+        low, high = self._all_targets()
+        self._beams(low, high, self.effort.first_width, self.effort.first_targets)
+        if math.isinf(self._known_s):
+            self._beams(high, LARGEST_TARGET * high, self.effort.width, self.effort.targets)
+        if math.isinf(self._known_s):
+            self.know(greedy_code(self.tables, self.kernel, self.goal, self.budget))
+        if math.isinf(self._known_s) and self._left > 0 and not self.budget.is_exhausted:
+            budget = Budget(min(self._left, RESCUE_EVALUATIONS), self.budget.seconds_left)
+            self.know(cross_entropy_code(self.tables, self.kernel, self.goal, budget, 0))
+            self.budget.spend(budget.evaluations_used)
+
+    def _begin_with(self, effort: Effort) -> None:
+        """All that a smaller effort does; its best placements are where this one goes on."""
+        smaller = _Search(self.scorer, self.tables, self.kernel, self.goal, self.budget, effort)
+        smaller.know(self.code)
+        smaller.find_fast()
+        found = smaller._elite
+        for stages, count, cost in zip(found.stages, found.num_stages, found.cost, strict=True):
+            if count > 0:
+                admit(self._elite, stages, count, cost, False)
 
     def _all_targets(self) -> tuple[float, float]:
         """Targets below which no placement is, and above which none is worth it."""
@@ -236,7 +260,7 @@ class _Search:
         """The least price times step time: few and cheap devices, as slow as is worth it."""
         fast = _Search(
             self.scorer, self.tables, self.kernel, Goal(), self.budget,
-            dataclasses.replace(self.effort, rounds=0),
+            dataclasses.replace(self.effort, rounds=0, begins_with=None),
         )  # fmt: skip
         fast.know(self.code)
         fast.find_fast()

@@ -13,7 +13,7 @@ from heterps_envs.closed_form import MAX_REPLICAS
 def num_changes(k: Any, count: int) -> int:
     """How many changes of `count` stages there are, those that make no sense included."""
     classes: int = k.num_classes
-    return count * (3 * classes + 4 + 2 * count)
+    return count * (5 * classes + 4 + 2 * count)
 
 
 @njit(cache=True)
@@ -22,7 +22,8 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
 
     In this order, each for every stage: another class; one replica more or less; a device for
     another stage of the class; swapped with another stage; joined with the next stage, on the
-    devices of either; split, with a device of any class for either half.
+    devices of either; split, with a device of any class for either half; the same with all free
+    devices of the class.
 
     Args:
         k: `KernelTables`.
@@ -54,7 +55,11 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     if which < 2:
         return _join(stages, count, row, which == 0)
     which -= 2
-    return _split(stages, count, row, which % k.num_classes, which // k.num_classes, free)
+    kind, which = which % k.num_classes, which // k.num_classes
+    replicas = 1 if which < 2 else min(free[kind], k.num_micro_batches, MAX_REPLICAS)
+    if which >= 2 and replicas == 1:
+        return 0
+    return _split(stages, count, row, kind, which % 2, replicas, free)
 
 
 @njit(cache=True)
@@ -108,12 +113,14 @@ def _join(stages: Any, count: int, row: int, on_own: bool) -> int:
 
 
 @njit(cache=True)
-def _split(stages: Any, count: int, row: int, kind: int, half: int, free: Any) -> int:
+def _split(
+    stages: Any, count: int, row: int, kind: int, half: int, replicas: int, free: Any
+) -> int:
     start = stages[row - 1, 0] if row > 0 else 0
     if free[kind] <= 0 or stages[row, 0] - start < 2:
         return 0
     for other in range(count, row, -1):
         stages[other] = stages[other - 1]
     stages[row, 0] = (start + stages[row, 0]) // 2
-    stages[row + half, 1], stages[row + half, 2] = kind, 1
+    stages[row + half, 1], stages[row + half, 2] = kind, replicas
     return count + 1
