@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +20,7 @@ from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.training_config import TrainingConfig
 
 if TYPE_CHECKING:
+    from heterps_agents.graph_training import GraphTrainingResult
     from heterps_agents.training_run import TrainingResult
 
 Config = TypeVar("Config", bound=Document)
@@ -34,21 +37,24 @@ def run_train(
 ) -> None:
     """Trains, prints the scores, and says where everything is."""
     loaded = library.load("training", config)
-    if isinstance(loaded, GraphTrainingConfig):
-        from heterps.graph_train_command import run_train_graphs
-
-        run_train_graphs(
-            config, loaded, run_directory=run_directory, resume=resume, overrides=overrides,
-            output=output, as_json=as_json,
-        )  # fmt: skip
-        return
-    document = override(load_config(config), overrides)
     folder = run_directory or Path("runs/train") / Path(config).stem
     command = shlex.join(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
     )
-    remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
-    result = train_with_progress(document, folder, resume=resume, command=command)
+    result: TrainingResult | GraphTrainingResult
+    if isinstance(loaded, GraphTrainingConfig):
+        from heterps.graph_train_command import graph_scores, train_graphs_with_progress
+
+        graphs = override(loaded, overrides)
+        _say_where_to_look(folder)
+        result = train_graphs_with_progress(graphs, folder, resume=resume, command=command)
+        scores = graph_scores(result)
+    else:
+        assert isinstance(loaded, TrainingConfig)
+        chains = override(loaded, overrides)
+        _say_where_to_look(folder)
+        result = train_with_progress(chains, folder, resume=resume, command=command)
+        scores = _scores(result)
     if output is not None:
         result.policy.save(output)
     if as_json:
@@ -62,9 +68,16 @@ def run_train(
             }
         )
     else:
-        _print_result(result, folder, output)
+        answer.print(scores)
+        answer.print(f"policy: {output or result.policy_file}")
+        if result.interrupted:
+            answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")
     if result.interrupted:
         raise KeyboardInterrupt
+
+
+def _say_where_to_look(folder: Path) -> None:
+    remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
 
 
 def load_config(reference: str) -> TrainingConfig:
@@ -93,10 +106,16 @@ def override(config: Config, overrides: list[str]) -> Config:
     return type(config).from_mapping({**config.to_mapping(), **given}, source="training config")
 
 
-def train_with_progress(
-    config: TrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
-) -> TrainingResult:
-    """`heterps_agents.training.train` with a progress bar on stderr."""
+@contextmanager
+def training_bar(now: str) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on stderr.
+
+    Args:
+        now: What is shown behind it at first.
+
+    Yields:
+        What moves it: called with the share of the training that is done, and a new text.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -104,7 +123,15 @@ def train_with_progress(
         TextColumn("{task.fields[now]}"),
     )
     with Progress(*columns, console=remarks, transient=True) as progress:
-        task = progress.add_task("train", total=1.0, now="preparing problems and optima")
+        task = progress.add_task("train", total=1.0, now=now)
+        yield lambda share, now: progress.update(task, completed=share, now=now)
+
+
+def train_with_progress(
+    config: TrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
+) -> TrainingResult:
+    """`heterps_agents.training.train` with a progress bar on stderr."""
+    with training_bar("preparing problems and optima") as bar:
         # torch and SB3 take seconds to load; the bar is there already.
         from heterps_agents.callbacks import TrainingProgress
         from heterps_agents.training import train
@@ -112,19 +139,16 @@ def train_with_progress(
         def show(state: TrainingProgress) -> None:
             gap = "" if math.isnan(state.gap_median) else f"  median gap {state.gap_median:.2%}"
             now = f"{state.steps:,} steps  reward {state.episode_reward:.2f}{gap}"
-            progress.update(task, completed=state.share, now=now)
+            bar(state.share, now)
 
         return train(config, folder, resume, show, command)
 
 
-def _print_result(result: TrainingResult, folder: Path, output: Path | None) -> None:
+def _scores(result: TrainingResult) -> str:
     scores = result.scores
-    answer.print(
+    return (
         f"{result.steps:,} environment steps in {result.seconds:.0f} s; gap to the optimum on the "
         f"held-out set: greedy median {scores['greedy_gap_median']:.2%}, "
         f"p95 {scores['greedy_gap_p95']:.2%}; beam 16 median {scores['beam16_gap_median']:.2%}, "
         f"p95 {scores['beam16_gap_p95']:.2%}"
     )
-    answer.print(f"policy: {output or result.policy_file}")
-    if result.interrupted:
-        answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")

@@ -6,10 +6,7 @@ policy = GraphPolicy.load("graph-generalist")
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.graph_rollout_kernels import ScorerWeights, mean_messages
-from heterps_configs import library
+from heterps_agents.policy_file import (
+    check_feature_version,
+    read_policy_file,
+    write_policy_file,
+)
 from heterps_configs.errors import HeterpsError
-from heterps_configs.yaml_files import write_bytes
 from heterps_envs.graph_state import GRAPH_FEATURE_VERSION
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64] | NDArray[np.int32]
-_META = "meta"
 _KIND = "graphs"
 
 
@@ -77,24 +76,13 @@ class GraphPolicy:
         Raises:
             HeterpsError: Nothing of that name, not a policy for graphs, or one for other features.
         """
-        source = os.fspath(reference)
-        content = library.find("policies", reference).read_bytes()
-        try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-                meta = json.loads(str(archive[_META]))
-                weights = {name: archive[name] for name in archive.files if name != _META}
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
-            raise HeterpsError(f"{source}: is not a policy that `heterps train` wrote") from None
+        weights, meta = read_policy_file(reference)
         if meta.get("problems") != _KIND:
             raise HeterpsError(
-                f"{source}: places chains of layers, not graphs; "
+                f"{os.fspath(reference)}: places chains of layers, not graphs; "
                 "`heterps train --config graph-generalist` makes a policy for graphs"
             )
-        if meta.get("feature_version") != GRAPH_FEATURE_VERSION:
-            raise HeterpsError(
-                f"{source}: was trained on features of version {meta.get('feature_version')}; "
-                f"this heterps has version {GRAPH_FEATURE_VERSION}: train it again"
-            )
+        check_feature_version(reference, meta, GRAPH_FEATURE_VERSION)
         return cls(weights, meta)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -104,10 +92,7 @@ class GraphPolicy:
             HeterpsError: The file cannot be written.
         """
         meta = {**self.meta, "problems": _KIND, "feature_version": GRAPH_FEATURE_VERSION}
-        buffer = io.BytesIO()
-        arrays: dict[str, Any] = {_META: np.array(json.dumps(meta)), **self.weights}
-        np.savez_compressed(buffer, **arrays)
-        write_bytes(path, buffer.getvalue())
+        write_policy_file(path, self.weights, meta)
 
     def embeddings(self, node_features: Floats, producer: Integers, consumer: Integers) -> Floats:
         """What the message passing says of each node of a graph.

@@ -6,20 +6,20 @@ policy = Policy.load("generalist")
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_agents.policy_file import (
+    check_feature_version,
+    read_policy_file,
+    write_policy_file,
+)
 from heterps_agents.policy_kernels import ScorerWeights, score
-from heterps_configs import library
 from heterps_configs.errors import HeterpsError
-from heterps_configs.yaml_files import write_bytes
 from heterps_envs.stage_state import (
     FEATURE_VERSION,
     NUM_CANDIDATE_FEATURES,
@@ -27,7 +27,6 @@ from heterps_envs.stage_state import (
 )
 
 Floats = NDArray[np.float32]
-_META = "meta"
 
 
 class Policy:
@@ -81,21 +80,10 @@ class Policy:
         Raises:
             HeterpsError: Nothing of that name, not a policy, or one for other features.
         """
-        source = os.fspath(reference)
-        content = library.find("policies", reference).read_bytes()
-        try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-                meta = json.loads(str(archive[_META]))
-                weights = {name: archive[name] for name in archive.files if name != _META}
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
-            raise HeterpsError(f"{source}: is not a policy that `heterps train` wrote") from None
+        weights, meta = read_policy_file(reference)
         if meta.get("problems") == "graphs":
-            raise HeterpsError(f"{source}: places graphs, not chains of layers")
-        if meta.get("feature_version") != FEATURE_VERSION:
-            raise HeterpsError(
-                f"{source}: was trained on features of version {meta.get('feature_version')}; "
-                f"this heterps has version {FEATURE_VERSION}: train it again"
-            )
+            raise HeterpsError(f"{os.fspath(reference)}: places graphs, not chains of layers")
+        check_feature_version(reference, meta, FEATURE_VERSION)
         return cls(weights, meta)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -105,10 +93,7 @@ class Policy:
             HeterpsError: The file cannot be written.
         """
         meta = {**self.meta, "feature_version": FEATURE_VERSION}
-        buffer = io.BytesIO()
-        arrays: dict[str, Any] = {_META: np.array(json.dumps(meta)), **self.weights}
-        np.savez_compressed(buffer, **arrays)
-        write_bytes(path, buffer.getvalue())
+        write_policy_file(path, self.weights, meta)
 
     def log_probabilities(
         self, candidates: Floats, state: Floats, row: NDArray[np.int64]
