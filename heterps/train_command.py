@@ -63,7 +63,11 @@ def run_train(
                 "policy": str(output or result.policy_file),
                 "steps": result.steps,
                 "seconds": result.seconds,
-                "scores": result.scores,
+                # JSON has no infinity: null where no placement was found for some problem.
+                "scores": {
+                    name: value if math.isfinite(value) else None
+                    for name, value in result.scores.items()
+                },
                 "interrupted": result.interrupted,
             }
         )
