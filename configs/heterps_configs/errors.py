@@ -58,3 +58,7 @@ class InfeasibleError(HeterpsError):
 
 class PlanMismatchError(HeterpsError):
     """A plan that was made for another model or another cluster."""
+
+
+class NotEnoughDevicesError(HeterpsError):
+    """A run cannot go on with the devices that are left; the message names the limit."""
