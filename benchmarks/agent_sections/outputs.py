@@ -104,7 +104,7 @@ def shown(name: str, value: object) -> str:
         return ""
     if math.isinf(value):
         return "inf"
-    if name.startswith(("gap", "over")) or name.endswith("share"):
+    if name.startswith(("gap", "over", "regret")) or name.endswith("share"):
         return f"{value:.2%}" if abs(value) < 0.1 else f"{value:.1%}"
     if name == "optimal":
         return f"{value:.0%}" if value in (0, 1) else f"{value:.1%}"

@@ -79,14 +79,15 @@ class SectionResult(NamedTuple):
             {
                 "name": table.name,
                 "note": table.note,
-                "rows": [_finite(row) for row in table.rows],
+                "rows": [finite(row) for row in table.rows],
             }
             for table in self.tables
         ]
-        return {"tables": tables, "summary": _finite(self.summary)}
+        return {"tables": tables, "summary": finite(self.summary)}
 
 
-def _finite(row: Row) -> Row:
+def finite(row: Row) -> Row:
+    """The row for JSON: what is not finite becomes null."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
