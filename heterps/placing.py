@@ -8,6 +8,7 @@ from typing import Any
 from heterps_agents.efforts import with_effort
 from heterps_agents.interleaving import interleave
 from heterps_agents.planner import Budget, Planner
+from heterps_agents.reduce_choice import choose_reduce
 from heterps_agents.registry import planner_named
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.estimate import Estimate
@@ -104,6 +105,7 @@ def place(
         chosen = with_effort(chosen, effort)
     spent = budget or Budget()
     plan = interleave(problem, chosen.plan(problem, spent), spent)
+    plan = choose_reduce(problem, plan)
     planning_s, planning_cpu_s = spent.seconds_used, spent.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:

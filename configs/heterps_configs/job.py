@@ -29,8 +29,9 @@ class Job(Document):
         objective: `throughput`: most samples per second. `price`: cheapest sample, under
             `min_throughput_samples_per_s` where that is given.
         schedule: Order of forward and backward passes on every device.
-        overlaps_reduce: Gradients of replicas are summed while backward passes still run, layer by
-            layer from the back; otherwise behind all passes.
+        overlaps_reduce: Whether gradients of replicas are summed while backward passes still run,
+            layer by layer from the back, or behind all passes. None: each plan has what is faster
+            for it (`Plan.overlaps_reduce`).
     """
 
     global_batch_size: PositiveInt = 32
@@ -39,7 +40,7 @@ class Job(Document):
     dtype: Dtype = "bfloat16"
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "1f1b"
-    overlaps_reduce: bool = True
+    overlaps_reduce: bool | None = None
     objective: Objective = "throughput"
     min_throughput_samples_per_s: PositiveFloat | None = None
 

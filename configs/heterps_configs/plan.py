@@ -82,6 +82,8 @@ class Plan(Document):
         cluster: Name of the cluster; `cluster_reference` is what `--cluster` was given.
         planner: Name of the planner that made it, with its seed.
         predicted_step_time_s: What the simulator said when the plan was made.
+        overlaps_reduce: Whether gradient sums overlap backward passes, where the job leaves it
+            open; None: they do.
     """
 
     model: str
@@ -96,6 +98,7 @@ class Plan(Document):
     planner: str = ""
     seed: int = 0
     predicted_step_time_s: float | None = None
+    overlaps_reduce: bool | None = None
     bound: Bound = Bound()
 
     @model_validator(mode="after")
@@ -119,6 +122,11 @@ class Plan(Document):
                 f"pipelines: each of the micro-batches 0..{self.job.num_micro_batches - 1} "
                 "must take exactly one route"
             )
+        fixed = self.job.overlaps_reduce
+        if fixed is not None and self.overlaps_reduce not in (None, fixed):
+            problems.append(
+                f"overlaps_reduce: {self.overlaps_reduce} in the plan, and {fixed} in its job"
+            )
         unused = set(layers) - {name for pipeline in self.pipelines for name in pipeline.stages}
         if unused:
             problems.append(f"stages: no pipeline uses {', '.join(sorted(unused))}")
@@ -129,6 +137,14 @@ class Plan(Document):
     def stage(self, name: str) -> Stage:
         """The stage called `name`."""
         return next(stage for stage in self.stages if stage.name == name)
+
+    @property
+    def sums_overlap(self) -> bool:
+        """Whether gradient sums overlap backward passes: the job's word, else the plan's."""
+        for chosen in (self.job.overlaps_reduce, self.overlaps_reduce):
+            if chosen is not None:
+                return chosen
+        return True
 
     @property
     def devices(self) -> tuple[str, ...]:

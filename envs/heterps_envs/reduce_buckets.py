@@ -41,9 +41,7 @@ def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
     buckets = [
         ReduceBucket(devices, part)
         for devices, layers in groups.items()
-        for part in (
-            _split(problem, devices, layers) if plan.job.overlaps_reduce else [tuple(layers)]
-        )
+        for part in (_split(problem, devices, layers) if plan.sums_overlap else [tuple(layers)])
     ]
     return tuple(sorted(buckets, key=lambda bucket: bucket.layers, reverse=True))
 

@@ -36,10 +36,10 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
 
     Args:
         problem: Says how long the layers of the last pass take.
-        plan: What runs; its job says whether all-reduces overlap.
+        plan: What runs; `sums_overlap` says whether all-reduces overlap.
         schedule: Lists without them.
     """
-    overlaps = plan.job.overlaps_reduce
+    overlaps = plan.sums_overlap
     devices = {name: index for index, name in enumerate(schedule.devices)}
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
     places = [

@@ -46,7 +46,7 @@ def build_schedule(problem: Problem, plan: Plan, work: Workload | None = None) -
 
     Messages of one direction between two devices are received in the order in which they are sent.
     Neighbouring stages on one device exchange no message. Every device reduces its gradient
-    buckets, in one global order, where they are complete (`Job.overlaps_reduce`) or behind its
+    buckets, in one global order, where they are complete (`Plan.sums_overlap`) or behind its
     last pass, and steps.
 
     Args:
