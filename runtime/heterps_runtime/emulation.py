@@ -15,9 +15,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
-from heterps_runtime.run_specification import EmulatedLink
+from heterps_runtime.run_specification import EmulatedLink, RunSpecification
 
 # A wake-up this late is the host's timer, not a device that is too slow.
 TOLERATED_LATENESS_S = 1e-4
@@ -149,18 +149,76 @@ class EmulatedClock:
 
 
 class EmulatedLinks:
-    """The outgoing links of one device; each carries one message at a time, in order."""
+    """The outgoing links of one device; each carries one message at a time, in order.
+
+    Args:
+        device: The sender.
+        links: Of all pairs of devices.
+
+    Attributes:
+        reduce_s: Seconds of the all-reduce of every bucket, at this step.
+    """
 
     def __init__(self, device: str, links: Iterable[EmulatedLink]) -> None:
-        self._links = {link.destination: link for link in links if link.source == device}
+        self._links = {(link.source, link.destination): link for link in links}
+        self._slowed = self._links
+        self._device = device
         self._free_s: dict[str, float] = defaultdict(float)
+        self._specification: RunSpecification | None = None
+        self._factors: dict[tuple[str, str], float] = {}
+        self.reduce_s: list[float] = []
+
+    @classmethod
+    def of(cls, specification: RunSpecification, device: str) -> Self:
+        """With the slowdowns and the buckets of a run whose devices are emulated."""
+        assert specification.emulation is not None
+        links = cls(device, specification.emulation.links)
+        links._specification = specification
+        links.reduce_s = list(specification.emulation.reduce_s)
+        return links
+
+    def start_step(self, step: int) -> None:
+        """Takes the slowdowns of a step."""
+        specification = self._specification
+        if specification is None or not specification.slowdowns:
+            return
+        factors = specification.link_slowdowns(step)
+        if factors == self._factors:
+            return
+        self._factors = factors
+        self._slowed = {
+            ends: link.model_copy(
+                update={
+                    "latency_s": link.latency_s * factors.get(ends, 1.0),
+                    "s_per_byte": link.s_per_byte * factors.get(ends, 1.0),
+                }
+            )
+            for ends, link in self._links.items()
+        }
+        assert specification.emulation is not None
+        seconds = specification.emulation.reduce_s
+        # In place: who waits for the sums holds the list.
+        self.reduce_s[:] = [
+            self._slowed_reduce_s(bucket.devices, reduce_s)
+            for bucket, reduce_s in zip(specification.buckets, seconds, strict=True)
+        ]
 
     def arrival_s(self, destination: str, num_bytes: int, departure_s: float) -> float:
         """When a message arrives that is handed to the link at `departure_s`."""
-        link = self._links[destination]
+        link = self._slowed[self._device, destination]
         start_s = max(departure_s, self._free_s[destination])
         self._free_s[destination] = start_s + num_bytes * link.s_per_byte
         return self._free_s[destination] + link.latency_s
+
+    def _slowed_reduce_s(self, devices: tuple[str, ...], reduce_s: float) -> float:
+        """A ring goes at the pace of its slowest link (`heterps_envs.reduce_buckets.reduce_s`)."""
+        ring = list(zip(devices, devices[1:] + devices[:1], strict=True))
+        before, after = ([links[ends] for ends in ring] for links in (self._links, self._slowed))
+        turns = 2 * (len(devices) - 1)
+        slowest = max(link.s_per_byte for link in before)
+        own_s = reduce_s / turns - max(link.latency_s for link in before)
+        share_s = own_s * max(link.s_per_byte for link in after) / slowest if slowest > 0 else 0.0
+        return turns * (max(link.latency_s for link in after) + share_s)
 
 
 def _sleep_until(time_s: float) -> None:

@@ -81,11 +81,25 @@ class Emulation(Document):
 
 
 class Slowdown(Document):
-    """Drift that no planner knows of: from a step on, a device is `factor` times slower."""
+    """Drift that no planner knows of: from a step on, a device or a link is slower.
 
-    device: str
+    Attributes:
+        device: Whose passes and optimizer steps take `factor` times as long; empty for a link.
+        link: Source and destination; its messages, and gradient sums over it, take `factor` times
+            as long.
+        factor: Below 1 it is faster.
+    """
+
+    device: str = ""
+    link: tuple[str, str] | None = None
     factor: PositiveFloat
     from_step: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _is_of_one(self) -> Self:
+        if bool(self.device) == (self.link is not None):
+            raise ValueError("a slowdown is of a device or of a link")
+        return self
 
 
 class RunSpecification(Document):
@@ -171,6 +185,14 @@ class RunSpecification(Document):
             if entry.device == device and step >= entry.from_step:
                 factor *= entry.factor
         return factor
+
+    def link_slowdowns(self, step: int) -> dict[tuple[str, str], float]:
+        """Factor of each link that is slowed down at `step`."""
+        factors: dict[tuple[str, str], float] = {}
+        for entry in self.slowdowns:
+            if entry.link is not None and step >= entry.from_step:
+                factors[entry.link] = factors.get(entry.link, 1.0) * entry.factor
+        return factors
 
     def to_json_file(self, path: str | os.PathLike[str]) -> None:
         """Writes the file in one move; JSON, because YAML is slow for long action lists."""

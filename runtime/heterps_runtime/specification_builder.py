@@ -28,7 +28,7 @@ def check_runnable(
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
         HeterpsError: The model cannot be built, a stage is a tensor-parallel group, a slowdown
-            names a device that is not emulated, or there is no step.
+            names a device or link that is not emulated, or there is no step.
     """
     if num_steps < 1:
         raise HeterpsError(f"steps: {num_steps} is too few; at least 1")
@@ -40,13 +40,30 @@ def check_runnable(
             f"the model profile {problem.profile.name!r} has no 'source': the model cannot be built"
         )
     for slowdown in slowdowns:
-        device = problem.device_named.get(slowdown.device)
-        if device is None or device.type.emulation is None:
-            emulated = [d.name for d in problem.cluster.devices if d.type.emulation is not None]
+        _check_slowdown(problem, plan, slowdown)
+
+
+def _check_slowdown(problem: Problem, plan: Plan, slowdown: Slowdown) -> None:
+    emulated = [d.name for d in problem.cluster.devices if d.type.emulation is not None]
+    if slowdown.link is None:
+        if slowdown.device not in emulated:
             raise HeterpsError(
                 f"only an emulated device can be slowed down, and {slowdown.device!r} is none; "
                 f"allowed: {', '.join(emulated) or 'none in this cluster'}"
             )
+        return
+    source, destination = slowdown.link
+    unknown = [name for name in slowdown.link if name not in problem.device_named]
+    if unknown or source == destination:
+        raise HeterpsError(
+            f"a link leads from one device to another, and {source}->{destination} does not; "
+            f"devices of this cluster: {', '.join(problem.device_named)}"
+        )
+    if not set(emulated) & set(plan.devices):
+        raise HeterpsError(
+            f"only links of emulated devices can be slowed down, and the plan uses none: "
+            f"{source}->{destination}"
+        )
 
 
 def check_importable(problem: Problem) -> None:

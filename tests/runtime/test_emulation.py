@@ -6,8 +6,12 @@ import time
 
 import pytest
 
+from heterps_envs.schedule import build_schedule
+from heterps_envs.simulator import reduce_s
 from heterps_runtime.emulation import EmulatedClock, EmulatedLinks, HostClock
-from heterps_runtime.run_specification import EmulatedLink
+from heterps_runtime.run_specification import EmulatedLink, Slowdown
+from heterps_runtime.specification_builder import build_specification
+from tests.runtime.small_runs import DEVICES, plan_of, problem_of
 
 
 def test_action_ends_its_target_after_the_device_was_free() -> None:
@@ -61,3 +65,34 @@ def test_link_carries_one_message_at_a_time_to_each_destination() -> None:
     assert links.arrival_s("b", 100, 10.0) == pytest.approx(12.5)
     assert links.arrival_s("c", 100, 10.0) == pytest.approx(11.5)
     assert links.arrival_s("b", 100, 20.0) == pytest.approx(21.5)
+
+
+def test_a_slowed_link_carries_messages_and_sums_more_slowly_from_its_step_on() -> None:
+    problem = problem_of("sequential", slowdowns=(1, 1, 2, 4))
+    stages = {"a": (0, 3, "d0"), "b": (4, -1, "d1"), "c": (4, -1, "d2")}
+    plan = plan_of(problem, stages, {("a", "b"): [0, 1], ("a", "c"): [2, 3]})
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(
+        problem,
+        plan,
+        schedule,
+        devices=DEVICES,
+        num_steps=9,
+        slowdowns=[
+            Slowdown(link=("d0", "d1"), factor=3, from_step=2),
+            Slowdown(link=("d1", "d2"), factor=2, from_step=4),
+        ],
+    )
+    links = EmulatedLinks.of(specification, "d0")
+    link = problem.link("d0", "d1")
+    bucket = next(index for index, b in enumerate(schedule.buckets) if b.devices == ("d1", "d2"))
+    for step, factor, slowed_sums in ((0, 1, 1), (2, 3, 1), (4, 3, 2)):
+        links.start_step(step)
+        departure_s = 100.0 * step
+        taken_s = links.arrival_s("d1", 5000, departure_s) - departure_s
+        assert taken_s == pytest.approx(factor * link.transfer_s(5000))
+        assert links.arrival_s("d2", 5000, departure_s) == pytest.approx(
+            departure_s + link.transfer_s(5000)
+        )
+        expected_s = slowed_sums * reduce_s(problem, schedule.buckets[bucket])
+        assert links.reduce_s[bucket] == pytest.approx(expected_s)

@@ -194,6 +194,22 @@ def test_only_an_emulated_device_can_be_slowed_down() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("slowdowns", "link", "message"),
+    [
+        (None, ("d0", "d1"), "only links of emulated devices"),
+        ((1, 1, 1, 1), ("d0", "d9"), "d0->d9 does not; devices of this cluster: d0, d1, d2, d3"),
+        ((1, 1, 1, 1), ("d0", "d0"), "a link leads from one device to another"),
+    ],
+)
+def test_only_links_between_emulated_devices_can_be_slowed_down(
+    slowdowns: tuple[float, ...] | None, link: tuple[str, str], message: str
+) -> None:
+    problem = problem_of("sequential", slowdowns=slowdowns)
+    with pytest.raises(HeterpsError, match=message):
+        run_plan(problem, chain_of(problem, 3), steps=1, slowdowns=[Slowdown(link=link, factor=2)])
+
+
 def test_zero_steps_are_refused() -> None:
     problem = problem_of("sequential")
     with pytest.raises(HeterpsError, match="steps"):

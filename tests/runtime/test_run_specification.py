@@ -44,6 +44,24 @@ def test_slowdowns_multiply_from_their_step_on() -> None:
     assert specification.slowdown("d0", 6) == 1
 
 
+def test_slowdowns_of_links_multiply_too_and_leave_devices_alone() -> None:
+    slowdowns = [
+        Slowdown(link=("d0", "d1"), factor=3, from_step=4),
+        Slowdown(link=("d0", "d1"), factor=2, from_step=6),
+        Slowdown(link=("d1", "d0"), factor=0.5, from_step=6),
+    ]
+    specification = _specification(slowdowns=slowdowns)
+    assert specification.link_slowdowns(3) == {}
+    assert specification.link_slowdowns(6) == {("d0", "d1"): 6, ("d1", "d0"): 0.5}
+    assert specification.slowdown("d0", 6) == 1
+
+
+def test_a_slowdown_is_of_a_device_or_of_a_link() -> None:
+    for ends in ({}, {"device": "d0", "link": ("d0", "d1")}):
+        with pytest.raises(ValueError, match="of a device or of a link"):
+            Slowdown(factor=2, **ends)
+
+
 def test_device_without_a_rank_is_refused() -> None:
     with pytest.raises(ValueError, match="no rank for d1"):
         _specification(devices=("d0",))
