@@ -93,8 +93,9 @@ class Executor:
         emulation = specification.emulation
         emulated = specification.emulated_device(device)
         self._optimizer_s = emulated.optimizer_s if emulated else 0.0
-        self._links = EmulatedLinks(device, emulation.links) if emulation else None
-        self._reduce_s = emulation.reduce_s if emulation else (0.0,) * len(specification.buckets)
+        self._links = EmulatedLinks.of(specification, device) if emulation else None
+        without = [0.0] * len(specification.buckets)
+        self._reduce_s = self._links.reduce_s if self._links else without
         handlers: dict[str, Callable[[Any], None]] = {
             "receive": self._receive,
             "forward": self._forward,
@@ -149,6 +150,8 @@ class Executor:
         """Posts the first receives."""
         self._start_step(batches, start_s, slowdown)
         self._clock.start_step(start_s)
+        if self._links:
+            self._links.start_step(self._step_number)
         self._copies.hold()
         for _ in range(self._posted_ahead):
             self._post_next()
