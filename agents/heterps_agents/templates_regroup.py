@@ -53,10 +53,10 @@ def _merged(
     out: list[list[Node]] = []
     gathered: list[Node] = []
     for group in sorted(groups, key=lambda group: (len(group), group[0])):
-        gathered = [*gathered, *group]
+        gathered.extend(group)
         if is_enough(gathered):
             out.append(gathered)
             gathered = []
     if gathered and out:
-        out[-1] = [*out[-1], *gathered]
+        out[-1].extend(gathered)
     return out
