@@ -1,30 +1,38 @@
-"""Correction: what a run measured becomes a new problem that predicts it.
+"""Correction: what runs measured becomes a new problem that predicts it.
 
-A device that runs slower or faster than predicted gets a device type of its own, with layer times
-corrected by what was seen. Layers that it ran take the factor of their stage; layers that it did
-not run take the device's mean factor, shrunk towards 1, because part of what was seen belongs to
-those layers and not to the device.
+A `ProblemBelief` takes the stage times of one run after another (`heterps_envs.belief`). A device
+type whose devices are not as predicted gets corrected layer times; devices that differ from their
+type get a type of their own, those that differ alike a common one. Devices that are as predicted
+stay as they are, so that equal devices stay equal. `correct` is the same for a single window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.cluster import Cluster, Device, DeviceGroup
 from heterps_configs.device import DeviceType
+from heterps_configs.errors import HeterpsError
 from heterps_configs.model_profile import Measurement
+from heterps_envs.belief import (
+    DEFAULT_SPREADS,
+    Direction,
+    Factors,
+    Spreads,
+    StageTime,
+    TypeBelief,
+)
 from heterps_envs.problem import Problem
 
-Floats = NDArray[np.float64]
-
-# Spread of the logarithm of speed between devices and between layers of one device. They only set
-# how much of a measured factor is believed of layers that were not measured.
-DEVICE_SPREAD, LAYER_SPREAD = 0.35, 0.15
+# Factors nearer to 1 are noise.
+TOLERANCE = 0.03
+# Where devices would make too many classes, those whose factors are this much nearer share one.
+_WIDENING, _MOST_TRIES = 2.0, 8
 
 
 @dataclass(frozen=True)
@@ -47,110 +55,234 @@ def drift(problem: Problem, measurements: Iterable[StageMeasurement]) -> dict[st
     measured: dict[str, float] = {}
     predicted: dict[str, float] = {}
     for entry in measurements:
-        forward, backward = _predicted(problem, entry)
+        seconds = predicted_pass_s(problem, entry)
         measured[entry.device] = (
             measured.get(entry.device, 0.0) + entry.forward_s + entry.backward_s
         )
-        predicted[entry.device] = predicted.get(entry.device, 0.0) + forward + backward
+        predicted[entry.device] = predicted.get(entry.device, 0.0) + sum(seconds.values())
     return {name: measured[name] / predicted[name] for name in measured if predicted[name] > 0}
 
 
+def predicted_pass_s(problem: Problem, entry: StageMeasurement) -> dict[Direction, float]:
+    """What the problem says that the passes of a stage take."""
+    kind, part = problem.class_of[entry.device], slice(entry.first_layer, entry.last_layer + 1)
+    offsets, tables = _offsets_s(problem, entry), problem.tables
+    return {
+        "forward": float(tables.forward_s[part, kind].sum()) + offsets["forward"],
+        "backward": float(tables.backward_s[part, kind].sum()) + offsets["backward"],
+    }
+
+
 def correct(
-    problem: Problem, measurements: Sequence[StageMeasurement], tolerance: float = 0.03
+    problem: Problem, measurements: Sequence[StageMeasurement], tolerance: float = TOLERANCE
 ) -> Problem:
-    """The problem as the measurements show it.
+    """The problem as the measurements of one window show it.
 
     Args:
         problem: What was believed before.
         measurements: From a run of a plan of that problem.
-        tolerance: Devices whose drift is smaller stay as they are: equal devices stay equal.
+        tolerance: Of factors; what is nearer to 1 stays as it is.
 
     Returns:
-        A problem on the same devices (by name), where drifted devices have their own type.
+        A problem on the same devices (by name); the given one where all is as predicted.
     """
-    factors = drift(problem, measurements)
-    drifted = {name for name, factor in factors.items() if abs(factor - 1) > tolerance}
-    if not drifted:
-        return problem
-    devices = {device.name: device for device in problem.cluster.devices}
-    entries = {
-        name: _corrected(problem, devices[name], [m for m in measurements if m.device == name])
-        for name in drifted
+    belief = ProblemBelief(problem)
+    belief.observe(measurements)
+    return belief.problem(tolerance)
+
+
+class ProblemBelief:
+    """What is known of a cluster's devices from the runs on it so far.
+
+    Args:
+        problem: What was believed before the first of them.
+        spreads: How sure that was.
+    """
+
+    def __init__(self, problem: Problem, spreads: Spreads = DEFAULT_SPREADS) -> None:
+        self._base = problem
+        groups: dict[str, list[Device]] = defaultdict(list)
+        for device in problem.cluster.devices:
+            groups[device.type.name].append(device)
+        self._groups = dict(groups)
+        self._types = {
+            name: TypeBelief(
+                problem.tables.forward_s[:, problem.class_of[devices[0].name]],
+                problem.tables.backward_s[:, problem.class_of[devices[0].name]],
+                len(devices),
+                spreads,
+            )
+            for name, devices in self._groups.items()
+        }
+        self._place = {
+            device.name: (name, index)
+            for name, devices in self._groups.items()
+            for index, device in enumerate(devices)
+        }
+
+    def observe(self, measurements: Sequence[StageMeasurement]) -> None:
+        """Takes the stage times of one window of a run of any plan on the cluster."""
+        times: dict[str, list[StageTime]] = defaultdict(list)
+        for entry in measurements:
+            name, index = self._place[entry.device]
+            offsets, ends = _offsets_s(self._base, entry), (entry.first_layer, entry.last_layer)
+            directions: dict[Direction, float] = {
+                "forward": entry.forward_s,
+                "backward": entry.backward_s,
+            }
+            times[name] += [
+                StageTime(index, direction, *ends, seconds, offsets[direction])
+                for direction, seconds in directions.items()
+            ]
+        for name, own in times.items():
+            self._types[name].observe(own)
+
+    def spread(self, device: str) -> float:
+        """Standard deviation of the logarithm of a forward pass over all layers of a device."""
+        name, index = self._place[device]
+        belief = self._types[name]
+        return belief.spread(StageTime(index, "forward", 0, belief.num_layers - 1, 1.0))
+
+    def problem(self, tolerance: float = TOLERANCE) -> Problem:
+        """The problem by the most likely factors.
+
+        Args:
+            tolerance: Of factors; what is nearer to 1 stays as it is.
+        """
+        for _ in range(_MOST_TRIES):
+            problem = self._with_factors(self._likely(tolerance))
+            try:
+                assert problem.classes
+            except HeterpsError:  # more classes than planners support
+                tolerance *= _WIDENING
+            else:
+                return problem
+        return self._base
+
+    def draws(self, count: int, seed: int) -> list[Problem]:
+        """Problems drawn from the belief, for plans whose every device is looked at alone.
+
+        They have a device type for each device, so they are for the simulator, not for planners.
+        """
+        return [self._drawn(np.random.default_rng([seed, index])) for index in range(count)]
+
+    def _likely(self, tolerance: float) -> dict[tuple[str, ...], Factors]:
+        """Factors by the names of the devices that share them; others are as in the base."""
+        found: dict[tuple[str, ...], Factors] = {}
+        for name, belief in self._types.items():
+            if not belief.is_measured:
+                continue
+            parts: dict[int, list[int]] = defaultdict(list)
+            for index in range(belief.num_devices):
+                own = belief.log_device(index)
+                # Devices that differ alike are told apart no further.
+                parts[0 if abs(own) <= tolerance else round(own / (2 * tolerance))].append(index)
+            for part, indices in parts.items():
+                devices = tuple(self._groups[name][index].name for index in indices)
+                measured = [index for index in indices if belief.has_measured(index)]
+                factors = _mean([belief.factors(index) for index in measured or indices])
+                if part != 0 or _largest(factors) > tolerance:
+                    found[devices] = factors
+        return found
+
+    def _drawn(self, rng: np.random.Generator) -> Problem:
+        found: dict[tuple[str, ...], Factors] = {}
+        for name, belief in self._types.items():
+            for device, factors in zip(self._groups[name], belief.draw(rng), strict=True):
+                found[device.name,] = factors
+        return self._with_factors(found)
+
+    def _with_factors(self, factors: Mapping[tuple[str, ...], Factors]) -> Problem:
+        """The base with corrected types for some devices."""
+        base = self._base
+        if not factors:
+            return base
+        new_types: dict[str, DeviceType] = {}
+        added: dict[str, Measurement] = {}
+        for names, own in factors.items():
+            kind = _corrected_type(base.device_named[names[0]])
+            new_types |= dict.fromkeys(names, kind)
+            added[kind.name] = _corrected(base, names[0], kind.name, own)
+        kept = [entry for entry in base.profile.measurements if entry.device_type not in added]
+        profile = base.profile.model_copy(update={"measurements": (*kept, *added.values())})
+        return replace(base, profile=profile, cluster=_with_types(base.cluster, new_types))
+
+
+def _offsets_s(problem: Problem, entry: StageMeasurement) -> dict[Direction, float]:
+    """What a stage takes beside its layers, as `heterps_envs.workload` counts it."""
+    kind, times = problem.class_of[entry.device], problem.layer_times
+    cuts = [cut for cut in (entry.first_layer - 1, entry.last_layer) if cut >= 0]
+    cut_s = float(times.cut_s[cuts, kind].sum()) / 2
+    return {
+        "forward": float(times.stage_forward_s[entry.first_layer, kind]) + cut_s,
+        "backward": float(times.stage_backward_s[entry.first_layer, kind]) + cut_s,
     }
-    new_types = {name: _type_of_its_own(devices[name]) for name in drifted}
-    replaced = {entry.name for entry in new_types.values()}
-    kept = [m for m in problem.profile.measurements if m.device_type not in replaced]
-    profile = problem.profile.model_copy(
-        update={"measurements": (*kept, *(entries[name] for name in sorted(drifted)))}
-    )
-    cluster = _with_types(problem.cluster, new_types)
-    return replace(problem, profile=profile, cluster=cluster)
 
 
-def _predicted(problem: Problem, entry: StageMeasurement) -> tuple[float, float]:
-    column = _class_index(problem, entry.device)
-    layers = slice(entry.first_layer, entry.last_layer + 1)
-    tables = problem.tables
-    return float(tables.forward_s[layers, column].sum()), float(
-        tables.backward_s[layers, column].sum()
-    )
+def _largest(factors: Factors) -> float:
+    """How far the factors are from 1 at most."""
+    both = np.concatenate([factors.forward, factors.backward])
+    return float(np.abs(both - 1).max())
 
 
-def _class_index(problem: Problem, device: str) -> int:
-    return next(
-        index
-        for index, entry in enumerate(problem.classes)
-        if any(member.name == device for member in entry.devices)
+def _mean(factors: Sequence[Factors]) -> Factors:
+    """Geometric means."""
+    return Factors(
+        np.exp(np.mean([np.log(each.forward) for each in factors], axis=0)),
+        np.exp(np.mean([np.log(each.backward) for each in factors], axis=0)),
+        math.exp(float(np.mean([math.log(each.stage_forward) for each in factors]))),
+        math.exp(float(np.mean([math.log(each.stage_backward) for each in factors]))),
     )
 
 
-def _corrected(
-    problem: Problem, device: Device, measurements: Sequence[StageMeasurement]
-) -> Measurement:
-    column = _class_index(problem, device.name)
-    tables = problem.tables
-    forward = _scaled(tables.forward_s[:, column], measurements, "forward_s")
-    backward = _scaled(tables.backward_s[:, column], measurements, "backward_s")
-    before = tables.backward_s[:, column]
-    factors = np.divide(backward, before, out=np.ones_like(before), where=before > 0)
-    weight_gradient = problem.layer_times.weight_gradient_s[:, column] * factors
-    mean = float((forward + backward).sum() / tables.compute_s[:, column].sum())
-    return Measurement(
-        device_type=_type_of_its_own(device).name,
-        micro_batch_size=problem.job.micro_batch_size,
-        dtype=problem.job.dtype,
-        source="corrected",
-        forward_s=tuple(forward.tolist()),
-        backward_s=tuple(backward.tolist()),
-        optimizer_s=tuple((tables.optimizer_s[:, column] * mean).tolist()),
-        weight_gradient_s=tuple(weight_gradient.tolist()),
+def _corrected(problem: Problem, device: str, type_name: str, factors: Factors) -> Measurement:
+    """A measurement of the corrected type; bytes that were measured on the old one stay."""
+    kind, times, job = problem.class_of[device], problem.layer_times, problem.job
+    mean = float(
+        (times.forward_s[:, kind] @ factors.forward + times.backward_s[:, kind] @ factors.backward)
+        / problem.tables.compute_s[:, kind].sum()
+    )
+    weight_gradient = times.weight_gradient_s[:, kind] * factors.backward
+    seconds = {
+        "forward_s": times.forward_s[:, kind] * factors.forward,
+        "backward_s": times.backward_s[:, kind] * factors.backward,
+        "optimizer_s": times.optimizer_s[:, kind] * mean,
+        "weight_gradient_s": weight_gradient,
+        "stage_forward_s": times.stage_forward_s[:, kind] * factors.stage_forward,
+        "stage_backward_s": times.stage_backward_s[:, kind] * factors.stage_backward,
+        "cut_s": times.cut_s[:, kind] * factors.stage_forward,
+    }
+    values = {name: tuple(value.tolist()) for name, value in seconds.items()}
+    origin = problem.device_named[device].type.name
+    for entry in problem.profile.measurements:
+        is_same = (entry.device_type, entry.micro_batch_size, entry.dtype) == (
+            origin,
+            job.micro_batch_size,
+            job.dtype,
+        )
+        if is_same and entry.tensor_parallel == 1:
+            names = {"device_type": type_name, "source": "corrected"}
+            spreads = {"forward_spread_s": (), "backward_spread_s": ()}
+            return entry.model_copy(update={**names, **spreads, **values})
+    return Measurement.model_validate(
+        {
+            "device_type": type_name,
+            "micro_batch_size": job.micro_batch_size,
+            "dtype": job.dtype,
+            "source": "corrected",
+            **values,
+        }
     )
 
 
-def _scaled(seconds: Floats, measurements: Sequence[StageMeasurement], field: str) -> Floats:
-    """(L,) corrected seconds of one direction."""
-    logarithms = np.full(len(seconds), np.nan)
-    for entry in measurements:
-        layers = slice(entry.first_layer, entry.last_layer + 1)
-        predicted = float(seconds[layers].sum())
-        if predicted > 0 and getattr(entry, field) > 0:
-            logarithms[layers] = math.log(getattr(entry, field) / predicted)
-    seen = ~np.isnan(logarithms)
-    if not seen.any():
-        return seconds
-    # Posterior mean of a device's factor when each of n layers shows it with a spread of its own.
-    belief = DEVICE_SPREAD**2 / (DEVICE_SPREAD**2 + LAYER_SPREAD**2 / int(seen.sum()))
-    elsewhere = belief * float(logarithms[seen].mean())
-    return np.asarray(seconds * np.exp(np.where(seen, logarithms, elsewhere)))
-
-
-def _type_of_its_own(device: Device) -> DeviceType:
+def _corrected_type(device: Device) -> DeviceType:
+    """A type for a device, and for those that are as it is; an emulated one stays emulated."""
     name = device.type.name.split("~")[0] + "~" + device.name
-    return device.type.model_copy(update={"name": name, "emulation": None})
+    return device.type.model_copy(update={"name": name})
 
 
-def _with_types(cluster: Cluster, new_types: dict[str, DeviceType]) -> Cluster:
-    """The cluster with every device named on its own, and the drifted ones on their new types."""
+def _with_types(cluster: Cluster, new_types: Mapping[str, DeviceType]) -> Cluster:
+    """The cluster with every device named on its own, and the corrected ones on their new types."""
     nodes = tuple(
         node.model_copy(
             update={
@@ -174,7 +306,7 @@ def _with_types(cluster: Cluster, new_types: dict[str, DeviceType]) -> Cluster:
     )
 
 
-def _single(group: DeviceGroup, name: str, new_types: dict[str, DeviceType]) -> DeviceGroup:
+def _single(group: DeviceGroup, name: str, new_types: Mapping[str, DeviceType]) -> DeviceGroup:
     own = new_types.get(name)
     return group.model_copy(
         update={"name": name, "count": 1, "type": own.name if own else group.type}
