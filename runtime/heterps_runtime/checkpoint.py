@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from heterps_runtime.checkpoint_files import CheckpointDocument, find_checkpoint
 from heterps_runtime.checkpoint_storage import TensorFolder
+from heterps_runtime.loss_scale import LOSS_SCALE
 from heterps_runtime.master_weights import MASTER, MasterWeights
 from heterps_runtime.owned_stages import OwnedStages
 
@@ -87,7 +88,7 @@ def optimizer_state_dict(
     Master weights are in it where the optimizer keeps any (`MasterWeights`); for a model in float32
     they are in `TrainingState.float32_model`.
     """
-    left_out = () if isinstance(optimizer, MasterWeights) else (MASTER,)
+    left_out = () if isinstance(optimizer, MasterWeights) else (MASTER, LOSS_SCALE)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     saved = state.optimizer

@@ -115,7 +115,8 @@ class Executor:
         self._num_micro_batches = specification.plan.job.num_micro_batches
         self._num_accumulated = 0  # micro-batches before this pass, see `AccumulatingExecutor`
         self._deferred = DeferredGradients()
-        self._seeds: dict[int, Tensor] = {}
+        self._seeds: dict[float, Tensor] = {}
+        self._loss_scale = 1.0
         self._start_step({}, 0.0, 1.0)
 
     @property
@@ -153,6 +154,7 @@ class Executor:
         if self._links:
             self._links.start_step(self._step_number)
         self._copies.hold()
+        self._loss_scale = self._owned.begin_step(self._messenger)
         for _ in range(self._posted_ahead):
             self._post_next()
 
@@ -277,9 +279,10 @@ class Executor:
         """The sum over a micro-batch; prepares what each element weighs in the batch's mean."""
         loss, elements = self._loss.total(output, target), self._loss.elements(target)
         weight = 1 / (elements * self._global_batch_size)
-        if elements not in self._seeds:
-            self._seeds[elements] = torch.full_like(loss, weight)
-        cell.seed = self._seeds[elements]
+        seed = weight * self._loss_scale
+        if seed not in self._seeds:
+            self._seeds[seed] = torch.full_like(loss, seed)
+        cell.seed = self._seeds[seed]
         self._losses.append((loss.detach(), weight))
         return loss
 
@@ -337,7 +340,7 @@ class Executor:
             for number, span in self._sums.finish(self._clock):
                 self._times[number] = span
         self._copies.release()
-        if self._owned.max_gradient_norm is not None and self._links:
+        if self._owned.waits_for_norm and self._links:
             # An emulated device waits for the gradients of all others.
             latest_s = self._messenger.latest_s(self._clock.now_s, self._owned.ranks)
             self._clock.wait_until(latest_s)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heterps_runtime.loss_scale import LOSS_SCALE, LossScale
+
 # The key of the float32 copy in `optimizer.state[parameter]`.
 MASTER = "master"
 # Gradients in float32 at one time, while a step goes through the parameters.
@@ -47,7 +49,12 @@ class MasterWeights(torch.optim.Optimizer):
     Args:
         parameters: What it updates.
         make: Makes the inner optimizer over the copies.
+
+    Attributes:
+        gradient_factor: What the next step multiplies gradients by, in float32.
     """
+
+    gradient_factor = 1.0
 
     def __init__(self, parameters: Sequence[nn.Parameter], make: OptimizerFactory) -> None:
         masters = {
@@ -66,6 +73,10 @@ class MasterWeights(torch.optim.Optimizer):
         self.state = self._states  # type: ignore[assignment]
         self._chunks = list(_chunks(masters))
 
+    def use(self, loss_scale: LossScale) -> None:
+        """Makes it part of the state of each parameter."""
+        self._states.loss_scale = loss_scale
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step of all parameters that have a gradient, some of them at a time."""
@@ -80,7 +91,7 @@ class MasterWeights(torch.optim.Optimizer):
             for parameter in chunk:
                 gradient = gradients[parameter]
                 if gradient is not None:
-                    self._masters[parameter].grad = gradient.float()
+                    self._masters[parameter].grad = self._float32(gradient)
             self._inner.step()
             for parameter in chunk:
                 master = self._masters[parameter]
@@ -89,6 +100,12 @@ class MasterWeights(torch.optim.Optimizer):
                     parameter.copy_(master)
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
+
+    def _float32(self, gradient: Tensor) -> Tensor:
+        """A gradient as the inner optimizer takes it; the own one stays as it is."""
+        if self.gradient_factor == 1.0:
+            return gradient.float()
+        return gradient.to(torch.float32, copy=True).mul_(self.gradient_factor)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes what `state_dict` returned, each tensor in its own format."""
@@ -100,13 +117,18 @@ class MasterWeights(torch.optim.Optimizer):
 
 
 class _States(MutableMapping[nn.Parameter, State]):
-    """The state of each parameter, its float32 copy included; none before a first step."""
+    """The state of each parameter, its float32 copy included; none before a first step.
+
+    Attributes:
+        loss_scale: Part of each, where there is one.
+    """
 
     def __init__(
         self, masters: dict[nn.Parameter, nn.Parameter], inner: torch.optim.Optimizer
     ) -> None:
         self._masters, self._inner = masters, inner
         self._untouched = {p for p, master in masters.items() if master is not p}
+        self.loss_scale: LossScale | None = None
 
     def take_values(self) -> None:
         """The copies that nobody has given a value get that of their parameters."""
@@ -119,6 +141,8 @@ class _States(MutableMapping[nn.Parameter, State]):
         state = dict(self._inner.state.get(master, {}))
         if master is not parameter and parameter not in self._untouched:
             state[MASTER] = master.detach()
+        if self.loss_scale is not None and self.loss_scale.is_used:
+            state[LOSS_SCALE] = self.loss_scale.state
         if not state:
             raise KeyError(parameter)
         return state
@@ -129,6 +153,9 @@ class _States(MutableMapping[nn.Parameter, State]):
         if value is not None and master is not parameter:
             master.data = value
             self._untouched.discard(parameter)
+        scale: Tensor | None = own.pop(LOSS_SCALE, None)
+        if scale is not None and self.loss_scale is not None:
+            self.loss_scale.load(scale)
         if own:
             self._inner.state[master] = own
 
@@ -136,9 +163,10 @@ class _States(MutableMapping[nn.Parameter, State]):
         raise NotImplementedError("the state of a parameter stays as long as the optimizer")
 
     def __iter__(self) -> Iterator[nn.Parameter]:
+        is_scaled = self.loss_scale is not None and self.loss_scale.is_used
         for parameter, master in self._masters.items():
             is_touched = master is not parameter and parameter not in self._untouched
-            if is_touched or self._inner.state.get(master):
+            if is_touched or is_scaled or self._inner.state.get(master):
                 yield parameter
 
     def __len__(self) -> int:

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 from heterps_configs.job import Optimizer
-from heterps_runtime.master_weights import with_master_weights
+from heterps_runtime.gradient_norm import scale_gradients
+from heterps_runtime.loss_scale import LossScale
+from heterps_runtime.master_weights import MasterWeights, with_master_weights
 
 # AdamW divides by the size of the gradient: where that is nearly zero, the rounding of its sum
 # decides the direction of the update. At 1e-3 two correct runs that add in different orders drift
@@ -39,3 +41,26 @@ def build_optimizer(
         return torch.optim.SGD(float32, lr=rate, momentum=0.9 if name == "sgd-momentum" else 0.0)
 
     return with_master_weights(owned, make)
+
+
+def use_loss_scale(optimizer: torch.optim.Optimizer | None, loss_scale: LossScale | None) -> None:
+    """Makes a loss scale, where there is one, part of the optimizer's state."""
+    if isinstance(optimizer, MasterWeights) and loss_scale is not None:
+        optimizer.use(loss_scale)
+
+
+def step_scaled(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], factor: float
+) -> None:
+    """A step with multiplied gradients.
+
+    Args:
+        optimizer: Over the parameters.
+        parameters: Their gradients are changed where the optimizer keeps no float32 copies.
+        factor: What gradients are multiplied by, in float32.
+    """
+    if isinstance(optimizer, MasterWeights):
+        optimizer.gradient_factor = factor
+    else:
+        scale_gradients(parameters, factor)
+    optimizer.step()

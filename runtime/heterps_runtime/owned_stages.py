@@ -11,9 +11,10 @@ from heterps_envs.tied import adding_layers
 from heterps_runtime.communication import Gatherer
 from heterps_runtime.gradient_norm import clip_gradients, scale_gradients, squared_norm
 from heterps_runtime.gradient_sums import GradientSum
+from heterps_runtime.loss_scale import LossScale
 from heterps_runtime.messenger import Messenger
 from heterps_runtime.model_source import build_module
-from heterps_runtime.optimizer import build_optimizer
+from heterps_runtime.optimizer import build_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule, build_stage
 from heterps_runtime.start_values import Sharing, StartValues, start_values
@@ -78,6 +79,7 @@ class OwnedStages:
         optimizer: None on a rank without parameters.
         ranks: Those of the plan's devices.
         max_gradient_norm: Of all gradients of the model together; None for no limit.
+        loss_scale: What the loss is multiplied by in float16; None in other formats.
     """
 
     def __init__(
@@ -95,6 +97,9 @@ class OwnedStages:
             self.parameters.values(),
             specification.learning_rate,
         )
+        self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
+        use_loss_scale(self.optimizer, self.loss_scale)
+        self._gradient_factor: float | None = 1.0
         gathered = communicator.gather(parameter_layers(modules))
         layers = {name: found for own in gathered for name, found in own.items()}
         self.owners = owners_by_name(gathered)
@@ -104,11 +109,24 @@ class OwnedStages:
         self.ranks = tuple(sorted(specification.ranks[device] for device in devices))
         self.max_gradient_norm = specification.max_gradient_norm
         groups = [ranks for ranks, _ in self._buckets]
-        if self.max_gradient_norm is not None:
+        if self.waits_for_norm:
             groups.append(self.ranks)
         communicator.groups([ranks for ranks in groups if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
         self._rank = communicator.rank
+
+    @property
+    def waits_for_norm(self) -> bool:
+        """Whether all ranks of the plan add up a norm before they update."""
+        return self.max_gradient_norm is not None or self.loss_scale is not None
+
+    def begin_step(self, messenger: Messenger) -> float:
+        """What the loss is multiplied by in this step; all ranks of the plan call it."""
+        if self.loss_scale is None:
+            return 1.0
+        if self._rank in self.ranks:
+            self.loss_scale.agree(lambda total: self._add_up(total, messenger))
+        return self.loss_scale.value
 
     def bucket_ranks(self, index: int) -> tuple[int, ...]:
         """The ranks that take part in the all-reduce of one bucket."""
@@ -184,20 +202,38 @@ class OwnedStages:
         """
         self.start_unscheduled_sums(messenger)
         self.finish_sums()
+        if self.loss_scale is not None:
+            norm = self._squared_norm(messenger)
+            self._gradient_factor = self.loss_scale.gradient_factor(
+                norm, self.max_gradient_norm, num_batches
+            )
+            return
         scale_gradients(self.parameters.values(), 1 / num_batches)
         if self.max_gradient_norm is not None:
-            own = [p for name, p in self.parameters.items() if self.owners[name][0] == self._rank]
-            device = next((p.device for p in self.parameters.values()), None)
-            total = torch.tensor([squared_norm(own)], dtype=torch.float64, device=device)
-            if len(self.ranks) > 1:
-                messenger.start_sum(total, self.ranks).wait()
-            clip_gradients(self.parameters.values(), float(total), self.max_gradient_norm)
+            norm = self._squared_norm(messenger)
+            clip_gradients(self.parameters.values(), norm, self.max_gradient_norm)
 
     def apply_gradients(self) -> None:
-        """One optimizer step; drops the gradients."""
+        """One optimizer step; drops the gradients. In float16, overflown ones are dropped only."""
         if self.optimizer is not None:
-            self.optimizer.step()
+            if self._gradient_factor is not None:
+                step_scaled(self.optimizer, self.parameters.values(), self._gradient_factor)
             self.optimizer.zero_grad(set_to_none=True)
+        if self.loss_scale is not None:
+            self.loss_scale.update(is_skipped=self._gradient_factor is None)
+
+    def _squared_norm(self, messenger: Messenger) -> float:
+        """Of all gradients of the model; all ranks of the plan call it."""
+        own = [p for name, p in self.parameters.items() if self.owners[name][0] == self._rank]
+        device = next((p.device for p in self.parameters.values()), None)
+        total = torch.tensor([squared_norm(own)], dtype=torch.float64, device=device)
+        self._add_up(total, messenger)
+        return float(total)
+
+    def _add_up(self, tensor: Tensor, messenger: Messenger) -> None:
+        """Replaces a tensor by its sum over the ranks of the plan."""
+        if len(self.ranks) > 1:
+            messenger.start_sum(tensor, self.ranks).wait()
 
 
 def owners_by_name(names_by_rank: Iterable[Iterable[str]]) -> dict[str, tuple[int, ...]]:

@@ -80,6 +80,7 @@ class TorchEngine:
             if plan.stage(name).devices == (device,)
         }
         self._parts = list(parts.values())
+        self._loss_scale = 1.0
         size = plan.job.micro_batch_size
         stages = [_stage(part, number, len(names), size) for number, part in parts.items()]
         self._schedule = _schedule_of(
@@ -104,6 +105,7 @@ class TorchEngine:
         Returns:
             This device's share of the loss, and no records.
         """
+        self._loss_scale = self._owned.begin_step(self._messenger)
         ordered = [batches[number] for number in sorted(batches)]
         arguments: dict[str, Any] = {
             name: torch.cat([inputs[name] for inputs, _ in ordered]) for name in ordered[0][0]
@@ -120,12 +122,12 @@ class TorchEngine:
         self._owned.update(self._messenger)
         for part in self._parts:
             part.num_steps += 1
-        return sum(float(loss.detach()) for loss in losses), []
+        return sum(float(loss.detach()) for loss in losses) / self._loss_scale, []
 
     def _loss_of(self, output: Tensor, target: Tensor) -> Tensor:
         """A micro-batch's share of the mean loss of the batch."""
         elements = self._loss.elements(target) * self._batch_size
-        return self._loss.total(output, target) / elements
+        return self._loss.total(output, target) * (self._loss_scale / elements)
 
 
 class _Part(nn.Module):

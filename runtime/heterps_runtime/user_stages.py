@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heterps_runtime.communication import Communicator
 from heterps_runtime.master_weights import OptimizerFactory, with_master_weights
+from heterps_runtime.optimizer import use_loss_scale
 from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule
@@ -30,3 +31,4 @@ class UserStages(OwnedStages):
         super().__init__(specification, modules, communicator)
         trained = [p for p in self.parameters.values() if p.requires_grad]
         self.optimizer = with_master_weights(trained, optimizer) if trained else None
+        use_loss_scale(self.optimizer, self.loss_scale)

@@ -9,7 +9,8 @@ import torch
 from heterps_runtime import losses
 from heterps_runtime.batches import micro_batches
 from heterps_runtime.gradient_norm import clip_gradients, squared_norm
-from heterps_runtime.optimizer import build_optimizer
+from heterps_runtime.loss_scale import LossScale
+from heterps_runtime.optimizer import build_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.stage import StageModule, build_stage
 from heterps_runtime.start_values import start_values
@@ -44,6 +45,8 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     )
     module.train()
     optimizer = build_optimizer(job.optimizer, module.parameters(), specification.learning_rate)
+    loss_scale = LossScale.for_format(job.dtype)
+    use_loss_scale(optimizer, loss_scale)
     if specification.resume_from is not None:
         # torch.distributed.checkpoint takes a second to import.
         from heterps_runtime.checkpoint import restore
@@ -58,16 +61,31 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
             output = module(inputs, (), (specification.seed, step, index))[0]
             loss = losses.loss_sum(profile.source, output, target) / job.global_batch_size
             if loss.requires_grad:
-                torch.autograd.backward(loss)
+                torch.autograd.backward(loss if loss_scale is None else loss * loss_scale.value)
             total += float(loss.detach())
-        if specification.max_gradient_norm is not None:
-            own = list(module.parameters())
-            clip_gradients(own, squared_norm(own), specification.max_gradient_norm)
-        if optimizer is not None:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        _update(module, optimizer, loss_scale, specification.max_gradient_norm)
         found.append(total)
     return found, module
+
+
+def _update(
+    module: StageModule,
+    optimizer: torch.optim.Optimizer | None,
+    loss_scale: LossScale | None,
+    max_norm: float | None,
+) -> None:
+    """Clips, and makes one optimizer step; in float16, none where a gradient has overflowed."""
+    own = list(module.parameters())
+    factor: float | None = 1.0
+    if loss_scale is not None:
+        factor = loss_scale.gradient_factor(squared_norm(own), max_norm)
+        loss_scale.update(is_skipped=factor is None)
+    elif max_norm is not None:
+        clip_gradients(own, squared_norm(own), max_norm)
+    if optimizer is not None:
+        if factor is not None:
+            step_scaled(optimizer, own, factor)
+        optimizer.zero_grad(set_to_none=True)
 
 
 def max_difference(found: Sequence[float], expected: Sequence[float]) -> float:

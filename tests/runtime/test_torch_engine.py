@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from heterps_configs.document import Dtype
 from heterps_configs.errors import HeterpsError
 from heterps_configs.job import Schedule
 from heterps_runtime.run import run_plan
@@ -19,17 +20,18 @@ QUARTERS = {
 
 
 @pytest.mark.parametrize(
-    ("model", "schedule", "stages"),
+    ("model", "schedule", "stages", "dtype"),
     [
-        ("dropping", "1f1b", {"front": (0, 2, "d1"), "back": (3, -1, "d0")}),
-        ("sequential", "zero-bubble", HALVES),
-        ("sequential", "interleaved", QUARTERS),
+        ("dropping", "1f1b", {"front": (0, 2, "d1"), "back": (3, -1, "d0")}, "float32"),
+        ("sequential", "zero-bubble", HALVES, "float32"),
+        ("sequential", "interleaved", QUARTERS, "float32"),
+        ("sequential", "gpipe", HALVES, "float16"),
     ],
 )
 def test_torchs_schedules_train_as_one_process_does(
-    model: str, schedule: Schedule, stages: dict[str, tuple[int, int, str]]
+    model: str, schedule: Schedule, stages: dict[str, tuple[int, int, str]], dtype: Dtype
 ) -> None:
-    problem = problem_of(model, schedule=schedule)
+    problem = problem_of(model, schedule=schedule, dtype=dtype)
     plan = plan_of(problem, stages)
     result = run_plan(problem, plan, steps=3, verify=True, engine="torch", timeout_s=120)
     assert result.max_loss_difference is not None
