@@ -148,7 +148,9 @@ def test_an_overflow_on_one_rank_skips_the_step_of_all(monkeypatch: pytest.Monke
     }
     first = run.owned["d0"]
     parameter = next(iter(first.parameters.values()))
-    handle = parameter.register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
+    handle = parameter.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: torch.full_like(gradient, torch.inf)
+    )
     run.step()
     handle.remove()
     assert _scales(run) == {4.0}
