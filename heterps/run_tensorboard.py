@@ -135,6 +135,8 @@ class RunBoard:
         for entry in figures.stages:
             scalars[f"stage_forward_s/{entry.stage}_on_{entry.device}"] = entry.forward_s
             scalars[f"stage_backward_s/{entry.stage}_on_{entry.device}"] = entry.backward_s
+        for route, seconds in figures.links:
+            scalars[f"message_s/{route.stage}_{route.direction}_to_{route.destination}"] = seconds
         for tag, value in scalars.items():
             self._writers[name].add_scalar(tag, value, step)
 

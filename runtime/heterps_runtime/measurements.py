@@ -35,6 +35,23 @@ class StageTimes(Document):
     num_samples: int
 
 
+class LinkMeasurement(Document):
+    """Median seconds of the messages of one size on a link.
+
+    Attributes:
+        num_bytes: Of each.
+        is_queued: They stood behind others: their bytes alone, without the latency.
+        num_samples: Steps that the median is taken over.
+    """
+
+    source: str
+    destination: str
+    num_bytes: float
+    seconds: float
+    is_queued: bool
+    num_samples: int
+
+
 class Measurements(Document):
     """What the last steps took, under one plan.
 
@@ -44,6 +61,7 @@ class Measurements(Document):
         generation: 0 for the first plan, one more for every re-plan.
         step_time_s: Median step time of the window.
         optimizer_s: Median seconds of the optimizer step of each device.
+        links: Of those on which receivers waited, so that the arrival is known.
     """
 
     step: int
@@ -52,6 +70,7 @@ class Measurements(Document):
     step_time_s: float
     stages: tuple[StageTimes, ...]
     optimizer_s: dict[str, float]
+    links: tuple[LinkMeasurement, ...] = ()
 
     @property
     def remaining_steps(self) -> int:

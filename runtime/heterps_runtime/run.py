@@ -69,6 +69,7 @@ def run_plan(
     engine: Engine = "heterps",
     hosts: HostGroup | None = None,
     num_timelines: int = 1,
+    measure_links: bool = False,
 ) -> RunResult:
     """Trains until step `steps` under a plan, one process for each device.
 
@@ -101,6 +102,7 @@ def run_plan(
             torch.distributed.pipelining, at the speed of this host and without measured actions.
         hosts: On host 0 of several; the others call `several_hosts.join_run`.
         num_timelines: Of how many of the last steps the result has the actions.
+        measure_links: Time the messages of every step, too; online runs always do.
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job; the checkpoint is of
@@ -129,7 +131,9 @@ def run_plan(
         measure_every=measure_every,
         num_threads=num_threads,
     )
-    specification = specification.model_copy(update={"num_timelines": num_timelines})
+    specification = specification.model_copy(
+        update={"num_timelines": num_timelines, "measures_links": measure_links}
+    )
     start = StartingPoint(seed, learning_rate, checkpoint, resume, weights, max_gradient_norm)
     specification, remarks = start.applied_to(specification, problem, plan)
     if engine == "heterps":

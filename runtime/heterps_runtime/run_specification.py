@@ -128,6 +128,7 @@ class RunSpecification(Document):
         engine: What carries out the steps.
         num_timelines: Of how many steps, the last ones, the workers keep the actions; fewer where
             the last plan has run fewer.
+        measures_links: Messages are timed in every step, as in online runs.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -154,6 +155,7 @@ class RunSpecification(Document):
     torch_devices: tuple[str, ...] = ()
     engine: Engine = "heterps"
     num_timelines: PositiveInt = 1
+    measures_links: bool = False
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -163,6 +165,11 @@ class RunSpecification(Document):
         if set(self.actions) != set(self.plan.devices):
             raise ValueError("actions: one list for each device of the plan is needed")
         return self
+
+    @property
+    def watches_links(self) -> bool:
+        """Whether messages are timed; torch's schedules time none."""
+        return self.engine == "heterps" and (self.is_online or self.measures_links)
 
     def torch_device(self, device: str) -> str:
         """Where `device` should compute."""

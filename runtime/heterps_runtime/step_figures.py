@@ -11,6 +11,7 @@ from typing import NamedTuple
 from heterps_configs.estimate import TimelineEvent
 from heterps_configs.plan import Plan
 from heterps_runtime.executor import ActionRecord
+from heterps_runtime.link_times import RouteSeconds
 from heterps_runtime.measurements import PassSeconds, pass_seconds
 
 # What counts as computing; the simulator counts the same.
@@ -72,12 +73,14 @@ class StepFigures:
         bubble_shares: Of each device of the plan; empty where actions are not measured.
         stages: Seconds of their passes.
         memory_bytes: Peak of each device; empty until it is measured.
+        links: Seconds of their messages, where they are timed and known.
     """
 
     step_time_s: float
     bubble_shares: Mapping[str, float] = field(default_factory=dict)
     stages: tuple[StagePasses, ...] = ()
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    links: tuple[RouteSeconds, ...] = ()
 
 
 def step_row(plan: Plan, device: str, records: Sequence[ActionRecord]) -> list[float]:
@@ -104,6 +107,7 @@ def step_figures(
     step_time_s: float,
     rows: Mapping[str, Sequence[float]],
     memory_bytes: Mapping[str, int],
+    links: Sequence[RouteSeconds] = (),
 ) -> StepFigures:
     """The figures of a step.
 
@@ -112,6 +116,7 @@ def step_figures(
         step_time_s: How long it took.
         rows: What the device of each rank told; empty where actions are not measured.
         memory_bytes: Peak of each device, where it is known.
+        links: Seconds of messages, where they are known.
     """
     return StepFigures(
         step_time_s,
@@ -126,6 +131,7 @@ def step_figures(
             if forward_s > 0
         ),
         memory_bytes,
+        tuple(links),
     )
 
 

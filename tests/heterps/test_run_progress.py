@@ -27,6 +27,7 @@ def _step(step: int, num_steps: int, has_memory: bool = True) -> StepProgress:
         measured=measured,
         predicted=StepFigures(0.4),
         memory_limit_bytes={"fast": 100, "slow": 40},
+        unlearned=StepFigures(0.4),
     )
 
 
