@@ -29,6 +29,8 @@ class StepProgress:
         predicted: What it should have taken.
         memory_limit_bytes: What each device of the plan has.
     """
+        unlearned: What it should have taken according to the problem that the run began with:
+            drift is told against it.
 
     step: int
     num_steps: int
@@ -38,6 +40,7 @@ class StepProgress:
     predicted: StepFigures
     memory_limit_bytes: Mapping[str, int]
 
+    unlearned: StepFigures
     @property
     def step_time_s(self) -> float:
         """Measured seconds of the step."""

@@ -18,6 +18,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
 from heterps_envs.simulator import simulate
 from heterps_runtime.executor import ActionRecord
+from heterps_runtime.link_times import Taken, measured_seconds, predicted_seconds, routes_of
 from heterps_runtime.measured_memory import measured_curve
 from heterps_runtime.measurements import Measurements, StageTimes, newest_measurements
 from heterps_runtime.memory_report import MemoryReport
@@ -79,6 +80,7 @@ class Generation:
             estimate.step_time_s,
             timeline_rows(plan, estimate.timeline),
             estimate.memory_bytes,
+            predicted_seconds(problem, plan, routes_of(plan, schedule.actions)),
         )
         return cls(problem, plan, schedule, estimate, figures)
 
@@ -118,12 +120,17 @@ class RunState:
         self._steps: list[StepProgress] = []
         self._switches: list[dict[str, Any]] = []
         self._generations: list[Generation] = []
+        self._unlearned: list[StepFigures] = []
         self._memory_bytes: dict[str, int] = {}
         self._seen_step = -1
 
     def predict(self, problem: Problem, plan: Plan, schedule: Schedule) -> None:
         """Remembers the plan of the next generation, and what is to be expected of it."""
         self._generations.append(Generation.of(problem, plan, schedule))
+        of_first = self._generations[-1]
+        if problem is not self._problem:
+            of_first = Generation.of(self._problem, plan, schedule)
+        self._unlearned.append(of_first.figures)
 
     def on_line(self, line: dict[str, Any]) -> None:
         """Takes what rank 0 printed."""
@@ -210,13 +217,17 @@ class RunState:
         if self._first.engine == "heterps":  # torch's records no actions
             ranks = self._first.ranks
             rows = {device: line["figures"][ranks[device]] for device in plan.devices}
+        unlearned = self._unlearned[line["generation"]]
+        taken = [Taken(*entry) for entry in line.get("links", ())]
+        links = measured_seconds(self._problem, unlearned.links, taken) if taken else ()
         return StepProgress(
             step=line["step"],
             num_steps=self._first.num_steps,
             loss=line["loss"],
             generation=line["generation"],
-            measured=step_figures(plan, line["step_time_s"], rows, self._memory_bytes),
+            measured=step_figures(plan, line["step_time_s"], rows, self._memory_bytes, links),
             predicted=generation.figures,
+            unlearned=unlearned,
             memory_limit_bytes=generation.estimate.memory_limit_bytes,
         )
 

@@ -20,6 +20,7 @@ from heterps_runtime.device_messenger import messenger_for
 from heterps_runtime.devices import remark_of_missing, to_device
 from heterps_runtime.emulation import Clock, EmulatedClock, HostClock
 from heterps_runtime.executor import ActionRecord, Executor
+from heterps_runtime.link_times import LinkTimes, LinkWindow, Taken
 from heterps_runtime.measured_memory import held_in_actions
 from heterps_runtime.measured_step import MeasuredStep
 from heterps_runtime.measurements import (
@@ -157,6 +158,11 @@ class Trainer:
         self._engine = self._engine_of(specification, step)
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
+        plan, profile = specification.plan, specification.profile
+        self._links: LinkTimes | None = None
+        if specification.watches_links:
+            self._links = LinkTimes(plan, specification.actions, specification.ranks)
+            self._link_window = LinkWindow(profile, plan, self._links.routes)
 
     def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
         messenger = messenger_for(specification, self._communicator)
@@ -192,8 +198,9 @@ class Trainer:
         plan = specification.plan
         passes = pass_seconds(plan.job, records)
         figures = row_of_passes(plan, self._device, busy_s(records), passes)
+        links = self._links.row(self._device, records) if self._links else []
         # The one gathering of a step takes all figures of it.
-        rows = self._communicator.gather_numbers(loss, seconds, *figures)
+        rows = self._communicator.gather_numbers(loss, seconds, *figures, *links)
         self._records.append(records)
         logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
         if (step + 1) % logged == 0 or step == self._first_step:
@@ -234,14 +241,19 @@ class Trainer:
         """Takes what a step brought; `rows` holds loss, seconds and figures of each rank."""
         specification = self._specification
         step_time_s = max(row[1] for row in rows)
+        taken: list[Taken] = []
         if self._is_first_rank:
+            own = len(rows[0]) - (self._links.width if self._links else 0)
+            if self._links:
+                taken = self._links.taken([row[own:] for row in rows])
             self._on_step(
                 {
                     "step": step,
                     "loss": sum(row[0] for row in rows),
                     "step_time_s": step_time_s,
                     "generation": specification.generation,
-                    "figures": [row[2:] for row in rows],
+                    "figures": [row[2:own] for row in rows],
+                    "links": taken,
                 }
             )
         if step - self._first_step == WARM_UP_STEPS - 1:
@@ -252,6 +264,8 @@ class Trainer:
             if specification.is_online:
                 self._window.add_passes(passes)
                 self._window_step_times_s.append(step_time_s)
+                if taken:
+                    self._link_window.add(taken)
         is_due = (step + 1) % specification.measure_every == 0
         if specification.is_online and is_due and self._window_step_times_s:
             self._publish(step)
@@ -268,10 +282,12 @@ class Trainer:
                 step_time_s=statistics.median(self._window_step_times_s),
                 stages=tuple(entry for stages, _ in gathered for entry in stages),
                 optimizer_s={devices[r]: seconds for r, (_, seconds) in enumerate(gathered)},
+                links=self._link_window.measurements(),
             )
             path = measurements_path(self._directory, step)
             write_text(path, measurements.model_dump_json())
         window.clear()
+        self._link_window.clear()
         self._window_step_times_s.clear()
 
     # -- a new plan
