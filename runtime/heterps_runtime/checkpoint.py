@@ -24,10 +24,14 @@ from heterps_runtime.checkpoint_storage import TensorFolder
 from heterps_runtime.loss_scale import LOSS_SCALE
 from heterps_runtime.master_weights import MASTER, MasterWeights
 from heterps_runtime.owned_stages import OwnedStages
-
-_MODEL, _OPTIMIZER = "model.", "optimizer."
-
-OptimizerState = dict[str, dict[str, Tensor]]  # parameter name -> key -> tensor
+from heterps_runtime.state_layout import (
+    VALUE,
+    State,
+    checkpoint_key,
+    keys_by_name,
+    state_of_keys,
+    without_value,
+)
 
 
 class TrainingState(NamedTuple):
@@ -40,7 +44,7 @@ class TrainingState(NamedTuple):
     """
 
     model: dict[str, Tensor]
-    optimizer: OptimizerState
+    optimizer: State
     document: CheckpointDocument
 
     @property
@@ -64,19 +68,12 @@ def load_state_dict(folder: str | os.PathLike[str]) -> TrainingState:
     document, saved = CheckpointDocument.of(checkpoint), TensorFolder(checkpoint)
     tensors = {key: saved.blank(key) for key in saved.names}
     saved.read(tensors)
-    model = {
-        key.removeprefix(_MODEL): tensor
-        for key, tensor in tensors.items()
-        if key.startswith(_MODEL)
-    }
+    found = state_of_keys(tensors)
+    model = {name: state[VALUE] for name, state in found.items()}
     for alias, name in document.tied_names.items():
         if name in model:
             model[alias] = model[name]
-    optimizer: OptimizerState = {}
-    for key, tensor in tensors.items():
-        if key.startswith(_OPTIMIZER):
-            name, _, part = key.removeprefix(_OPTIMIZER).rpartition(".")
-            optimizer.setdefault(name, {})[part] = tensor
+    optimizer = {name: without_value(state) for name, state in found.items() if len(state) > 1}
     return TrainingState(model, optimizer, document)
 
 
@@ -114,14 +111,14 @@ def owned_tensors(owned: OwnedStages, rank: int, buffers: Iterable[str]) -> dict
     for name, parameter in owned.parameters.items():
         if owned.owners[name][0] != rank:
             continue
-        tensors[_MODEL + name] = parameter
+        tensors[checkpoint_key(name, VALUE)] = parameter
         # A rank whose layers are all frozen has no optimizer.
         state = {} if owned.optimizer is None else owned.optimizer.state.get(parameter, {})
         for key, value in state.items():
             if isinstance(value, Tensor):
-                tensors[f"{_OPTIMIZER}{name}.{key}"] = value
+                tensors[checkpoint_key(name, key)] = value
     held = buffers_of(owned)
-    tensors.update((_MODEL + name, held[name]) for name in buffers)
+    tensors.update((checkpoint_key(name, VALUE), held[name]) for name in buffers)
     return {key: tensor.detach().to("cpu", copy=True) for key, tensor in tensors.items()}
 
 
@@ -151,12 +148,13 @@ def restore(
         HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
     """
     saved = TensorFolder(find_checkpoint(checkpoint))
-    targets = {_MODEL + name: parameter.detach() for name, parameter in parameters.items()}
+    targets = {checkpoint_key(n, VALUE): parameter.detach() for n, parameter in parameters.items()}
     copies: list[tuple[Tensor, Tensor]] = []
     for stage in buffers:
         for name, buffer in stage.items():
             # Two stages of a rank may have a buffer each.
-            arrived = targets.setdefault(_MODEL + name, torch.empty_like(buffer, device="cpu"))
+            blank = torch.empty_like(buffer, device="cpu")
+            arrived = targets.setdefault(checkpoint_key(name, VALUE), blank)
             copies.append((buffer, arrived))
     if optimizer is not None:
         targets.update(_blank_optimizer_state(saved, parameters, optimizer))
@@ -170,10 +168,12 @@ def _blank_optimizer_state(
 ) -> dict[str, Tensor]:
     """Gives an optimizer uninitialised state; returns it by key in the folder."""
     targets: dict[str, Tensor] = {}
-    keys = _optimizer_keys(saved)
+    keys = keys_by_name(saved.names)
     for name, parameter in parameters.items():
         state: dict[str, Tensor] = {}
         for part, key in keys.get(name, {}).items():
+            if part == VALUE:
+                continue
             blank = saved.blank(key)
             # Counters of steps stay on the CPU, as the optimizer makes them.
             state[part] = blank if part == "step" else blank.to(parameter.device)
@@ -181,13 +181,3 @@ def _blank_optimizer_state(
         if state:
             optimizer.state[parameter] = state
     return targets
-
-
-def _optimizer_keys(saved: TensorFolder) -> dict[str, dict[str, str]]:
-    """Parameter name -> key of the optimizer's state -> key in the folder."""
-    found: dict[str, dict[str, str]] = {}
-    for key in saved.names:
-        if key.startswith(_OPTIMIZER):
-            name, _, part = key.removeprefix(_OPTIMIZER).rpartition(".")
-            found.setdefault(name, {})[part] = key
-    return found

@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from heterps_configs.document import Document, parameter_format, read_yaml, write_text
 from heterps_configs.errors import HeterpsError, PlanMismatchError
@@ -37,11 +37,16 @@ class CheckpointSettings(Document):
         folder: All hosts of the run must see the same one.
         every: Steps between two checkpoints; 0 for only one, behind the last step.
         keep: How many of the newest are kept, beside the one that the run started from.
+        remote: URL of a folder that complete checkpoints are copied to; None for none.
+        remote_bytes_per_s: What one process sends there or fetches from there at most, for trials;
+            None for no limit.
     """
 
     folder: str
     every: int = Field(default=0, ge=0)
     keep: PositiveInt = 2
+    remote: str | None = None
+    remote_bytes_per_s: PositiveFloat | None = None
 
     def is_due(self, step: int, num_steps: int) -> bool:
         """Whether to save when `step` steps are done."""
@@ -182,15 +187,17 @@ def drop_unfinished(folder: Path) -> None:
 
 
 def publish(
-    folder: Path, document: CheckpointDocument, keep: int, origin: str | None = None
+    folder: Path, document: CheckpointDocument, keep: int, needed: Collection[str] = ()
 ) -> Path:
     """Makes what was written the newest checkpoint, and removes what is older than the `keep` last.
+
+    One of the same step makes room: a run that went back behind a damaged one comes by again.
 
     Args:
         folder: Of the checkpoints.
         document: Of the new one.
         keep: How many stay.
-        origin: One that stays besides.
+        needed: Others that stay besides.
 
     Raises:
         OSError: A file cannot be written.
@@ -203,10 +210,14 @@ def publish(
                 f"rank {rank} wrote elsewhere: {folder} is not the same folder on all hosts"
             )
     write_text(written / DOCUMENT_FILE, document.model_dump_json())
+    replaced = folder / f"{_UNFINISHED}replaced-{path.name}"
+    if path.exists():
+        path.rename(replaced)
     written.rename(path)
     _sync(folder)
+    shutil.rmtree(replaced, ignore_errors=True)
     for old in complete_checkpoints(folder)[:-keep]:
-        if str(old) != origin:
+        if str(old) not in needed:
             shutil.rmtree(old, ignore_errors=True)
     return path
 

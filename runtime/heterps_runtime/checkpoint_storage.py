@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -88,8 +89,25 @@ def write_tensors(
         raise HeterpsError(_cause(error)) from error
 
 
+class SavedTensors(Protocol):
+    """The tensors of a checkpoint, wherever it is."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors."""
+        ...
+
+    def blank(self, name: str) -> Tensor:
+        """An uninitialised tensor of the saved shape and format."""
+        ...
+
+    def read(self, targets: Mapping[str, Tensor]) -> None:
+        """Fills tensors in place."""
+        ...
+
+
 class TensorFolder:
-    """What a checkpoint holds.
+    """What a checkpoint in a folder holds.
 
     Args:
         folder: A complete checkpoint.
@@ -131,13 +149,7 @@ class TensorFolder:
             HeterpsError: A tensor is missing, has another shape, or a file is damaged or missing.
         """
         for name, target in targets.items():
-            entry = self._entry(name)
-            shape, dtype = entry.size, entry.properties.dtype
-            if (shape, dtype) != (target.shape, target.dtype):
-                raise HeterpsError(
-                    f"{self.folder}: {name} is {tuple(shape)} of {dtype}, and the model's is "
-                    f"{tuple(target.shape)} of {target.dtype}"
-                )
+            check_target(str(self.folder), name, self._entry(name), target)
         if not targets:
             return
         # The reader would warn at length of what is said in one line below.
@@ -162,6 +174,20 @@ class TensorFolder:
         return HeterpsError(
             f"{self.folder}: the checkpoint is damaged ({why}); remove this folder to go on from "
             "the one before"
+        )
+
+
+def check_target(place: str, name: str, entry: TensorStorageMetadata, target: Tensor) -> None:
+    """Compares a tensor with what was saved.
+
+    Raises:
+        HeterpsError: Its shape or format differs.
+    """
+    shape, dtype = entry.size, entry.properties.dtype
+    if (shape, dtype) != (target.shape, target.dtype):
+        raise HeterpsError(
+            f"{place}: {name} is {tuple(shape)} of {dtype}, and the model's is "
+            f"{tuple(target.shape)} of {target.dtype}"
         )
 
 

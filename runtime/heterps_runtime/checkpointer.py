@@ -8,7 +8,7 @@ the last save of a run fails, the run fails.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from heterps_runtime.checkpoint_files import (
     unfinished_path,
 )
 from heterps_runtime.checkpoint_storage import write_tensors
+from heterps_runtime.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.communication import TIMEOUT, Communicator
 from heterps_runtime.owned_stages import OwnedStages, owners_by_name
 from heterps_runtime.run_specification import RunSpecification
@@ -50,6 +51,7 @@ class Checkpointer:
         specification: Of the run; says where and how often.
         communicator: The processes.
         on_event: Called on rank 0, between two steps, with what became of a save.
+        tiers: Other places that keep what is saved; None for the folder alone.
     """
 
     def __init__(
@@ -57,9 +59,10 @@ class Checkpointer:
         specification: RunSpecification,
         communicator: Communicator,
         on_event: Callable[[dict[str, Any]], None],
+        tiers: CheckpointTiers | None = None,
     ) -> None:
         assert specification.checkpoint is not None
-        self._settings = specification.checkpoint
+        self._settings, self._tiers = specification.checkpoint, tiers
         # A reference run starts from it, too, when this one has ended.
         self._origin = specification.resume_from
         self._folder = Path(self._settings.folder)
@@ -85,6 +88,8 @@ class Checkpointer:
             self._end_save()
             held = self._ask(owned)
             tensors = owned_tensors(owned, self._communicator.rank, held.buffers)
+            if self._tiers is not None:
+                self._tiers.hold(step, tensors)
             document = _document(step, held.tied_names, specification)
             self._saving = step, self._thread.submit(self._write, tensors, document)
 
@@ -99,6 +104,20 @@ class Checkpointer:
         if self._failure is not None:
             raise self._failure
 
+    def abandon(self, timeout_s: float = 5.0) -> None:
+        """Gives up a save under way, of a group that is broken and severed; never raises.
+
+        Args:
+            timeout_s: How long to wait for the thread, which finds its connections closed.
+        """
+        if self._saving is not None:
+            (step, future), self._saving = self._saving, None
+            wait([future], timeout=timeout_s)
+            is_saved = future.done() and future.exception() is None
+            if self._tiers is not None and is_saved:
+                self._tiers.saved(step, future.result())
+        self._thread.shutdown(wait=False)
+
     def _write(self, tensors: dict[str, Tensor], document: CheckpointDocument) -> Path | None:
         """In the thread; the path on rank 0."""
         rank, is_first = self._communicator.rank, self._communicator.rank == 0
@@ -108,7 +127,9 @@ class Checkpointer:
             write_tensors(unfinished_path(self._folder, document.step), tensors, self._group, rank)
             if not is_first:
                 return None
-            return publish(self._folder, document, self._settings.keep, self._origin)
+            needed = () if self._tiers is None else self._tiers.needed
+            origin = () if self._origin is None else (self._origin,)
+            return publish(self._folder, document, self._settings.keep, (*origin, *needed))
         except Exception:
             if is_first:
                 drop_unfinished(self._folder)
@@ -122,8 +143,13 @@ class Checkpointer:
         self._failure = None
         event: dict[str, Any] = {"step": step}
         try:
-            event["checkpoint"] = str(future.result())
+            path = future.result()
+            event["checkpoint"] = str(path)
+            if self._tiers is not None:
+                self._tiers.saved(step, path)
         except (HeterpsError, OSError) as error:
+            if self._tiers is not None:
+                self._tiers.failed(step)
             why = error.strerror if isinstance(error, OSError) else error
             self._failure = HeterpsError(
                 f"the checkpoint behind step {step} cannot be written to {self._folder}: {why}"

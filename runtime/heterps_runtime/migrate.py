@@ -1,35 +1,26 @@
 """Migration: parameters and optimizer state go from the old plan's owners to those of the new one.
 
-Each tensor is sent once to each rank that needs it and does not hold it, by the smallest rank that
-holds it. What stays on its rank is handed over by reference: not a byte of it moves. Running
-statistics (persistent buffers) travel like parameters; replicas keep the first one's.
+A tensor comes once to each rank that needs it and does not hold it, in pieces from all ranks that
+hold it (`state_transfer`). What stays on its rank is handed over by reference: not a byte of it
+moves. Running statistics (persistent buffers) travel like parameters, from the first replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from heterps_runtime.communication import Communicator
-from heterps_runtime.owned_stages import OwnedStages, owners_by_name
+from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.stage import StageModule
-
-VALUE = "value"  # key of the parameter or buffer itself, beside the keys of the optimizer state
-
-State = dict[str, dict[str, Tensor]]  # name in the whole model -> key -> tensor
-
-
-class TensorLayout(NamedTuple):
-    """One tensor of a parameter or buffer: `VALUE` or a key of the optimizer's state."""
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+from heterps_runtime.state_layout import VALUE as VALUE
+from heterps_runtime.state_layout import State as State
+from heterps_runtime.state_layout import TensorLayout as TensorLayout
+from heterps_runtime.state_layout import layouts_of, state_bytes, without_value
+from heterps_runtime.state_transfer import Peers, Transfer, arriving_layouts, balanced_pieces
 
 
 @dataclass
@@ -45,6 +36,27 @@ class Migration:
     bytes_received: int = 0
 
 
+class Wanted(NamedTuple):
+    """Names of what the stages of a rank consist of."""
+
+    parameters: frozenset[str]
+    buffers: frozenset[str]
+
+    @classmethod
+    def of(cls, modules: Iterable[StageModule]) -> Wanted:
+        """All names of some stages."""
+        stages = list(modules)
+        return cls(
+            frozenset(name for stage in stages for name in stage.parameters_by_name()),
+            frozenset(name for stage in stages for name in stage.buffers_by_name()),
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of parameters and buffers."""
+        return self.parameters | self.buffers
+
+
 def migrate(
     old: OwnedStages, modules: Mapping[str, StageModule], communicator: Communicator
 ) -> Migration:
@@ -55,42 +67,24 @@ def migrate(
         modules: The new stages, freshly built.
         communicator: All ranks call this together.
     """
-    held = state_of(old)
-    layouts = communicator.gather({name: _layout(tensors) for name, tensors in held.items()})
-    holders = owners_by_name(layouts)
-    wanted = {
-        name
-        for module in modules.values()
-        for name in (*module.parameters_by_name(), *module.buffers_by_name())
-    }
-    arriving: State = {}
-    works: list[tuple[dist.Work | None, Tensor]] = []
-    group, tag = communicator.directions["forward"], 0
-    for name, ranks in owners_by_name(communicator.gather(sorted(wanted))).items():
-        source = holders[name][0]
-        for destination in (rank for rank in ranks if rank not in holders[name]):
-            for key, shape, dtype in layouts[source][name]:
-                tag += 1
-                if communicator.rank == source:
-                    # Through host memory, whatever either rank computes on.
-                    tensor = held[name][key].cpu().contiguous()
-                    works.append((dist.isend(tensor, destination, group, tag), tensor))
-                elif communicator.rank == destination:
-                    tensor = torch.empty(shape, dtype=dtype)
-                    works.append((dist.irecv(tensor, source, group, tag), tensor))
-                    arriving.setdefault(name, {})[key] = tensor
-    for work, _ in works:
-        assert work is not None
-        work.wait()
-    for module in modules.values():
-        _install(module, old, held, arriving)
-    moved = [tensor for tensors in arriving.values() for tensor in tensors.values()]
+    return migrate_among(Peers.of(communicator), old, modules)
+
+
+def migrate_among(peers: Peers, old: OwnedStages, modules: Mapping[str, StageModule]) -> Migration:
+    """`migrate` for any kind of ranks."""
+    held, own = state_of(old), Wanted.of(modules.values())
+    gathered = peers.gatherer.gather((layouts_of(held), own))
+    layouts = [layout for layout, _ in gathered]
+    missing = [wanted.names - layout.keys() for layout, wanted in gathered]
+    buffers = {name for _, wanted in gathered for name in wanted.buffers}
+    pieces = balanced_pieces(layouts, missing, buffers)
+    arriving = arriving_layouts(layouts, missing[peers.gatherer.rank])
+    arrived = Transfer(peers, pieces, held, arriving).finish()
+    state = {**held, **arrived}
+    install(modules.values(), state, old.parameters)
     return Migration(
-        optimizer_state={
-            name: {k: v for k, v in {**held, **arriving}[name].items() if k != VALUE}
-            for name in wanted
-        },
-        bytes_received=sum(tensor.numel() * tensor.element_size() for tensor in moved),
+        optimizer_state={name: without_value(state[name]) for name in own.names},
+        bytes_received=state_bytes(arrived),
     )
 
 
@@ -120,20 +114,24 @@ def load_optimizer_state(owned: OwnedStages, state: Mapping[str, Mapping[str, Te
             }
 
 
-def _layout(tensors: Mapping[str, Tensor]) -> list[TensorLayout]:
-    return [TensorLayout(key, tuple(t.shape), t.dtype) for key, t in tensors.items()]
+def install(
+    modules: Iterable[StageModule],
+    state: Mapping[str, Mapping[str, Tensor]],
+    parameters: Mapping[str, nn.Parameter] | None = None,
+) -> None:
+    """Puts values into stages: parameters by reference where they compute, buffers as copies.
 
-
-def _install(module: StageModule, old: OwnedStages, held: State, arriving: State) -> None:
-    parameters = {}
-    for name, fresh in module.parameters_by_name().items():
-        if name in old.parameters:
-            parameters[name] = old.parameters[name]
-        else:
-            value = arriving[name][VALUE].to(fresh.device)
-            parameters[name] = nn.Parameter(value, fresh.requires_grad)
-            # The same object for the next stage of this rank that uses it.
-            old.parameters[name] = parameters[name]
-    module.use(parameters)
-    for name, buffer in module.buffers_by_name().items():
-        buffer.copy_({**held, **arriving}[name][VALUE])
+    Args:
+        modules: Freshly built. Two of them that use one parameter share it afterwards.
+        state: Of all their parameters and buffers.
+        parameters: Of the rank as it was; they are used again.
+    """
+    shared = dict(parameters or {})
+    for module in modules:
+        for name, fresh in module.parameters_by_name().items():
+            if name not in shared:
+                value = state[name][VALUE].to(fresh.device)
+                shared[name] = nn.Parameter(value, fresh.requires_grad)
+        module.use(shared)
+        for name, buffer in module.buffers_by_name().items():
+            buffer.copy_(state[name][VALUE])

@@ -40,7 +40,7 @@ def _save(folder: Path, step: int, origin: str | None = None) -> Path:
         path = checksums_path(unfinished_path(folder, step), rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    return publish(folder, _document(step), keep=2, origin=origin)
+    return publish(folder, _document(step), keep=2, needed=() if origin is None else (origin,))
 
 
 def test_only_published_checkpoints_count_and_old_ones_go(tmp_path: Path) -> None:

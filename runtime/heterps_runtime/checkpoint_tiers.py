@@ -1,0 +1,159 @@
+"""Where checkpoints are kept, nearest first: memory, the local folder, a remote URL.
+
+- **Memory**: the copies that a save makes anyway stay until a newer checkpoint is complete. Each
+  rank has those of what it saves.
+- **Local folder**: complete checkpoints (`checkpoint_files`).
+- **Remote**: copies of complete checkpoints under a URL, uploaded by a thread (`remote_upload`).
+
+One object for the whole life of a process, over all generations of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.checkpoint_files import (
+    CheckpointDocument,
+    CheckpointSettings,
+    complete_checkpoints,
+)
+from heterps_runtime.checkpoint_storage import SavedTensors, TensorFolder
+from heterps_runtime.remote_checkpoint import (
+    RemoteTensors,
+    remote_checkpoints,
+    remote_document,
+)
+from heterps_runtime.remote_storage import RemoteStorage, is_url
+from heterps_runtime.remote_upload import Uploader
+from heterps_runtime.state_layout import State, state_of_keys
+
+Tier = Literal["local", "remote"]
+
+
+class SavedStep(NamedTuple):
+    """One complete checkpoint.
+
+    Attributes:
+        place: Its path or URL, for messages.
+        open: Reads its table of contents; raises HeterpsError where that is damaged.
+    """
+
+    step: int
+    tier: Tier
+    place: str
+    open: Callable[[], SavedTensors]
+
+
+class CheckpointTiers:
+    """What one rank can read checkpoints from, and what keeps them.
+
+    Args:
+        settings: Of the run; None where it saves nothing.
+        resume_from: The checkpoint (path or URL) that the run started from.
+    """
+
+    def __init__(self, settings: CheckpointSettings | None, resume_from: str | None = None) -> None:
+        self._settings, self._resume_from = settings, resume_from
+        self._snapshots: dict[int, State] = {}
+        self._uploader: Uploader | None = None
+        self._opened: RemoteStorage | None = None
+
+    # -- keeping
+
+    def hold(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Keeps the copies of a save that begins; nobody changes them.
+
+        Args:
+            step: Steps that are done.
+            tensors: By key in the checkpoint.
+        """
+        self._snapshots[step] = state_of_keys(tensors)
+
+    def saved(self, step: int, path: Path | None) -> None:
+        """The checkpoint is complete: older copies go, and the remote gets it.
+
+        Args:
+            step: Of the checkpoint.
+            path: On the first rank, which uploads.
+        """
+        self._snapshots = {s: state for s, state in self._snapshots.items() if s >= step}
+        storage = self._remote()
+        if path is None or storage is None or self._settings is None:
+            return
+        if self._uploader is None:
+            self._uploader = Uploader(storage, self._settings.keep)
+        self._uploader.submit(path)
+
+    def failed(self, step: int) -> None:
+        """The checkpoint could not be written: nobody will go back to it."""
+        self._snapshots.pop(step, None)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Checkpoints of the local folder that must stay: they are being uploaded."""
+        return () if self._uploader is None else self._uploader.paths
+
+    def remarks(self) -> list[str]:
+        """What became of uploads since it was asked last."""
+        return [] if self._uploader is None else self._uploader.remarks()
+
+    def close(self) -> list[str]:
+        """Waits for the last upload, for a limited time; returns what there is to say."""
+        return [] if self._uploader is None else self._uploader.close()
+
+    # -- reading
+
+    @property
+    def snapshots(self) -> Mapping[int, State]:
+        """The copies in memory, by step."""
+        return self._snapshots
+
+    def saved_steps(self) -> tuple[list[SavedStep], list[str]]:
+        """Complete checkpoints, the newest first and of one step the local one; and remarks."""
+        remarks: list[str] = []
+        found = self._local_steps()
+        try:
+            found += self._remote_steps()
+        except HeterpsError as error:
+            remarks.append(str(error))
+        found.sort(key=lambda saved: (-saved.step, saved.tier != "local"))
+        return found, remarks
+
+    def _local_steps(self) -> list[SavedStep]:
+        paths = complete_checkpoints(Path(self._settings.folder)) if self._settings else []
+        if self._resume_from is not None and not is_url(self._resume_from):
+            paths.append(Path(self._resume_from))
+        found = []
+        for path in dict.fromkeys(paths):
+            try:
+                step = CheckpointDocument.of(path).step
+            except HeterpsError:
+                continue  # removed meanwhile, or damaged: as if it were not there
+            found.append(SavedStep(step, "local", str(path), partial(TensorFolder, path)))
+        return found
+
+    def _remote_steps(self) -> list[SavedStep]:
+        found: list[SavedStep] = []
+        storage = self._remote()
+        if storage is not None:
+            for step, name in remote_checkpoints(storage).items():
+                open_it = partial(RemoteTensors, storage, name)
+                found.append(SavedStep(step, "remote", storage.url_of(name), open_it))
+        origin = self._resume_from
+        if origin and is_url(origin) and origin not in [saved.place for saved in found]:
+            storage = RemoteStorage(origin)
+            step = remote_document(storage, "").step
+            found.append(SavedStep(step, "remote", origin, partial(RemoteTensors, storage, "")))
+        return found
+
+    def _remote(self) -> RemoteStorage | None:
+        settings = self._settings
+        if self._opened is None and settings is not None and settings.remote is not None:
+            self._opened = RemoteStorage(settings.remote, settings.remote_bytes_per_s)
+        return self._opened

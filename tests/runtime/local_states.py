@@ -1,0 +1,205 @@
+"""States of several ranks in this process: trained, saved, moved, recovered, trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from heterps_configs.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule import build_schedule
+from heterps_runtime.checkpoint import buffers_of, owned_tensors, restore
+from heterps_runtime.checkpoint_files import (
+    CheckpointDocument,
+    checkpoint_path,
+    layer_sizes,
+    publish,
+    unfinished_path,
+)
+from heterps_runtime.checkpoint_storage import write_tensors
+from heterps_runtime.checkpoint_tiers import CheckpointTiers
+from heterps_runtime.local_run import LocalRun
+from heterps_runtime.local_turns import LetterBox, LocalGatherer, LocalMessenger, take_turns
+from heterps_runtime.migrate import Migration, load_optimizer_state, migrate_among, state_of
+from heterps_runtime.owned_stages import OwnedStages, build_stages, owners_by_name
+from heterps_runtime.run_specification import RunSpecification
+from heterps_runtime.specification_builder import build_specification
+from heterps_runtime.start_values import Blank
+from heterps_runtime.state_layout import State
+from heterps_runtime.state_recovery import Recovered, Recovery
+from heterps_runtime.state_transfer import Peers
+
+T = TypeVar("T")
+Owned = dict[str, OwnedStages]  # by device
+
+
+def specification_of(
+    problem: Problem, plan: Plan, devices: Sequence[str] | None = None
+) -> RunSpecification:
+    """Of a run whose ranks are `devices`; by default those of the plan."""
+    schedule = build_schedule(problem, plan)
+    devices = devices or plan.devices
+    return build_specification(problem, plan, schedule, devices=devices, num_steps=100)
+
+
+def trained(
+    problem: Problem, plan: Plan, steps: int, devices: Sequence[str] | None = None
+) -> LocalRun:
+    """After some steps."""
+    run = LocalRun(specification_of(problem, plan, devices))
+    for _ in range(steps):
+        run.step()
+    return run
+
+
+def saved_tensors(owned: Mapping[str, OwnedStages]) -> dict[str, dict[str, Tensor]]:
+    """What each device would save, by key in the checkpoint."""
+    buffers = owners_by_name(buffers_of(own) for own in owned.values())
+    return {
+        device: owned_tensors(own, rank, [n for n, ranks in buffers.items() if ranks[0] == rank])
+        for rank, (device, own) in enumerate(owned.items())
+    }
+
+
+def save(run: LocalRun, folder: Path, step: int, keep: int = 5) -> Path:
+    """Writes a complete checkpoint of all devices, as the first of them."""
+    tensors: dict[str, Tensor] = {}
+    for own in saved_tensors(run.owned).values():
+        tensors |= own
+    write_tensors(unfinished_path(folder, step), tensors, group=None, rank=0)
+    specification = run.specification
+    document = CheckpointDocument(
+        step=step,
+        seed=specification.seed,
+        learning_rate=None,
+        plan=specification.plan,
+        num_ranks=1,
+        layers=layer_sizes(specification.profile),
+    )
+    publish(folder, document, keep)
+    return checkpoint_path(folder, step)
+
+
+def loaded(specification: RunSpecification, checkpoint: Path) -> Owned:
+    """Fresh stages of all devices, filled from a checkpoint."""
+
+    def load(device: str, peers: Peers) -> OwnedStages:
+        modules = build_stages(specification, device, Blank())
+        owned = OwnedStages(specification, modules, peers.gatherer)
+        buffers = [module.buffers_by_name() for module in modules.values()]
+        restore(str(checkpoint), owned.parameters, buffers, owned.optimizer)
+        return owned
+
+    return together(specification, load)
+
+
+class Moved(NamedTuple):
+    """What a device holds after a move."""
+
+    owned: OwnedStages
+    migration: Migration
+
+
+def migrated(old: Mapping[str, OwnedStages], specification: RunSpecification) -> dict[str, Moved]:
+    """All devices move to a plan."""
+
+    def move(device: str, peers: Peers) -> Moved:
+        modules = build_stages(specification, device, Blank())
+        migration = migrate_among(peers, old[device], modules)
+        owned = OwnedStages(specification, modules, peers.gatherer)
+        load_optimizer_state(owned, migration.optimizer_state)
+        return Moved(owned, migration)
+
+    return together(specification, move)
+
+
+class Back(NamedTuple):
+    """What a device holds after a recovery."""
+
+    owned: OwnedStages
+    recovered: Recovered
+
+
+def recovered(
+    held: Mapping[str, tuple[State, int]],
+    specification: RunSpecification,
+    tiers: Callable[[str], CheckpointTiers] = lambda device: CheckpointTiers(None),
+) -> dict[str, Back]:
+    """All devices of a specification recover together.
+
+    Args:
+        held: State and its steps of the devices that hold any.
+        specification: To come.
+        tiers: Of each device.
+    """
+
+    def recover(device: str, peers: Peers) -> Back:
+        modules = build_stages(specification, device, Blank())
+        state, step = held.get(device, ({}, None))
+        found = Recovery(peers, state, step, specification, modules, tiers(device)).run()
+        owned = OwnedStages(specification, modules, peers.gatherer)
+        load_optimizer_state(owned, found.optimizer_state)
+        return Back(owned, found)
+
+    return together(specification, recover)
+
+
+def together(specification: RunSpecification, work: Callable[[str, Peers], T]) -> dict[str, T]:
+    """Runs something on all devices at once."""
+    box = LetterBox(len(specification.devices))
+    return take_turns(
+        {
+            device: partial(
+                work, device, Peers(LocalGatherer(rank, box), LocalMessenger(rank, box))
+            )
+            for rank, device in enumerate(specification.devices)
+        }
+    )
+
+
+def losses_from(
+    owned: Mapping[str, OwnedStages], specification: RunSpecification, step: int, num_steps: int = 2
+) -> list[float]:
+    """Trains on with copies of these states."""
+    run = LocalRun(specification.model_copy(update={"first_step": step}))
+    run.num_steps = step
+    for device, own in run.owned.items():
+        state = state_of(owned[device])
+        for name, parameter in own.parameters.items():
+            parameter.data.copy_(state[name]["value"])
+        for name, buffer in buffers_of(own).items():
+            buffer.copy_(state[name]["value"])
+        copies = {
+            name: {key: tensor.clone() for key, tensor in tensors.items() if key != "value"}
+            for name, tensors in state.items()
+        }
+        load_optimizer_state(own, copies)
+    return [run.step() for _ in range(num_steps)]
+
+
+def assert_equal(
+    found: Mapping[str, OwnedStages],
+    expected: Mapping[str, OwnedStages],
+    *,
+    with_statistics: bool = True,
+) -> None:
+    """All tensors of all devices, bit by bit.
+
+    Args:
+        found: By device.
+        expected: By device.
+        with_statistics: Running statistics, too, which replicas have of their own.
+    """
+    assert found.keys() == expected.keys()
+    for device, own in found.items():
+        state, wanted = state_of(own), state_of(expected[device])
+        assert state.keys() == wanted.keys()
+        for name in state if with_statistics else own.parameters:
+            tensors = state[name]
+            assert tensors.keys() == wanted[name].keys(), name
+            assert all(torch.equal(t, wanted[name][key]) for key, t in tensors.items()), name
