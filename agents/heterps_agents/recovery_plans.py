@@ -83,7 +83,11 @@ def _finished(problem: Problem, plan: Plan) -> Plan:
 
 
 def recovery_predictions(
-    situation: Situation, planning_s: float | None = 0.5, seed: int = 0
+    situation: Situation,
+    planning_s: float | None = 0.5,
+    seed: int = 0,
+    *,
+    whatever_it_takes: bool = False,
 ) -> list[Prediction]:
     """Every plan that the run could go on with, and what is predicted of each.
 
@@ -94,6 +98,7 @@ def recovery_predictions(
         situation: What is lost, and how far the run is.
         planning_s: Seconds that planning anew may take; None for no limit.
         seed: Of the planner.
+        whatever_it_takes: Plan anew in any case: nobody waits.
 
     Raises:
         NotEnoughDevicesError: No plan fits; the message says what is missing.
@@ -101,7 +106,7 @@ def recovery_predictions(
     started = time.perf_counter()
     plans = rule_plans(situation.left, situation.plan, situation.lost)
     found = [predict(situation, rule, plan) for rule, plan in plans.items()]
-    limit_s = _worth_s(situation, found, planning_s)
+    limit_s = planning_s if whatever_it_takes else _worth_s(situation, found, planning_s)
     if limit_s is None or limit_s >= LEAST_PLANNING_S:
         plan = full_plan(situation.left, situation.plan, limit_s, seed)
         if plan is not None:
@@ -109,7 +114,7 @@ def recovery_predictions(
     if not found:
         raise NotEnoughDevicesError(why_not(situation.left, situation.lost))
     # Once it is spent, the time of planning is the same for every plan.
-    spent_s = time.perf_counter() - started
+    spent_s = 0.0 if whatever_it_takes else time.perf_counter() - started
     return [replace(each, replanning_s=spent_s) for each in found]
 
 

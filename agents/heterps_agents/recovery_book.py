@@ -1,0 +1,200 @@
+"""The book of recovery plans: plans for likely losses, made before anything is lost.
+
+A process of its own fills it, at the lowest priority, so that no step waits for it. A change that
+is found in it costs no planning. When the plan changes, the book begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from heterps_agents.recovery_losses import likely_losses
+from heterps_agents.recovery_model import Prediction, Situation
+from heterps_agents.recovery_pages import Page, Request
+from heterps_configs.plan import Plan
+from heterps_envs.fewer_devices import without_devices
+from heterps_envs.problem import Problem
+
+# Changes that are prepared; beyond, the book would be out of date before it was full.
+MAX_PAGES = 1000
+# Losses that a message names one by one.
+MAX_NAMED = 4
+
+
+class RecoveryBook:
+    """Plans for changes of the devices, made in the background.
+
+    Used as a context manager: the process that fills it ends with it.
+
+    Args:
+        tolerated: Devices whose loss at one time is prepared for, beside that of whole nodes.
+        rates: Losses in an hour by names of devices or of types, where they are known.
+        seed: Of planners.
+        on_message: Receives one line when the book is full: what can be lost, and what cannot.
+    """
+
+    def __init__(
+        self,
+        *,
+        tolerated: int = 1,
+        rates: Mapping[str, float] | None = None,
+        seed: int = 0,
+        on_message: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.tolerated, self.rates, self.seed = tolerated, dict(rates or {}), seed
+        self._on_message = on_message
+        self._lock = threading.Lock()
+        self._is_full = threading.Event()
+        self._pages: dict[frozenset[str], Page] = {}
+        self._request: Request | None = None
+        self._alive: frozenset[str] = frozenset()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def begin(self, problem: Problem, plan: Plan, alive: frozenset[str] | None = None) -> None:
+        """Forgets what it has and prepares for changes of another plan, or other devices.
+
+        Args:
+            problem: With all devices that ever were.
+            plan: What runs.
+            alive: Devices that there are; by default all.
+        """
+        there = frozenset(problem.device_named) if alive is None else alive
+        changes = self._changes(problem, there)
+        with self._lock:
+            number = 0 if self._request is None else self._request.number + 1
+            # A copy, because what a problem has computed need not be sent along.
+            self._request = Request(number, replace(problem), plan, changes, self.seed)
+            self._alive, self._pages = there, {}
+            self._is_full.clear()
+        self._send(self._request)
+
+    def find(self, situation: Situation, alive: frozenset[str]) -> list[Prediction] | None:
+        """Predictions for a change; None where the book has no page for it.
+
+        Args:
+            situation: How far the run is; it must be of the plan that the book was begun with.
+            alive: Devices that there are now.
+        """
+        with self._lock:
+            request, page = self._request, self._pages.get(alive)
+        is_other = (
+            request is None
+            or request.plan.stages != situation.plan.stages
+            or request.plan.pipelines != situation.plan.pipelines
+        )
+        if page is None or is_other or not page.predictions:
+            return None
+        remaining = max(0, situation.num_steps - situation.step)
+        return [
+            replace(
+                each,
+                repeated_s=situation.repeated_steps * each.step_s,
+                remaining_s=remaining * each.step_s,
+            )
+            for each in page.predictions
+        ]
+
+    @property
+    def num_pages(self) -> int:
+        """Changes that it is ready for, or knows to have no plan."""
+        with self._lock:
+            return len(self._pages)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until the book is full; whether it is."""
+        return self._is_full.wait(seconds)
+
+    def close(self) -> None:
+        """Ends the process that fills the book."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        assert self._reader is not None
+        self._reader.join(timeout=5)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        self._process = None
+
+    def _changes(self, problem: Problem, alive: frozenset[str]) -> tuple[frozenset[str], ...]:
+        """What there may be next: fewer devices by a likely loss, or one more that comes back."""
+        gone = sorted(set(problem.device_named) - alive)
+        losses = likely_losses(without_devices(problem, gone), self.tolerated, self.rates)
+        back = [alive | {name} for name in gone]
+        fewer = [alive - loss.devices for loss in losses]
+        return tuple(dict.fromkeys([*fewer[: len(alive)], *back, *fewer]))[:MAX_PAGES]
+
+    def _send(self, request: Request) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        # The process may end at any time; then the book stays empty and plans are made on demand.
+        with suppress(BrokenPipeError):
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "heterps_agents.recovery_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+            # A user's Ctrl-C is for the run, which then closes the book.
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with suppress(EOFError, pickle.UnpicklingError, OSError, ValueError):
+            while True:
+                self._take(pickle.load(process.stdout))
+
+    def _take(self, page: Page) -> None:
+        with self._lock:
+            request = self._request
+            if request is None or page.number != request.number:
+                return
+            self._pages[page.alive] = page
+            is_full = len(self._pages) == len(request.changes)
+        if is_full:
+            self._on_message(self.summary())
+            self._is_full.set()
+
+    def summary(self) -> str:
+        """Which losses can be tolerated, and why others cannot: one line."""
+        with self._lock:
+            losses = [page for alive, page in self._pages.items() if alive < self._alive]
+        hopeless = [page for page in losses if not page.predictions]
+        text = f"recovery plans are ready for {len(losses) - len(hopeless)} of {len(losses)} losses"
+        if not hopeless:
+            return text
+        named = "; ".join(page.reason for page in hopeless[:MAX_NAMED])
+        more = f"; and {len(hopeless) - MAX_NAMED} more" if len(hopeless) > MAX_NAMED else ""
+        return f"{text}; these cannot be tolerated: {named}{more}"

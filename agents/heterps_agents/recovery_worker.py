@@ -1,0 +1,76 @@
+"""The process that fills the book of recovery plans: `python -m heterps_agents.recovery_worker`.
+
+It takes requests from its standard input and writes pages to its standard output, both pickled. A
+new request ends the work on the one before. It runs at the lowest priority, and it ends as soon as
+its input ends, which is when whoever started it does, however that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+from contextlib import suppress
+from typing import BinaryIO
+
+from heterps_agents.recovery_model import Situation
+from heterps_agents.recovery_pages import Page, Request
+from heterps_agents.recovery_plans import recovery_predictions
+from heterps_configs.errors import HeterpsError
+from heterps_envs.fewer_devices import without_devices
+
+
+def page(request: Request, alive: frozenset[str]) -> Page:
+    """Plans for one change."""
+    gone = tuple(sorted(set(request.problem.device_named) - alive))
+    try:
+        left = without_devices(request.problem, gone)
+        situation = Situation(request.problem, left, request.plan, gone, step=0, num_steps=0)
+        found = recovery_predictions(situation, None, request.seed, whatever_it_takes=True)
+    except HeterpsError as error:
+        return Page(request.number, alive, reason=str(error))
+    return Page(request.number, alive, tuple(found))
+
+
+def work(requests: queue.SimpleQueue[Request], out: BinaryIO) -> None:
+    """Answers requests for ever, each until the next one is there."""
+    while True:
+        request = requests.get()
+        for alive in request.changes:
+            if not requests.empty():
+                break
+            pickle.dump(page(request, alive), out)
+            out.flush()
+
+
+def _read(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            requests.put(pickle.load(source))
+    # Whoever asked is gone; the main thread may be in the middle of a plan.
+    os._exit(0)
+
+
+def _yield_to_others() -> None:
+    """Takes only processor time that nobody else wants."""
+    os.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def main() -> None:
+    """Serves the process that started it."""
+    _yield_to_others()
+    # What libraries print must not come between the pages.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    with suppress(BrokenPipeError):
+        work(requests, out)
+
+
+if __name__ == "__main__":
+    main()
