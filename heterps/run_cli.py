@@ -32,7 +32,9 @@ def run(
     slow: Annotated[
         list[str] | None,
         typer.Option(
-            "--slow", help="DEVICE=FACTOR@STEP: make an emulated device slower from a step on."
+            "--slow",
+            help="DEVICE=FACTOR@STEP, or 'A->B=FACTOR@STEP' for a link: make an emulated device or "
+            "link slower from a step on.",
         ),
     ] = None,
     policy: Annotated[
@@ -41,6 +43,15 @@ def run(
     fine_tune_s: Annotated[
         float, typer.Option("--fine-tune-seconds", min=0, help="Of each --online fine-tuning.")
     ] = 15.0,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            "--horizon",
+            min=1,
+            help="With --online: a new plan must pay for its move within so many steps; by default "
+            "within the remaining ones.",
+        ),
+    ] = None,
     learning_rate: Annotated[
         float | None, typer.Option("--learning-rate", help="By default the optimizer's usual one.")
     ] = None,
@@ -117,6 +128,7 @@ def run(
         slow=slow or [],
         policy=policy,
         fine_tune_s=fine_tune_s,
+        horizon=horizon,
         learning_rate=learning_rate,
         max_gradient_norm=max_gradient_norm,
         port=port,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import typer
 
 from heterps.console import print_json, remarks
+from heterps.drift_watch import DriftWatch
 from heterps.plans import load_plan_and_problem
 from heterps.run_progress import RunProgress
 from heterps.run_report import print_result, result_mapping
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from heterps.online import OnlineController
     from heterps_runtime.measurements import Measurements
 
-_SLOW = re.compile(r"(?P<device>[^=]+)=(?P<factor>[0-9.]+)@(?P<step>[0-9]+)")
+_SLOW = re.compile(r"(?P<what>[^=]+)=(?P<factor>[0-9.]+)@(?P<step>[0-9]+)")
 
 
 def run_run(
@@ -49,6 +51,7 @@ def run_run(
     slow: list[str],
     policy: str,
     fine_tune_s: float,
+    horizon: int | None = None,
     learning_rate: float | None,
     max_gradient_norm: float | None = None,
     port: int | None,
@@ -71,6 +74,8 @@ def run_run(
     chosen_engine = _engine_named(engine, trace, hosts)
     files = None if trace is None else TraceFiles.of(trace)
     slowdowns = [parse_slowdown(text) for text in slow]
+    if horizon is not None and not online:
+        warnings.warn("--horizon is ignored without --online", stacklevel=1)
     if hosts is not None and port is not None:
         raise HeterpsError("--port: not with --nodes, whose --rendezvous names the port")
     with ExitStack() as stack:
@@ -93,7 +98,9 @@ def run_run(
                 remarks.print("--checkpoint: the folder must be one that all hosts share")
         watcher = None
         if online:
-            watcher = make_controller(problem, plan, policy, fine_tune_s=fine_tune_s, seed=seed)
+            watcher = make_controller(
+                problem, plan, policy, fine_tune_s=fine_tune_s, seed=seed, horizon_steps=horizon
+            )
         board = None
         if tensorboard is not None:
             board = stack.enter_context(RunBoard(tensorboard, problem, plan, is_resumed=resume))
@@ -224,7 +231,7 @@ def checkpoint_settings(
 
 
 def parse_slowdown(text: str) -> Slowdown:
-    """Reads DEVICE=FACTOR@STEP.
+    """Reads DEVICE=FACTOR@STEP or SOURCE->DESTINATION=FACTOR@STEP.
 
     Raises:
         HeterpsError: It has another form.
@@ -236,13 +243,23 @@ def parse_slowdown(text: str) -> Slowdown:
         assert factor > 0
     except (AssertionError, ValueError):
         raise HeterpsError(
-            f"--slow {text!r}: expected DEVICE=FACTOR@STEP with a factor above 0, such as fast=3@10"
+            f"--slow {text!r}: expected DEVICE=FACTOR@STEP with a factor above 0, such as "
+            "fast=3@10, or of a link, such as 'fast->medium=3@10'"
         ) from None
-    return Slowdown(device=match["device"], factor=factor, from_step=step)
+    source, arrow, destination = match["what"].partition("->")
+    if arrow:
+        return Slowdown(link=(source, destination), factor=factor, from_step=step)
+    return Slowdown(device=source, factor=factor, from_step=step)
 
 
 def make_controller(
-    problem: Problem, plan: Plan, policy: str, *, fine_tune_s: float, seed: int
+    problem: Problem,
+    plan: Plan,
+    policy: str,
+    *,
+    fine_tune_s: float,
+    seed: int,
+    horizon_steps: int | None = None,
 ) -> OnlineController:
     """The controller of an online run, which starts from a shipped policy or a policy file."""
     from heterps.online import OnlineController
@@ -254,6 +271,7 @@ def make_controller(
         Policy.load(policy),
         fine_tune_s=fine_tune_s,
         seed=seed,
+        horizon_steps=horizon_steps,
         on_message=lambda text: remarks.print(f"online: {text}"),
     )
 
@@ -294,12 +312,18 @@ def run_with_progress(
         options: Of `run_plan`.
     """
     batch = problem.job.global_batch_size
+    watch = DriftWatch(lambda text: remarks.print(f"online: {text}", soft_wrap=True))
     with RunProgress(title or f"run {plan.planner}", steps, batch, is_quiet=is_quiet) as bar:
 
         def show(step: StepProgress) -> None:
-            bar(step)
+            events = []
+            if watcher is not None:
+                events = watch.take(step)
+                watcher.on_drift(events)
+            bar(step, watch.text)
             if board is not None:
                 board(step)
+                board.on_drift(events)
 
         return run_plan(
             problem,
@@ -307,6 +331,7 @@ def run_with_progress(
             steps=steps,
             on_progress=show,
             on_message=lambda text: remarks.print(text, soft_wrap=True),
+            measure_links=board is not None,
             controller=None if watcher is None else as_runtime_controller(watcher),
             **options,
         )

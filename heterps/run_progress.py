@@ -66,21 +66,21 @@ class RunProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, progress: StepProgress) -> None:
-        """Shows one more step."""
+    def __call__(self, progress: StepProgress, note: str = "") -> None:
+        """Shows one more step, and a note beside its figures."""
         now_s = self._clock()
         self._ends_s.append(now_s)
         done = progress.step + 1
         left = self._left_text(self._num_steps - done)
         if self._bar is not None:
-            self._bar.show(done, left, step_text(progress, self._batch_size))
+            self._bar.show(done, left, step_text(progress, self._batch_size, note))
             return
         tenth = 10 * done // self._num_steps
         is_due = tenth > self._last_tenth or now_s - self._last_line_s >= LINE_EVERY_S
         if is_due and not self._is_quiet:
             self._last_line_s, self._last_tenth = now_s, tenth
             text = f"{self._title}: step {done}/{self._num_steps}  "
-            text += step_text(progress, self._batch_size)
+            text += step_text(progress, self._batch_size, note)
             self._console.print(f"{text}  {left}".rstrip(), soft_wrap=True)
 
     def _left_text(self, remaining: int) -> str:
@@ -92,8 +92,8 @@ class RunProgress:
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
 
 
-def step_text(progress: StepProgress, batch_size: int) -> str:
-    """Loss, speed, bubble (mean, and of the device that waits most) and the fullest device."""
+def step_text(progress: StepProgress, batch_size: int, note: str = "") -> str:
+    """Loss, speed, bubble (mean, and of the device that waits most), fullest device and a note."""
     measured = progress.measured
     parts = [f"loss {progress.loss:.4f}", f"{batch_size / measured.step_time_s:.4g} samples/s"]
     bubbles = measured.bubble_shares
@@ -105,7 +105,7 @@ def step_text(progress: StepProgress, batch_size: int) -> str:
     if shares:
         fullest = max(shares, key=lambda device: shares[device])
         parts.append(f"memory {100 * shares[fullest]:.2g} % of {fullest}")
-    return "  ".join(parts)
+    return "  ".join([*parts, note] if note else parts)
 
 
 def memory_shares(progress: StepProgress) -> dict[str, float]:

@@ -7,6 +7,7 @@ lines. Steps count from 1, as in the names of checkpoints.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,6 +16,7 @@ from heterps.console import bytes_text, seconds_text
 from heterps.run_trace import measured_estimate, named_for_figure
 from heterps.simulate_command import recompute_share
 from heterps_configs.plan import Plan
+from heterps_envs.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
 from heterps_runtime.run_result import Replan, RunResult, StepProgress
 from heterps_runtime.step_figures import StepFigures
@@ -85,6 +87,11 @@ class RunBoard:
             self._has_memory = True
             self._write_memory("measured", progress.measured, step)
             self._write_memory("predicted", progress.predicted, step)
+
+    def on_drift(self, events: Iterable[DriftEvent]) -> None:
+        """Notes what has drifted."""
+        for event in events:
+            self._writers["measured"].add_text("run/drift", event.text, event.step + 1)
 
     def finish(self, result: RunResult) -> None:
         """Adds what is known in the end: figures, re-plans, settings and results."""
