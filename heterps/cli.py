@@ -38,6 +38,7 @@ from heterps.graph_cli import graphs
 from heterps.library_cli import library
 from heterps.profile_cli import profile
 from heterps.run_cli import run
+from heterps.simulate_cli import simulate, spot_trace
 from heterps_configs.errors import HeterpsError
 
 app = typer.Typer(
@@ -246,27 +247,8 @@ def train(
 app.command()(profile)
 
 
-@app.command()
-def simulate(
-    plan: Annotated[Path, typer.Argument(help="A plan file.")],
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="Chrome trace (opens in Perfetto).")
-    ] = None,
-    figure: Annotated[Path | None, typer.Option("--figure", help="Timeline as PNG or SVG.")] = None,
-    memory_figure: Annotated[
-        Path | None, typer.Option("--memory-figure", help="Memory of each device as PNG or SVG.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="MODEL, where it moved.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate a plan: estimate, timeline as Chrome trace and figure, memory by kind."""
-    from heterps.simulate_command import run_simulate
-
-    run_simulate(
-        plan, trace=trace, figure=figure, memory_figure=memory_figure,
-        model=model, cluster=cluster, as_json=as_json,
-    )  # fmt: skip
+app.command()(simulate)
+app.command(name="spot-trace")(spot_trace)
 
 
 @app.command()

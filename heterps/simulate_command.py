@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
+SPOT_TRACE_SUFFIX = ".csv"
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -41,10 +43,29 @@ def run_simulate(
     model: str | None,
     cluster: str | None,
     as_json: bool,
+    spot: Mapping[str, float | None] | None = None,
+    tolerated: int | None = None,
 ) -> None:
-    """Simulates, prints, and writes the trace and the figures where they are asked for."""
+    """Simulates, prints, and writes the trace and the figures where they are asked for.
+
+    A trace that ends in `.csv` is a spot trace to replay, any other a Chrome trace to write; `spot`
+    and `tolerated` are what a replay assumes (`heterps_envs.spot_costs.SpotSettings`).
+    """
     _check_figure("--figure", figure)
     _check_figure("--memory-figure", memory_figure)
+    options = spot or {}
+    if trace is not None and trace.suffix.lower() == SPOT_TRACE_SUFFIX:
+        from heterps.spot_command import run_spot_replay
+
+        if memory_figure is not None:
+            warnings.warn("--memory-figure is ignored with a spot trace", stacklevel=1)
+        run_spot_replay(
+            plan_file, trace, figure=figure, model=model, cluster=cluster,
+            options=options, tolerated=tolerated, as_json=as_json,
+        )  # fmt: skip
+        return
+    if tolerated is not None or any(value is not None for value in options.values()):
+        warnings.warn("options of spot traces are ignored without --trace FILE.csv", stacklevel=1)
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
     shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
     title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
