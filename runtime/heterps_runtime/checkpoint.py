@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from heterps_runtime.checkpoint_files import CheckpointDocument, find_checkpoint
-from heterps_runtime.checkpoint_storage import TensorFolder
+from heterps_runtime.checkpoint_storage import SavedTensors, TensorFolder
 from heterps_runtime.loss_scale import LOSS_SCALE
 from heterps_runtime.master_weights import MASTER, MasterWeights
 from heterps_runtime.owned_stages import OwnedStages
+from heterps_runtime.remote_checkpoint import RemoteTensors, newest_remote, remote_document
+from heterps_runtime.remote_storage import RemoteStorage, is_url
 from heterps_runtime.state_layout import (
     VALUE,
     State,
@@ -59,13 +61,12 @@ def load_state_dict(folder: str | os.PathLike[str]) -> TrainingState:
     """Reads a whole checkpoint; needs no process group and no plan.
 
     Args:
-        folder: A checkpoint, or a folder of them: then the newest.
+        folder: A checkpoint, or a folder of them: then the newest. A path or a URL.
 
     Raises:
         HeterpsError: There is none, or a file of it is missing or damaged.
     """
-    checkpoint = find_checkpoint(folder)
-    document, saved = CheckpointDocument.of(checkpoint), TensorFolder(checkpoint)
+    document, saved = _opened(folder)
     tensors = {key: saved.blank(key) for key in saved.names}
     saved.read(tensors)
     found = state_of_keys(tensors)
@@ -139,7 +140,7 @@ def restore(
     Nothing else of the checkpoint is read.
 
     Args:
-        checkpoint: A complete one.
+        checkpoint: Path or URL of a complete one.
         parameters: By name in the whole model.
         buffers: Of each stage, by name.
         optimizer: Over these parameters; None where there are none.
@@ -147,7 +148,7 @@ def restore(
     Raises:
         HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
     """
-    saved = TensorFolder(find_checkpoint(checkpoint))
+    _, saved = _opened(checkpoint)
     targets = {checkpoint_key(n, VALUE): parameter.detach() for n, parameter in parameters.items()}
     copies: list[tuple[Tensor, Tensor]] = []
     for stage in buffers:
@@ -164,7 +165,7 @@ def restore(
 
 
 def _blank_optimizer_state(
-    saved: TensorFolder, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+    saved: SavedTensors, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
     """Gives an optimizer uninitialised state; returns it by key in the folder."""
     targets: dict[str, Tensor] = {}
@@ -181,3 +182,13 @@ def _blank_optimizer_state(
         if state:
             optimizer.state[parameter] = state
     return targets
+
+
+def _opened(checkpoint: str | os.PathLike[str]) -> tuple[CheckpointDocument, SavedTensors]:
+    """What a checkpoint, or the newest of a folder, says of itself, and its tensors."""
+    text = os.fspath(checkpoint)
+    if is_url(text):
+        storage = RemoteStorage(newest_remote(text))
+        return remote_document(storage), RemoteTensors(storage)
+    path = find_checkpoint(text)
+    return CheckpointDocument.of(path), TensorFolder(path)

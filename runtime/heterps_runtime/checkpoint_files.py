@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from heterps_configs.document import Document, parameter_format, read_yaml, write_text
 from heterps_configs.errors import HeterpsError, PlanMismatchError
@@ -37,16 +37,14 @@ class CheckpointSettings(Document):
         folder: All hosts of the run must see the same one.
         every: Steps between two checkpoints; 0 for only one, behind the last step.
         keep: How many of the newest are kept, beside the one that the run started from.
-        remote: URL of a folder that complete checkpoints are copied to; None for none.
-        remote_bytes_per_s: What one process sends there or fetches from there at most, for trials;
-            None for no limit.
+        remote: URL of a folder that complete checkpoints are copied to (`RemoteStorage`); None for
+            none.
     """
 
     folder: str
     every: int = Field(default=0, ge=0)
     keep: PositiveInt = 2
     remote: str | None = None
-    remote_bytes_per_s: PositiveFloat | None = None
 
     def is_due(self, step: int, num_steps: int) -> bool:
         """Whether to save when `step` steps are done."""
@@ -90,7 +88,7 @@ class CheckpointDocument(Document):
             raise HeterpsError(f"{checkpoint}: is no checkpoint; it has no {DOCUMENT_FILE}")
         return cls.from_mapping(read_yaml(path), source=str(path))
 
-    def check(self, checkpoint: Path, profile: ModelProfile, plan: Plan) -> None:
+    def check(self, checkpoint: Path | str, profile: ModelProfile, plan: Plan) -> None:
         """Refuses a run that cannot go on from here. Cuts, devices and micro-batches may differ.
 
         Raises:
@@ -109,7 +107,7 @@ class CheckpointDocument(Document):
             raise _differs(checkpoint, "dtype", saved.dtype, wanted.dtype)
 
 
-def _differs(checkpoint: Path, field: str, saved: str, wanted: str) -> HeterpsError:
+def _differs(checkpoint: Path | str, field: str, saved: str, wanted: str) -> HeterpsError:
     return HeterpsError(
         f"{checkpoint}: was saved with {field} {saved}, and the plan's job has {wanted}"
     )

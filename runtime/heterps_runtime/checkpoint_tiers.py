@@ -11,7 +11,7 @@ One object for the whole life of a process, over all generations of its run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -56,13 +56,20 @@ class CheckpointTiers:
     Args:
         settings: Of the run; None where it saves nothing.
         resume_from: The checkpoint (path or URL) that the run started from.
+        keeps_copies: Whether the memory is one of the places.
     """
 
-    def __init__(self, settings: CheckpointSettings | None, resume_from: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: CheckpointSettings | None,
+        resume_from: str | None = None,
+        *,
+        keeps_copies: bool = True,
+    ) -> None:
         self._settings, self._resume_from = settings, resume_from
+        self._keeps_copies = keeps_copies
         self._snapshots: dict[int, State] = {}
         self._uploader: Uploader | None = None
-        self._opened: RemoteStorage | None = None
 
     # -- keeping
 
@@ -73,7 +80,8 @@ class CheckpointTiers:
             step: Steps that are done.
             tensors: By key in the checkpoint.
         """
-        self._snapshots[step] = state_of_keys(tensors)
+        if self._keeps_copies:
+            self._snapshots[step] = state_of_keys(tensors)
 
     def saved(self, step: int, path: Path | None) -> None:
         """The checkpoint is complete: older copies go, and the remote gets it.
@@ -83,12 +91,17 @@ class CheckpointTiers:
             path: On the first rank, which uploads.
         """
         self._snapshots = {s: state for s, state in self._snapshots.items() if s >= step}
-        storage = self._remote()
-        if path is None or storage is None or self._settings is None:
-            return
-        if self._uploader is None:
-            self._uploader = Uploader(storage, self._settings.keep)
-        self._uploader.submit(path)
+        if path is not None:
+            self._upload(path)
+
+    def catch_up(self) -> None:
+        """Uploads the newest local checkpoint, if whoever saved it could not.
+
+        Only the first rank of a generation calls it.
+        """
+        if self._settings is not None:
+            for path in complete_checkpoints(Path(self._settings.folder))[-1:]:
+                self._upload(path)
 
     def failed(self, step: int) -> None:
         """The checkpoint could not be written: nobody will go back to it."""
@@ -105,7 +118,14 @@ class CheckpointTiers:
 
     def close(self) -> list[str]:
         """Waits for the last upload, for a limited time; returns what there is to say."""
-        return [] if self._uploader is None else self._uploader.close()
+        uploader, self._uploader = self._uploader, None
+        return [] if uploader is None else uploader.close()
+
+    def _upload(self, path: Path) -> None:
+        if self._settings is not None and self._settings.remote is not None:
+            if self._uploader is None:
+                self._uploader = Uploader(self._storage, self._settings.keep)
+            self._uploader.submit(path)
 
     # -- reading
 
@@ -140,20 +160,19 @@ class CheckpointTiers:
 
     def _remote_steps(self) -> list[SavedStep]:
         found: list[SavedStep] = []
-        storage = self._remote()
-        if storage is not None:
-            for step, name in remote_checkpoints(storage).items():
-                open_it = partial(RemoteTensors, storage, name)
-                found.append(SavedStep(step, "remote", storage.url_of(name), open_it))
+        if self._settings is not None and self._settings.remote is not None:
+            for step, name in remote_checkpoints(self._storage).items():
+                open_it = partial(RemoteTensors, self._storage, name)
+                found.append(SavedStep(step, "remote", self._storage.url_of(name), open_it))
         origin = self._resume_from
         if origin and is_url(origin) and origin not in [saved.place for saved in found]:
             storage = RemoteStorage(origin)
-            step = remote_document(storage, "").step
-            found.append(SavedStep(step, "remote", origin, partial(RemoteTensors, storage, "")))
+            step = remote_document(storage).step
+            found.append(SavedStep(step, "remote", origin, partial(RemoteTensors, storage)))
         return found
 
-    def _remote(self) -> RemoteStorage | None:
-        settings = self._settings
-        if self._opened is None and settings is not None and settings.remote is not None:
-            self._opened = RemoteStorage(settings.remote, settings.remote_bytes_per_s)
-        return self._opened
+    @cached_property
+    def _storage(self) -> RemoteStorage:
+        assert self._settings is not None
+        assert self._settings.remote is not None
+        return RemoteStorage(self._settings.remote)

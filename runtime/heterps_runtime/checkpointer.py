@@ -7,7 +7,7 @@ the last save of a run fails, the run fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +51,8 @@ class Checkpointer:
         specification: Of the run; says where and how often.
         communicator: The processes.
         on_event: Called on rank 0, between two steps, with what became of a save.
-        tiers: Other places that keep what is saved; None for the folder alone.
+        tiers: Other places that keep what is saved, and outlive this object; None: the remote
+            storage of the settings, where there is one.
     """
 
     def __init__(
@@ -62,7 +63,11 @@ class Checkpointer:
         tiers: CheckpointTiers | None = None,
     ) -> None:
         assert specification.checkpoint is not None
-        self._settings, self._tiers = specification.checkpoint, tiers
+        self._settings = settings = specification.checkpoint
+        self._has_own_tiers = tiers is None
+        self._tiers = tiers or CheckpointTiers(settings, keeps_copies=False)
+        if communicator.rank == 0:
+            self._tiers.catch_up()
         # A reference run starts from it, too, when this one has ended.
         self._origin = specification.resume_from
         self._folder = Path(self._settings.folder)
@@ -83,24 +88,26 @@ class Checkpointer:
         """
         if self._saving is not None and self._saving[1].done():
             self._end_save()
+        self._tell_remarks(self._tiers.remarks())
         if self._settings.is_due(step, specification.num_steps):
             # One save at a time: two would mix their messages, and need the memory of two copies.
             self._end_save()
             held = self._ask(owned)
             tensors = owned_tensors(owned, self._communicator.rank, held.buffers)
-            if self._tiers is not None:
-                self._tiers.hold(step, tensors)
+            self._tiers.hold(step, tensors)
             document = _document(step, held.tied_names, specification)
             self._saving = step, self._thread.submit(self._write, tensors, document)
 
     def close(self) -> None:
-        """Waits for the last save.
+        """Waits for the last save, and for its upload where nobody else does.
 
         Raises:
             HeterpsError: It could not be written.
         """
         self._end_save()
         self._thread.shutdown()
+        if self._has_own_tiers:
+            self._tell_remarks(self._tiers.close())
         if self._failure is not None:
             raise self._failure
 
@@ -113,8 +120,7 @@ class Checkpointer:
         if self._saving is not None:
             (step, future), self._saving = self._saving, None
             wait([future], timeout=timeout_s)
-            is_saved = future.done() and future.exception() is None
-            if self._tiers is not None and is_saved:
+            if future.done() and future.exception() is None:
                 self._tiers.saved(step, future.result())
         self._thread.shutdown(wait=False)
 
@@ -127,9 +133,9 @@ class Checkpointer:
             write_tensors(unfinished_path(self._folder, document.step), tensors, self._group, rank)
             if not is_first:
                 return None
-            needed = () if self._tiers is None else self._tiers.needed
             origin = () if self._origin is None else (self._origin,)
-            return publish(self._folder, document, self._settings.keep, (*origin, *needed))
+            needed = (*origin, *self._tiers.needed)
+            return publish(self._folder, document, self._settings.keep, needed)
         except Exception:
             if is_first:
                 drop_unfinished(self._folder)
@@ -145,11 +151,9 @@ class Checkpointer:
         try:
             path = future.result()
             event["checkpoint"] = str(path)
-            if self._tiers is not None:
-                self._tiers.saved(step, path)
+            self._tiers.saved(step, path)
         except (HeterpsError, OSError) as error:
-            if self._tiers is not None:
-                self._tiers.failed(step)
+            self._tiers.failed(step)
             why = error.strerror if isinstance(error, OSError) else error
             self._failure = HeterpsError(
                 f"the checkpoint behind step {step} cannot be written to {self._folder}: {why}"
@@ -157,6 +161,10 @@ class Checkpointer:
             event["message"] = str(self._failure)
         if self._communicator.rank == 0:
             self._on_event(event)
+
+    def _tell_remarks(self, remarks: Iterable[str]) -> None:
+        for remark in remarks:
+            self._on_event({"message": remark})
 
     def _ask(self, owned: OwnedStages) -> _Held:
         """Asks all ranks, once for each plan."""

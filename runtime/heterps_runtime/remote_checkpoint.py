@@ -51,7 +51,33 @@ def step_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def remote_document(storage: RemoteStorage, folder: str) -> CheckpointDocument:
+def newest_remote(url: str) -> str:
+    """URL of the newest checkpoint in a folder of them, or the URL itself where it is one.
+
+    Raises:
+        HeterpsError: There is none, or the storage cannot be read.
+    """
+    storage = RemoteStorage(url)
+    if storage.has(DOCUMENT_FILE):
+        return storage.url
+    names = list(remote_checkpoints(storage).values())
+    if not names:
+        raise HeterpsError(f"{url}: there is no complete checkpoint (step-NUMBER) to resume from")
+    return storage.url_of(names[-1])
+
+
+def newest_document(url: str) -> tuple[str, CheckpointDocument] | None:
+    """URL of the newest checkpoint in a folder of them, and what it says; None for none.
+
+    Raises:
+        HeterpsError: The storage cannot be read, or the document is damaged.
+    """
+    storage = RemoteStorage(url)
+    names = list(remote_checkpoints(storage).values())
+    return (storage.url_of(names[-1]), remote_document(storage, names[-1])) if names else None
+
+
+def remote_document(storage: RemoteStorage, folder: str = "") -> CheckpointDocument:
     """What a checkpoint says of itself.
 
     Raises:
@@ -76,7 +102,7 @@ class RemoteTensors:
         HeterpsError: It cannot be read, or its table of contents is damaged.
     """
 
-    def __init__(self, storage: RemoteStorage, folder: str) -> None:
+    def __init__(self, storage: RemoteStorage, folder: str = "") -> None:
         self._storage, self._folder = storage, folder
         self.place = storage.url_of(folder)
         content = storage.read(self._path(".metadata"))

@@ -1,11 +1,15 @@
 """Files under a URL: whatever fsspec knows (s3://, gs://, file://, memory://), with retries.
 
-Every kind of storage raises errors of its own; here all of them are `RemoteError`.
+Every kind of storage raises errors of its own; here all of them are `RemoteError`. Credentials and
+endpoints are those of the environment, as the library of each kind reads them. For trials, a URL
+may end with `?bytes_per_s=NUMBER`: what one process reads or writes there is held under that rate.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +26,7 @@ T = TypeVar("T")
 RETRY_S = (0.2, 1.0)
 # Files are sent in parts of this size; fsspec gives object stores one upload of several parts.
 _PART_BYTES = 8 * 2**20
+_LIMIT = "?bytes_per_s="
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[^:]+)*://|[A-Za-z][A-Za-z0-9+.-]*::")
 
 
@@ -43,7 +48,6 @@ class RemoteStorage:
 
     Args:
         url: Of the folder.
-        bytes_per_s: What this object reads or writes at most, for trials; None for no limit.
 
     Attributes:
         url: The same.
@@ -52,21 +56,23 @@ class RemoteStorage:
         RemoteError: Nobody knows this kind of URL, or the library that does is not installed.
     """
 
-    def __init__(self, url: str, bytes_per_s: float | None = None) -> None:
+    def __init__(self, url: str) -> None:
         # Half a second to import.
         import fsspec
 
-        self.url = url.rstrip("/")
-        self._rate = _Rate(bytes_per_s)
+        base, self._option, limit = url.partition(_LIMIT)
+        self._base, self._option = base.rstrip("/"), self._option + limit
+        self._rate = _rate_of(url, limit)
         try:
-            found: tuple[AbstractFileSystem, str] = fsspec.core.url_to_fs(self.url)
+            found: tuple[AbstractFileSystem, str] = fsspec.core.url_to_fs(self._base)
         except Exception as error:
             raise RemoteError(f"{url}: {_reason(error)}") from error
         self._files, self._root = found
+        self.url = self.url_of("")
 
     def url_of(self, name: str) -> str:
-        """The whole URL of a file."""
-        return f"{self.url}/{name}" if name else self.url
+        """The whole URL of a file or folder."""
+        return (f"{self._base}/{name}" if name else self._base) + self._option
 
     def names(self, folder: str = "") -> list[str]:
         """What lies in a folder; nothing where there is none."""
@@ -159,13 +165,37 @@ class _Rate:
 
     def __init__(self, bytes_per_s: float | None) -> None:
         self._bytes_per_s, self._free_s = bytes_per_s, 0.0
+        self._lock = threading.Lock()
 
     def spend(self, num_bytes: int) -> None:
-        """Called behind each part."""
+        """Called behind each part, by any thread."""
         if self._bytes_per_s is not None:
-            now_s = time.monotonic()
-            self._free_s = max(self._free_s, now_s) + num_bytes / self._bytes_per_s
-            time.sleep(self._free_s - now_s)
+            with self._lock:
+                now_s = time.monotonic()
+                self._free_s = max(self._free_s, now_s) + num_bytes / self._bytes_per_s
+                wait_s = self._free_s - now_s
+            time.sleep(wait_s)
+
+
+# By limit: all objects of a process share one rate.
+_RATES: dict[str, _Rate] = {}
+
+
+def _rate_of(url: str, limit: str) -> _Rate:
+    """What holds a URL's traffic under its limit.
+
+    Raises:
+        RemoteError: The limit is no number above 0.
+    """
+    if not limit:
+        return _Rate(None)
+    try:
+        bytes_per_s = float(limit)
+    except ValueError:
+        bytes_per_s = 0.0
+    if not 0 < bytes_per_s < math.inf:
+        raise RemoteError(f"{url}: bytes_per_s must be a number above 0, not {limit!r}")
+    return _RATES.setdefault(limit, _Rate(bytes_per_s))
 
 
 def _reason(error: Exception) -> str:

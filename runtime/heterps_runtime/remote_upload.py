@@ -103,13 +103,16 @@ def upload_checkpoint(storage: RemoteStorage, checkpoint: Path) -> None:
     """
     name = checkpoint.name
     marker = f"{name}/{DOCUMENT_FILE}"
+    document = (checkpoint / DOCUMENT_FILE).read_bytes()
     if storage.has(marker):
-        # Of the same step, saved before: a run that went back comes by again.
+        if storage.read(marker) == document:
+            return
+        # Of the same step under another plan: a run that went back came by again.
         storage.remove(marker)
     for path in sorted(checkpoint.iterdir()):
         if path.name != DOCUMENT_FILE:
             storage.upload(path, f"{name}/{path.name}")
-    storage.write(marker, (checkpoint / DOCUMENT_FILE).read_bytes())
+    storage.write(marker, document)
 
 
 def prune(storage: RemoteStorage, keep: int) -> None:

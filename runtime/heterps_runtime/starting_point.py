@@ -12,9 +12,11 @@ from heterps_envs.problem import Problem
 from heterps_runtime.checkpoint_files import (
     CheckpointDocument,
     CheckpointSettings,
+    complete_checkpoints,
     find_checkpoint,
     prepare_folder,
 )
+from heterps_runtime.remote_storage import is_url
 from heterps_runtime.run_specification import RunSpecification
 
 
@@ -26,7 +28,7 @@ class StartingPoint:
         seed: Of the initial parameters and of the data.
         learning_rate: None for the optimizer's usual one, or the checkpoint's.
         checkpoint: Where and how often to save; None for never.
-        is_resumed: Go on from the newest checkpoint of that folder.
+        is_resumed: Go on from the newest checkpoint of that folder and its remote copies.
         weights: Folder of safetensors files.
         max_gradient_norm: None for no limit, or the checkpoint's.
     """
@@ -50,8 +52,9 @@ class StartingPoint:
         """
         if self.is_resumed and self.checkpoint is None:
             raise HeterpsError("--resume: needs --checkpoint FOLDER, the folder to go on from")
+        settings = self._absolute_settings()
         update: dict[str, object] = {
-            "checkpoint": self._absolute_settings(),
+            "checkpoint": settings,
             "max_gradient_norm": self.max_gradient_norm,
         }
         remarks: list[str] = []
@@ -59,23 +62,27 @@ class StartingPoint:
             update |= self._resumed(problem, plan, specification.num_steps, remarks)
         elif self.weights is not None:
             update["weights"] = str(_weights_folder(Path(self.weights)))
-        if self.checkpoint is not None:
-            prepare_folder(Path(self.checkpoint.folder), is_resumed=self.is_resumed)
+        if settings is not None:
+            prepare_folder(Path(settings.folder), is_resumed=self.is_resumed)
+            if settings.remote is not None:
+                prepare_remote(settings.remote, is_resumed=self.is_resumed)
         return specification.model_copy(update=update), remarks
 
     def _absolute_settings(self) -> CheckpointSettings | None:
         """Workers may be started in another directory."""
         if self.checkpoint is None:
             return None
-        folder = str(Path(self.checkpoint.folder).absolute())
-        return self.checkpoint.model_copy(update={"folder": folder})
+        folder, remote = str(Path(self.checkpoint.folder).absolute()), self.checkpoint.remote
+        if remote is not None and not is_url(remote):
+            remote = str(Path(remote).absolute())
+        return self.checkpoint.model_copy(update={"folder": folder, "remote": remote})
 
     def _resumed(
         self, problem: Problem, plan: Plan, num_steps: int, remarks: list[str]
     ) -> dict[str, object]:
-        assert self.checkpoint is not None
-        path = find_checkpoint(Path(self.checkpoint.folder).absolute())
-        document = CheckpointDocument.of(path)
+        settings = self._absolute_settings()
+        assert settings is not None
+        path, document = _newest(settings)
         document.check(path, problem.profile, plan)
         if document.step >= num_steps:
             raise HeterpsError(
@@ -99,8 +106,40 @@ class StartingPoint:
             "seed": document.seed,
             "learning_rate": self.learning_rate or document.learning_rate,
             "max_gradient_norm": self.max_gradient_norm or document.max_gradient_norm,
-            "resume_from": str(path),
+            "resume_from": path,
         }
+
+
+def _newest(settings: CheckpointSettings) -> tuple[str, CheckpointDocument]:
+    """Path of the newest checkpoint, or URL where only the remote storage has it."""
+    folder = Path(settings.folder)
+    remote = None
+    if settings.remote is not None:
+        # fsspec takes half a second to import.
+        from heterps_runtime.remote_checkpoint import newest_document
+
+        remote = newest_document(settings.remote)
+    paths = complete_checkpoints(folder)
+    if remote is None or (paths and CheckpointDocument.of(paths[-1]).step >= remote[1].step):
+        path = find_checkpoint(folder)
+        return str(path), CheckpointDocument.of(path)
+    return remote
+
+
+def prepare_remote(url: str, *, is_resumed: bool) -> None:
+    """Makes sure, before anything starts, that checkpoints can be copied to a URL.
+
+    Raises:
+        HeterpsError: It cannot be read, or holds the checkpoints of another run.
+    """
+    from heterps_runtime.remote_checkpoint import newest_document
+
+    found = newest_document(url)
+    if found is not None and not is_resumed:
+        raise HeterpsError(
+            f"{url}: has checkpoints already (the newest is {found[0].rpartition('/')[2]}); go on "
+            "from it with --resume, or name another URL"
+        )
 
 
 def _weights_folder(folder: Path) -> Path:

@@ -32,6 +32,14 @@ from heterps_runtime.state_layout import (
     state_bytes,
     without_value,
 )
+from heterps_runtime.state_sources import (
+    Holding,
+    SavedNames,
+    layouts_at,
+    live_step,
+    newest_step,
+    nothing_left,
+)
 from heterps_runtime.state_transfer import Peers, Piece, Transfer, arriving_layouts, balanced_pieces
 
 Source = Literal["replica", "snapshot", "local", "remote", "initialisation"]
@@ -92,26 +100,6 @@ def recover(
     return recovery.run(on_progress)
 
 
-class _Holding(NamedTuple):
-    """What a rank says of itself first."""
-
-    step: int | None
-    layouts: Layouts
-    wanted: Wanted
-
-
-class _Saved(NamedTuple):
-    """What a rank says of its checkpoints.
-
-    Attributes:
-        snapshots: In its memory, by step.
-        readable: By step, what it wants and can read or make by itself.
-    """
-
-    snapshots: dict[int, Layouts]
-    readable: dict[int, frozenset[str]]
-
-
 class Recovery:
     """One recovery of one rank.
 
@@ -147,13 +135,13 @@ class Recovery:
     def run(self, on_progress: Callable[[], None] = lambda: None) -> Recovered:
         """See `recover`."""
         started_s = time.perf_counter()
-        holding = _Holding(
+        holding = Holding(
             self._held_step,
             layouts_of(self._held) if self._held_step is not None else {},
             self._wanted,
         )
-        self._holdings: list[_Holding] = self._peers.gatherer.gather(holding)
-        step = _live_step(self._holdings)
+        self._holdings: list[Holding] = self._peers.gatherer.gather(holding)
+        step = live_step(self._holdings)
         if step is not None:
             state = self._from_ranks(step)
         else:
@@ -172,7 +160,7 @@ class Recovery:
 
     def _from_ranks(self, step: int) -> State:
         began_s = time.perf_counter()
-        layouts = [_layouts_at(holding, step) for holding in self._holdings]
+        layouts = [layouts_at(holding, step) for holding in self._holdings]
         own = self._own(step)
         transfer = self._transfer(layouts, own, self._missing(layouts))
         state = {**own, **self._finish("replica", transfer)}
@@ -216,10 +204,10 @@ class Recovery:
         snapshots = {s: layouts_of(state) for s, state in self._tiers.snapshots.items()}
         while True:
             readable = self._readable(saved_steps)
-            gathered = self._peers.gatherer.gather(_Saved(snapshots, readable))
-            step = _newest_step(self._holdings, gathered)
+            gathered = self._peers.gatherer.gather(SavedNames(snapshots, readable))
+            step = newest_step(self._holdings, gathered)
             if step is None:
-                raise HeterpsError(_nothing_left(gathered))
+                raise HeterpsError(nothing_left(gathered))
             state = self._at_step(step, gathered, saved_steps, on_progress)
             # A checkpoint may turn out to be damaged while it is read.
             if all(self._peers.gatherer.gather(self._wanted.names <= state.keys())):
@@ -248,12 +236,12 @@ class Recovery:
     def _at_step(
         self,
         step: int,
-        gathered: Sequence[_Saved],
+        gathered: Sequence[SavedNames],
         saved_steps: Sequence[SavedStep],
         on_progress: Callable[[], None],
     ) -> State:
         """What this rank wants, as far as it can be had at one step."""
-        live = [_layouts_at(holding, step) for holding in self._holdings]
+        live = [layouts_at(holding, step) for holding in self._holdings]
         alive = {name for held in live for name in held}
         kept = [
             {name: entry for name, entry in saved.snapshots.get(step, {}).items()
@@ -365,48 +353,6 @@ class Recovery:
     def _remark(self, text: str) -> None:
         if text not in self._remarks:
             self._remarks.append(text)
-
-
-def _live_step(holdings: Sequence[_Holding]) -> int | None:
-    """The newest step at which some rank holds each tensor that any rank wants."""
-    wanted = frozenset(name for holding in holdings for name in holding.wanted.names)
-    steps = {holding.step for holding in holdings if holding.step is not None}
-    for step in sorted(steps, reverse=True):
-        if all(_is_live(name, step, holdings) for name in wanted):
-            return step
-    return None
-
-
-def _is_live(name: str, step: int, holdings: Sequence[_Holding]) -> bool:
-    return any(holding.step == step and name in holding.layouts for holding in holdings)
-
-
-def _layouts_at(holding: _Holding, step: int) -> Layouts:
-    return holding.layouts if holding.step == step else {}
-
-
-def _newest_step(holdings: Sequence[_Holding], gathered: Sequence[_Saved]) -> int | None:
-    """The newest step at which each tensor has a source for each rank that wants it."""
-    steps = {step for saved in gathered for step in (*saved.snapshots, *saved.readable)}
-    for step in sorted(steps, reverse=True):
-        shared = {name for holding in holdings for name in _layouts_at(holding, step)}
-        shared.update(name for saved in gathered for name in saved.snapshots.get(step, {}))
-        if all(
-            holding.wanted.names <= shared | saved.readable.get(step, frozenset())
-            for holding, saved in zip(holdings, gathered, strict=True)
-        ):
-            return step
-    return None
-
-
-def _nothing_left(gathered: Sequence[_Saved]) -> str:
-    steps = sorted({step for saved in gathered for step in (*saved.snapshots, *saved.readable)})
-    if not steps:
-        return "the state of the lost devices cannot be recovered: there is no checkpoint"
-    return (
-        "the state of the lost devices cannot be recovered: no checkpoint is whole (there are some "
-        f"behind steps {', '.join(map(str, steps))})"
-    )
 
 
 def _batches(tensors: SavedTensors, names: Collection[str]) -> Iterator[Layouts]:
