@@ -174,25 +174,25 @@ def _run_drifting(
         f"6. Run the policy's plan again; from step {DRIFT.from_step} on the device "
         f"{DRIFT.device!r} is {DRIFT.factor:g} x slower; adapt online"
     )
-    watcher = OnlineController(
+    with OnlineController(
         problem,
         plan,
         policy,
         fine_tune_s=FINE_TUNE_S,
         seed=seed,
         on_message=lambda text: answer.print(f"  {text}"),
-    )
-    result = run_with_progress(
-        problem,
-        plan,
-        steps=ONLINE_STEPS,
-        title="run online",
-        watcher=watcher,
-        seed=seed,
-        slowdowns=[DRIFT],
-        measure_every=MEASURE_EVERY,
-        run_directory=folder / "run-online",
-    )
+    ) as watcher:
+        result = run_with_progress(
+            problem,
+            plan,
+            steps=ONLINE_STEPS,
+            title="run online",
+            watcher=watcher,
+            seed=seed,
+            slowdowns=[DRIFT],
+            measure_every=MEASURE_EVERY,
+            run_directory=folder / "run-online",
+        )
     watcher.plan.to_file(folder / "plan-adapted.yaml")
     return _drifted_speeds(problem, plan, watcher, result)
 

@@ -1,47 +1,49 @@
-"""The controller of `heterps run --online`: watch, correct, fine-tune, re-place.
+"""The controller of `heterps run --online`: watch, correct, search, re-place.
 
-While the workers go on with their steps, the controller compares measured with predicted seconds.
-When a device has drifted it corrects the problem, fine-tunes the policy inside the corrected
-simulator, and asks three candidates for a plan: the stale plan, the fine-tuned policy, and the
-exact solver on the corrected problem (where it is affordable). The plan with the shortest simulated
-step is adopted when what it gains over the remaining steps pays for the move.
+While the workers go on with their steps, the controller compares measured with predicted seconds,
+and learns from all of them (`heterps_envs.correction.ProblemBelief`). When a device has drifted, a
+process in the background looks for plans in the corrected problem: the exact optimum where that is
+affordable, what the learned search finds, and what it finds with a policy that was fine-tuned there
+(`heterps.online_search`). The plan with the shortest simulated step is adopted when what it gains
+over the remaining steps, less the spread of that, pays for the move.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import Any, Self
 
-from heterps.placing import place
-from heterps_agents.planner import Planner
+from heterps.online_process import BackgroundSearch, Search
+from heterps.online_search import PREFERENCE, STALE, Answer, Candidate, SearchTask
 from heterps_agents.policy import Policy
-from heterps_agents.ppo import PolicyPlanner
-from heterps_agents.registry import planner_named
-from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
-from heterps_envs.correction import StageMeasurement, correct, drift
+from heterps_envs.correction import ProblemBelief, StageMeasurement, drift
+from heterps_envs.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
-from heterps_envs.simulator import estimate
+from heterps_envs.state_moves import keep_in_place, move_s, pays_back, state_moves
 
-# Below this drift a new plan could not gain more than the noise of a measurement.
-DRIFT_THRESHOLD = 0.10
-# Seconds that a move costs beside its bytes: building stages, groups and buffers on every rank.
-MOVE_OVERHEAD_S = 1.0
+# Below this drift a new plan could not gain more than the noise of a measurement; where a monitor
+# that has seen many steps is sure of a drift, less is enough.
+DRIFT_THRESHOLD, SURE_THRESHOLD = 0.10, 0.05
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the controller decided at one measurement, and why.
+    """What the controller decided when candidates were there, and why.
 
     Attributes:
-        drift: Measured over predicted compute seconds of each device.
+        step: The last measured step.
+        drift: Measured over predicted compute seconds of each device, when the search began.
         candidates: Simulated step time of each candidate in the corrected problem, in seconds.
         chosen: Name of the candidate with the shortest step.
         gain_s: What the chosen plan saves in each step.
+        gain_spread_s: Standard deviation of that, by what is uncertain about layer times.
         move_s: Predicted seconds of the move.
         adopted: The gain over the remaining steps pays for the move.
+        fine_tune_s: Seconds of PPO in the background; 0 where the answer came before it.
+        reason: In one line.
     """
 
     step: int
@@ -49,6 +51,7 @@ class Decision:
     candidates: dict[str, float]
     chosen: str
     gain_s: float
+    gain_spread_s: float
     move_s: float
     adopted: bool
     fine_tune_s: float
@@ -60,14 +63,18 @@ class Decision:
 
 
 class OnlineController:
-    """Decides at every measurement whether to re-place.
+    """Decides at every measurement whether to re-place. Never waits for a search.
+
+    Used as a context manager, or ended by `close`: a search ends with it.
 
     Args:
         problem: As it was when the plan was made.
         plan: What runs now.
         policy: Fine-tuned in place of a copy: the caller's stays as it is.
         fine_tune_s: Seconds of PPO in the corrected simulator for each drift.
+        horizon_steps: A move must pay back within so many steps; None: within those that remain.
         on_message: Receives one line for people at each decision.
+        start_search: Begins a search; by default in a process in the background.
     """
 
     def __init__(
@@ -78,17 +85,45 @@ class OnlineController:
         *,
         fine_tune_s: float = 15.0,
         seed: int = 0,
+        horizon_steps: int | None = None,
         on_message: Callable[[str], None] = lambda text: None,
+        start_search: Callable[[SearchTask], Search] = BackgroundSearch,
     ) -> None:
         self.problem, self.plan, self.policy = problem, plan, policy
-        self.fine_tune_s, self.seed = fine_tune_s, seed
+        self.fine_tune_s, self.seed, self.horizon_steps = fine_tune_s, seed, horizon_steps
         self.decisions: list[Decision] = []
-        self._on_message = on_message
+        self.belief = ProblemBelief(problem)
+        self._on_message, self._start_search = on_message, start_search
+        self._search: Search | None = None
+        # What the running plan is called in the answers of the search, and what began it.
+        self._running, self._drift = STALE, dict[str, float]()
+        self._is_sure = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends a search that still works."""
+        search, self._search = self._search, None
+        if search is not None and search.close():
+            self._on_message("the search for plans was ended with the run")
+
+    def on_drift(self, events: Sequence[DriftEvent]) -> None:
+        """Takes what the monitor of single steps is sure of; the next measurements are acted on."""
+        self._is_sure |= any(event.subject.kind != "link" for event in events)
 
     def observe(
         self, step: int, remaining_steps: int, measurements: Sequence[StageMeasurement]
     ) -> Plan | None:
-        """Takes the newest measurements of the running plan.
+        """Takes the newest measurements of the running plan. Returns at once.
 
         Args:
             step: The last measured step.
@@ -98,93 +133,82 @@ class OnlineController:
         Returns:
             The plan to switch to, or None to stay.
         """
-        factors = drift(self.problem, measurements)
-        if all(abs(factor - 1) < DRIFT_THRESHOLD for factor in factors.values()):
-            return None
+        self.belief.observe(measurements)
+        self._look_for_drift(step, drift(self.problem, measurements))
+        for answer in self._search.poll() if self._search is not None else ():
+            if isinstance(answer, str):
+                self._on_message(f"step {step}: the search for plans failed: {answer}")
+                continue
+            plan = self._take(step, remaining_steps, answer)
+            if plan is not None:
+                return plan
+        return None
+
+    def _look_for_drift(self, step: int, factors: dict[str, float]) -> None:
+        """Begins a search where a device is not as the newest search believed."""
+        threshold = SURE_THRESHOLD if self._is_sure else DRIFT_THRESHOLD
+        self._is_sure = False
+        if all(abs(factor - 1) < threshold for factor in factors.values()):
+            return
         worst = max(factors, key=lambda name: abs(factors[name] - 1))
-        self._on_message(f"step {step}: {worst} takes {factors[worst]:.2f} x its predicted time")
-        self.problem = correct(self.problem, measurements)
-        spent_s = self._fine_tune()
-        candidates = self._candidates()
-        decision = self._decide(step, remaining_steps, factors, candidates, spent_s)
+        is_superseded = self._search is not None and self._search.close()
+        self._on_message(
+            f"step {step}: {worst} takes {factors[worst]:.2f} x its predicted time; "
+            + ("the search begins anew" if is_superseded else "looking for a better plan")
+        )
+        self.problem, self._drift, self._running = self.belief.problem(), factors, STALE
+        task = SearchTask(
+            self.belief, replace(self.problem), self.plan, self.policy, self.fine_tune_s, self.seed
+        )
+        self._search = self._start_search(task)
+
+    def _take(self, step: int, remaining_steps: int, answer: Answer) -> Plan | None:
+        """Decides between the candidates of an answer."""
+        for remark in answer.remarks:
+            self._on_message(remark)
+        if answer.policy is not None:
+            self.policy = answer.policy
+        decision, plan = self._decided(step, remaining_steps, answer)
         self.decisions.append(decision)
         self._on_message(f"step {step}: {decision.reason}")
         if not decision.adopted:
             return None
-        self.plan = candidates[decision.chosen]
-        return self.plan
+        self.plan, self._running = plan, decision.chosen
+        return plan
 
-    def _fine_tune(self) -> float:
-        if self.fine_tune_s <= 0:
-            return 0.0
-        # SB3 and torch are loaded only when something has drifted.
-        from heterps_agents.training import fine_tune
-
-        self._on_message(f"fine-tuning the policy for {self.fine_tune_s:.0f} s")
-        started = time.perf_counter()
-        tables = [self.problem.tables]
-        self.policy = fine_tune(self.policy, tables, seconds=self.fine_tune_s, seed=self.seed)
-        return time.perf_counter() - started
-
-    def _candidates(self) -> dict[str, Plan]:
-        found = {"stale": self.plan}
-        planners: dict[str, Planner] = {
-            "policy": PolicyPlanner(seed=self.seed, policy=self.policy),
-            "exact": planner_named("exact", seed=self.seed),
-        }
-        for name, planner in planners.items():
-            try:
-                found[name] = place(self.problem, planner).plan
-            except HeterpsError as error:
-                self._on_message(f"{name}: {error}")
-        return found
-
-    def _decide(
-        self,
-        step: int,
-        remaining_steps: int,
-        factors: dict[str, float],
-        candidates: dict[str, Plan],
-        spent_s: float,
-    ) -> Decision:
-        times = {
-            name: estimate(self.problem, plan).step_time_s for name, plan in candidates.items()
-        }
-        # The policy wins ties, so that the exact solver is credited only where it was better.
-        preference = {"stale": 0, "policy": 1, "exact": 2}
-        chosen = min(times, key=lambda name: (round(times[name], 9), preference[name]))
-        gain_s = times["stale"] - times[chosen]
-        move_s = move_seconds(self.problem, self.plan, candidates[chosen])
-        adopted = chosen != "stale" and gain_s * remaining_steps > move_s
-        reason = (
-            f"{chosen}: {times[chosen]:.3f} s a step instead of {times['stale']:.3f} s; "
-            f"moving takes about {move_s:.1f} s and {remaining_steps} steps remain: "
-            + ("adopted" if adopted else "not adopted")
+    def _decided(self, step: int, remaining_steps: int, answer: Answer) -> tuple[Decision, Plan]:
+        found, running = answer.candidates, answer.candidates[self._running]
+        order = [self._running, *(name for name in PREFERENCE if name in found)]
+        chosen = min(order, key=lambda name: (round(found[name].step_time_s, 9), order.index(name)))
+        plan = keep_in_place(self.problem, self.plan, found[chosen].plan)
+        gain_s = running.step_time_s - found[chosen].step_time_s
+        spread_s = found[chosen].gain_spread_s(running)
+        moved_s = move_s(self.problem, state_moves(self.problem, self.plan, plan))
+        adopted = chosen != self._running and pays_back(
+            gain_s, remaining_steps, moved_s, self.horizon_steps, gain_spread_s=spread_s
         )
-        return Decision(
-            step, factors, times, chosen, gain_s, move_s, adopted, round(spent_s, 3), reason
-        )
+        times = {name: candidate.step_time_s for name, candidate in found.items()}
+        decision = Decision(
+            step, self._drift, times, chosen, gain_s, spread_s, moved_s, adopted,
+            round(answer.fine_tune_s, 3), "",
+        )  # fmt: skip
+        reason = _reason(decision, self._running, found, remaining_steps)
+        return replace(decision, reason=reason), plan
 
 
-def move_seconds(problem: Problem, old: Plan, new: Plan) -> float:
-    """Predicted seconds to move parameters and optimizer state from one plan to another.
-
-    Layers that a device already holds do not move. The bytes that leave the busiest device over its
-    slowest link are what takes longest.
-    """
-    state = problem.tables.state_bytes
-    devices = {device.name: device for device in problem.cluster.devices}
-    owners = {
-        layer: [name for stage in old.stages for name in stage.devices if layer in stage.layers]
-        for layer in range(old.num_layers)
-    }
-    leaving: dict[str, float] = {}
-    for stage in new.stages:
-        for name in stage.devices:
-            for layer in stage.layers:
-                if name in owners[layer]:
-                    continue
-                source = owners[layer][0]
-                link = problem.cluster.link(devices[source], devices[name])
-                leaving[source] = leaving.get(source, 0.0) + link.transfer_s(float(state[layer]))
-    return MOVE_OVERHEAD_S + max(leaving.values(), default=0.0)
+def _reason(
+    decision: Decision, running: str, found: Mapping[str, Candidate], remaining_steps: int
+) -> str:
+    """One line: the candidates, what the best one gains, and whether that pays."""
+    times = ", ".join(
+        f"{name} {found[name].step_time_s:.4g} s" for name in PREFERENCE if name in found
+    )
+    behind = f" behind {decision.fine_tune_s:.0f} s of fine-tuning" if decision.fine_tune_s else ""
+    text = f"a step would take: {times}{behind}; "
+    if decision.chosen == running:
+        return text + f"none is faster than the running plan ({running})"
+    return text + (
+        f"{decision.chosen} saves {decision.gain_s:.3g} s a step (spread "
+        f"{decision.gain_spread_s:.2g} s), moving takes about {decision.move_s:.2g} s and "
+        f"{remaining_steps} steps remain: " + ("adopted" if decision.adopted else "not adopted")
+    )

@@ -98,9 +98,10 @@ def run_run(
                 remarks.print("--checkpoint: the folder must be one that all hosts share")
         watcher = None
         if online:
-            watcher = make_controller(
+            controller = make_controller(
                 problem, plan, policy, fine_tune_s=fine_tune_s, seed=seed, horizon_steps=horizon
             )
+            watcher = stack.enter_context(controller)
         board = None
         if tensorboard is not None:
             board = stack.enter_context(RunBoard(tensorboard, problem, plan, is_resumed=resume))

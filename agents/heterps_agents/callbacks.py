@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple, Protocol
@@ -51,16 +51,22 @@ class Clock:
     Args:
         config: Has the budgets.
         spent_s: Seconds of earlier runs.
+        clock: What seconds are; `time.process_time` where other processes may take the cores.
     """
 
-    def __init__(self, config: Budgets, spent_s: float = 0.0) -> None:
-        self.config, self.steps = config, 0
-        self._start = time.perf_counter() - spent_s
+    def __init__(
+        self,
+        config: Budgets,
+        spent_s: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.config, self.steps, self._clock = config, 0, clock
+        self._start = clock() - spent_s
 
     @property
     def seconds(self) -> float:
         """Of training, earlier runs included."""
-        return time.perf_counter() - self._start
+        return self._clock() - self._start
 
     @property
     def share(self) -> float:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -120,6 +121,10 @@ class ProblemBelief:
             for index, device in enumerate(devices)
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what the problem has computed: that need not be sent to another process."""
+        return {**self.__dict__, "_base": replace(self._base)}
+
     def observe(self, measurements: Sequence[StageMeasurement]) -> None:
         """Takes the stage times of one window of a run of any plan on the cluster."""
         times: dict[str, list[StageTime]] = defaultdict(list)
@@ -159,12 +164,24 @@ class ProblemBelief:
                 return problem
         return self._base
 
-    def draws(self, count: int, seed: int) -> list[Problem]:
-        """Problems drawn from the belief, for plans whose every device is looked at alone.
+    def draws(self, count: int, seed: int, problem: Problem) -> Iterator[Problem]:
+        """Problems drawn from the belief.
 
-        They have a device type for each device, so they are for the simulator, not for planners.
+        Args:
+            count: How many.
+            seed: Of the draws; a longer list begins with a shorter one.
+            problem: One of this belief's. Devices that share a class there do so in every draw,
+                where they are as the first of them was drawn.
         """
-        return [self._drawn(np.random.default_rng([seed, index])) for index in range(count)]
+        groups = [tuple(device.name for device in entry.devices) for entry in problem.classes]
+        for index in range(count):
+            rng = np.random.default_rng([seed, index])
+            drawn = {name: belief.draw(rng) for name, belief in self._types.items()}
+            factors = {}
+            for names in groups:
+                kind, device = self._place[names[0]]
+                factors[names] = drawn[kind][device]
+            yield self._with_factors(factors)
 
     def _likely(self, tolerance: float) -> dict[tuple[str, ...], Factors]:
         """Factors by the names of the devices that share them; others are as in the base."""
@@ -184,13 +201,6 @@ class ProblemBelief:
                 if part != 0 or _largest(factors) > tolerance:
                     found[devices] = factors
         return found
-
-    def _drawn(self, rng: np.random.Generator) -> Problem:
-        found: dict[tuple[str, ...], Factors] = {}
-        for name, belief in self._types.items():
-            for device, factors in zip(self._groups[name], belief.draw(rng), strict=True):
-                found[device.name,] = factors
-        return self._with_factors(found)
 
     def _with_factors(self, factors: Mapping[tuple[str, ...], Factors]) -> Problem:
         """The base with corrected types for some devices."""

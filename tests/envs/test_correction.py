@@ -141,7 +141,8 @@ def test_draws_are_spread_around_what_is_believed() -> None:
     belief = ProblemBelief(small_problem())
     seen = [measured("d-0", 0, 2, 1.5)]
     belief.observe(seen)
-    ratios = [drift(problem, seen)["d-0"] for problem in belief.draws(20, seed=1)]
+    draws = list(belief.draws(20, seed=1, problem=belief.problem()))
+    ratios = [drift(problem, seen)["d-0"] for problem in draws]
     assert min(ratios) < 1 < max(ratios)
     assert all(0.9 < ratio < 1.1 for ratio in ratios)
     assert belief.spread("d-0") < belief.spread("d-2")

@@ -1,16 +1,21 @@
-"""The controller of online runs: when it re-places, with what, and what a move costs."""
+"""The controller of online runs: when it searches, what it adopts, and what it says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from heterps.online import MOVE_OVERHEAD_S, OnlineController, move_seconds
+from heterps.online import OnlineController
+from heterps.online_process import InlineSearch, Search
+from heterps.online_search import Answer, Candidate, SearchTask
 from heterps.placing import place
 from heterps_agents.policy import Policy
 from heterps_configs.job import Job
 from heterps_configs.library import load_cluster
 from heterps_configs.plan import Plan
 from heterps_envs.correction import StageMeasurement
+from heterps_envs.drift_monitor import DriftEvent, Subject
 from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate, simulate
 from tests.heterps.small_profiles import blocks_profile
@@ -37,8 +42,55 @@ def measured(problem: Problem, plan: Plan, slower: dict[str, float]) -> list[Sta
     return found
 
 
-def controller(problem: Problem, plan: Plan) -> OnlineController:
-    return OnlineController(problem, plan, Policy.load("generalist"), fine_tune_s=0)
+class LateSearch:
+    """Answers when it is told to."""
+
+    def __init__(self, task: SearchTask) -> None:
+        self.task, self.is_closed = task, False
+        self.waiting: list[Answer | str] = []
+
+    def poll(self) -> list[Answer | str]:
+        found, self.waiting = self.waiting, []
+        return found
+
+    def close(self) -> bool:
+        self.is_closed = True
+        return True
+
+
+def controller(
+    problem: Problem, plan: Plan, start_search: Callable[[SearchTask], Search] = InlineSearch
+) -> OnlineController:
+    return OnlineController(
+        problem, plan, Policy.load("generalist"), fine_tune_s=0, start_search=start_search
+    )
+
+
+def late(problem: Problem, plan: Plan) -> tuple[OnlineController, list[LateSearch], list[str]]:
+    """A controller, its searches, and what it says."""
+    searches: list[LateSearch] = []
+    messages: list[str] = []
+
+    def start(task: SearchTask) -> LateSearch:
+        searches.append(LateSearch(task))
+        return searches[-1]
+
+    watcher = OnlineController(
+        problem, plan, Policy.load("generalist"), start_search=start, on_message=messages.append
+    )
+    return watcher, searches, messages
+
+
+def answer(
+    plan: Plan, other: Plan, stale_s: float, other_s: float, draws: tuple[float, ...] = ()
+) -> Answer:
+    """Two candidates; `draws` are the other's steps where the stale plan's take `stale_s`."""
+    return Answer(
+        {
+            "stale": Candidate(plan, stale_s, (stale_s,) * len(draws)),
+            "beam": Candidate(other, other_s, draws),
+        }
+    )
 
 
 def test_nothing_happens_while_the_run_is_as_predicted(problem: Problem) -> None:
@@ -84,8 +136,71 @@ def test_the_second_look_at_the_same_drift_changes_nothing(problem: Problem) -> 
     assert len(watcher.decisions) == 1
 
 
-def test_layers_that_stay_cost_nothing_to_move(problem: Problem) -> None:
-    plan = place(problem, "even").plan
-    assert move_seconds(problem, plan, plan) == MOVE_OVERHEAD_S
-    other = place(problem, "exact").plan
-    assert move_seconds(problem, plan, other) > MOVE_OVERHEAD_S
+def test_a_step_never_waits_for_a_search(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, searches, _ = late(problem, plan)
+    other = place(problem, "even").plan
+    assert watcher.observe(5, 1000, measured(problem, plan, {"fast": 3.0})) is None
+    assert len(searches) == 1
+    assert watcher.observe(10, 1000, measured(problem, plan, {"fast": 3.0})) is None
+    assert len(searches) == 1
+    searches[0].waiting.append(answer(plan, other, 2.0, 1.0))
+    assert watcher.observe(15, 1000, measured(problem, plan, {"fast": 3.0})) is not None
+
+
+def test_a_further_drift_supersedes_the_search(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, searches, messages = late(problem, plan)
+    watcher.observe(5, 1000, measured(problem, plan, {"fast": 3.0}))
+    watcher.observe(10, 1000, measured(problem, plan, {"fast": 1.5}))
+    assert searches[0].is_closed
+    assert not searches[1].is_closed
+    assert "the search begins anew" in messages[-1]
+    watcher.close()
+    assert searches[1].is_closed
+    assert messages[-1] == "the search for plans was ended with the run"
+
+
+def test_a_gain_smaller_than_its_own_spread_is_not_adopted(problem: Problem) -> None:
+    plan, other = place(problem).plan, place(problem, "even").plan
+    for draws, is_adopted in (((1.9, 1.9, 1.9), True), ((1.2, 2.6, 1.9), False)):
+        watcher, searches, messages = late(problem, plan)
+        watcher.observe(5, 10_000, measured(problem, plan, {"fast": 3.0}))
+        searches[0].waiting.append(answer(plan, other, 2.0, 1.9, draws))
+        found = watcher.observe(10, 10_000, measured(problem, plan, {"fast": 3.0}))
+        assert (found is not None) is is_adopted
+        assert watcher.decisions[0].adopted is is_adopted
+        assert messages[-1].endswith(": adopted") is is_adopted
+
+
+def test_the_second_answer_is_compared_with_the_plan_that_runs_then(problem: Problem) -> None:
+    plan, other = place(problem).plan, place(problem, "even").plan
+    watcher, searches, messages = late(problem, plan)
+    watcher.observe(5, 1000, measured(problem, plan, {"fast": 3.0}))
+    first = answer(plan, other, 2.0, 1.0)
+    searches[0].waiting.append(first)
+    assert watcher.observe(10, 1000, measured(problem, plan, {"fast": 3.0})) is not None
+    tuned = {**first.candidates, "policy": Candidate(plan, 1.0, ())}
+    searches[0].waiting.append(Answer(tuned, policy=watcher.policy, fine_tune_s=15.0))
+    again = measured(problem, other, {"fast": 3.0})
+    assert watcher.observe(15, 1000, again) is None
+    assert "none is faster than the running plan (beam)" in messages[-1]
+    assert "behind 15 s of fine-tuning" in messages[-1]
+
+
+def test_what_the_monitor_is_sure_of_needs_less_drift(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, searches, _ = late(problem, plan)
+    event = DriftEvent(Subject("device", "fast"), "drifted", 1.07, 3, 5, 8.0)
+    watcher.on_drift([event])
+    watcher.observe(5, 100, measured(problem, plan, {"fast": 1.07}))
+    assert len(searches) == 1
+
+
+def test_a_search_that_fails_is_told_and_the_run_goes_on(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, searches, messages = late(problem, plan)
+    watcher.observe(5, 100, measured(problem, plan, {"fast": 3.0}))
+    searches[0].waiting.append("ValueError: broken")
+    assert watcher.observe(10, 100, measured(problem, plan, {"fast": 3.0})) is None
+    assert messages[-1] == "step 10: the search for plans failed: ValueError: broken"

@@ -1,0 +1,49 @@
+"""The process that searches plans while a run goes on: `python -m heterps.online_worker`.
+
+It reads one task from its standard input and writes answers to its standard output, pickled. It has
+the lowest priority, so that no step waits for it, and ends as soon as its input ends, which is when
+whoever started it does, however that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from contextlib import suppress
+from typing import BinaryIO
+
+from heterps.online_search import SearchTask, answers
+
+
+def _end_with(source: BinaryIO) -> None:
+    """Ends this process at the end of its input."""
+    with suppress(OSError, ValueError):
+        source.read()
+    os._exit(0)
+
+
+def main() -> None:
+    """Answers the process that started it."""
+    os.nice(19)
+    # What libraries print must not come between the answers.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    task: SearchTask = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
+    with suppress(BrokenPipeError):
+        try:
+            for answer in answers(task):
+                pickle.dump(answer, out)
+                out.flush()
+        except Exception as error:  # the run goes on, and its controller says what was wrong
+            pickle.dump(f"{type(error).__name__}: {error}", out)
+            out.flush()
+    out.close()
+    # The thread still reads, and torch's destructors take their time.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
