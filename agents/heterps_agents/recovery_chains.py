@@ -49,6 +49,33 @@ def chains_of(plan: Plan) -> tuple[Chain, ...]:
     return tuple(found)
 
 
+def chain_sets(plan: Plan) -> list[tuple[Chain, ...]]:
+    """The chains of a plan as they are, and with those of equal cuts as one, if that differs.
+
+    In one chain, any replica can follow any other: where a pipeline has lost a stage, its other
+    stages help the pipelines beside it. Apart, pipelines keep to their own devices and links.
+    """
+    apart = chains_of(plan)
+    alike: dict[tuple[tuple[int, int], ...], list[Chain]] = defaultdict(list)
+    for chain in apart:
+        alike[tuple((column.first_layer, column.last_layer) for column in chain)].append(chain)
+    if len(alike) == len(apart):
+        return [apart]
+    return [apart, tuple(_as_one(chains) for chains in alike.values())]
+
+
+def _as_one(chains: Sequence[Chain]) -> Chain:
+    return tuple(
+        Column(
+            columns[0].first_layer,
+            columns[0].last_layer,
+            tuple(dict.fromkeys(name for column in columns for name in column.devices)),
+            tuple(sorted({n for column in columns for n in column.recompute_layers})),
+        )
+        for columns in zip(*chains, strict=True)
+    )
+
+
 def _connected(pipelines: Iterable[Pipeline]) -> list[list[tuple[str, ...]]]:
     """Routes that share a stage, directly or through others."""
     groups: list[tuple[set[str], list[tuple[str, ...]]]] = []

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from heterps_agents.recovery_chains import (
     Chain,
     Column,
-    chains_of,
+    chain_sets,
     column_s,
     is_whole,
     plan_of_chains,
@@ -42,10 +42,11 @@ def simple(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:
     Returns:
         The plan, or None where every pipeline has lost a stage, or the rest is too small.
     """
-    chains = [without(chain, lost) for chain in chains_of(plan)]
-    return _fitting(
-        problem, plan_of_chains(problem, plan, [c for c in chains if is_whole(c)], planner="simple")
-    )
+    options = []
+    for chains in chain_sets(plan):
+        whole = [left for chain in chains if is_whole(left := without(chain, lost))]
+        options.append(plan_of_chains(problem, plan, whole, planner="simple"))
+    return _quickest(problem, options)
 
 
 def borrow(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:
@@ -63,10 +64,15 @@ def borrow(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:
     Returns:
         The plan, or None where no place is empty, or none can be filled.
     """
-    chains = [without(chain, lost) for chain in chains_of(plan)]
+    options = [
+        _borrowed(problem, plan, [without(chain, lost) for chain in chains])
+        for chains in chain_sets(plan)
+    ]
+    return _quickest(problem, options)
+
+
+def _borrowed(problem: Problem, plan: Plan, chains: Sequence[Chain]) -> Plan | None:
     broken = [chain for chain in chains if not is_whole(chain)]
-    if not broken:
-        return None
     whole = [chain for chain in chains if is_whole(chain)]
     best: Plan | None = None
     # Those that miss fewest stages first; each further one may still find a donor.
@@ -88,9 +94,14 @@ def merge(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:
     Returns:
         The plan, or None where no stage is lost everywhere, or its neighbours have no room.
     """
-    chains = [without(chain, lost) for chain in chains_of(plan)]
-    if all(is_whole(chain) for chain in chains):
-        return None
+    options = [
+        _parted(problem, plan, [without(chain, lost) for chain in chains])
+        for chains in chain_sets(plan)
+    ]
+    return _quickest(problem, options)
+
+
+def _parted(problem: Problem, plan: Plan, chains: Sequence[Chain]) -> Plan | None:
     mended: list[Chain] = [chain for chain in chains if is_whole(chain)]
     best: Plan | None = None
     for chain in chains:
@@ -110,7 +121,7 @@ def merge(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:
 
 def templates(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:
     """Groups the survivors as Oobleck does and gives each group a new pipeline of its size."""
-    return _fitting(problem, template_plan(problem, plan, lost))
+    return _quickest(problem, [template_plan(problem, plan, lost)])
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -124,8 +135,9 @@ def fits(problem: Problem, plan: Plan) -> bool:
     return all(need <= shown.memory_limit_bytes[name] for name, need in shown.memory_bytes.items())
 
 
-def _fitting(problem: Problem, plan: Plan | None) -> Plan | None:
-    found = _fastest(problem, [([], plan)])
+def _quickest(problem: Problem, plans: Sequence[Plan | None]) -> Plan | None:
+    """The plan that fits and has the shortest simulated step."""
+    found = _fastest(problem, [([], plan) for plan in plans])
     return None if found is None else found[1]
 
 
