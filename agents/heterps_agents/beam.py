@@ -73,6 +73,7 @@ def beam(
     width: int,
     known_s: Floats,
     *,
+    price_limits: Floats | None = None,
     slack: float = 1.0,
     most_found: int = 1,
     temperature: float = 0.0,
@@ -88,6 +89,7 @@ def beam(
         fill_limits_s: (N, P) seconds; inf for no limit.
         width: Partial placements kept for each beam.
         known_s: (N,) step times to beat.
+        price_limits: (N, P) US dollars per hour that all devices used may cost; None: no limit.
         slack: Placements are also of use where they take up to so many times what is known or
             found: small changes may make them the best. inf: as long as they beat `known_s`.
         most_found: K, placements that a beam hands over.
@@ -100,10 +102,14 @@ def beam(
     classes = problems.class_price.shape[1]
     delay_s = np.empty((count, layers + 1, classes))
     front_delays(problems, delay_s)
-    room = room_for(groups, width, layers, classes, most_found)
+    with_prices = isinstance(scorer, Policy) and scorer.knows_prices
+    room = room_for(groups, width, layers, classes, most_found, with_prices)
     problem = np.repeat(np.arange(count), per_problem)
     rows, following = (empty_rows(groups * width, 0, classes) for _ in range(2))
-    start_rows(problems, rows, np.arange(groups), problem, targets.ravel(), fill_limits_s.ravel())
+    dollars = np.inf if price_limits is None else price_limits.ravel()
+    start_rows(
+        problems, rows, np.arange(groups), problem, targets.ravel(), fill_limits_s.ravel(), dollars
+    )
     limit_s = np.repeat(known_s if math.isinf(slack) else known_s * slack, per_problem)
     found_s = np.full((groups, most_found), np.inf)
     found_node = np.arange(groups * most_found).reshape(groups, most_found)

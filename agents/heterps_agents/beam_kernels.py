@@ -121,6 +121,7 @@ def expand(
 def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
     out.problem[to], out.target_s[to] = rows.problem[row], rows.target_s[row]
     out.fill_limit_s[to], out.position[to] = rows.fill_limit_s[row], rows.position[row]
+    out.price_limit_usd_per_hour[to] = rows.price_limit_usd_per_hour[row]
     out.front_class[to], out.num_stages[to] = rows.front_class[row], rows.num_stages[row]
     out.replicas_behind[to], out.fill_s[to] = rows.replicas_behind[row], rows.fill_s[row]
     out.behind_s[to], out.status[to] = rows.behind_s[row], RUNNING

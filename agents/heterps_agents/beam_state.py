@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.stage_state import (
-    NUM_CANDIDATE_FEATURES,
-    NUM_GLOBAL_FEATURES,
     StageRows,
     StageView,
     empty_rows,
     empty_view,
+    feature_sizes,
     num_actions,
 )
 
@@ -39,9 +38,9 @@ class Candidates(NamedTuple):
     """Candidates of one level that a policy is to score, those of a partial placement together.
 
     Attributes:
-        features: (N, NUM_CANDIDATE_FEATURES).
+        features: (N, features of a candidate), see `heterps_envs.stage_state.feature_sizes`.
         row: (N,) which of the partial placements that have candidates.
-        state: (B, NUM_GLOBAL_FEATURES) of these.
+        state: (B, features of the state) of these.
         parent: (N,) row in `StageRows`.
         action: (N,) see `heterps_envs.stage_state`.
         first_layer: (N,) of the stage; -1 where the candidate may not stay in the beam.
@@ -96,19 +95,27 @@ class Room(NamedTuple):
     keys: Integers
 
 
-def room_for(groups: int, width: int, max_layers: int, max_classes: int, most_found: int) -> Room:
+def room_for(
+    groups: int,
+    width: int,
+    max_layers: int,
+    max_classes: int,
+    most_found: int,
+    with_prices: bool = False,
+) -> Room:
     """Room for `groups` beams of a width."""
+    candidate_features, state_features = feature_sizes(with_prices)
     most = groups * width
     size = most * num_actions(max_classes)
     # A level is one stage, and every stage has a layer of its own.
     nodes = groups * most_found + most * max_layers
     return Room(
         empty_rows(1, 0, max_classes),
-        empty_view(1, max_classes),
+        empty_view(1, max_classes, with_prices=with_prices),
         Candidates(
-            features=np.empty((size, NUM_CANDIDATE_FEATURES), np.float32),
+            features=np.empty((size, candidate_features), np.float32),
             row=np.empty(size, np.int64),
-            state=np.empty((most, NUM_GLOBAL_FEATURES), np.float32),
+            state=np.empty((most, state_features), np.float32),
             parent=np.empty(size, np.int64),
             action=np.empty(size, np.int64),
             first_layer=np.empty(size, np.int64),

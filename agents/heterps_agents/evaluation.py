@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.decode import TARGETS_PER_ROUND, Decoded, decode
+from heterps_agents.efforts import effort_named
 from heterps_agents.exact import solve
+from heterps_agents.learned_search import learned_code
+from heterps_agents.objective import Goal
+from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
-from heterps_envs.closed_form import kernel_tables
+from heterps_envs.closed_form import KernelTables, kernel_tables
 from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
 
@@ -22,6 +26,8 @@ GREEDY_TARGETS = 32
 # What the curves of a training run show, and what the scores of a finished policy add.
 CURVE_WIDTHS = {"greedy": 1, "beam16": 16}
 SCORE_WIDTHS = {**CURVE_WIDTHS, "beam64": 64}
+# Curves of the objective price: efforts, and the longest step over the shortest possible one.
+CHEAPEST_EFFORTS, CHEAPEST_FLOOR = ("fast", "normal"), 1.5
 
 
 class Gap(NamedTuple):
@@ -83,28 +89,66 @@ class HeldOut:
         return Gap.of(self.gaps(policy, width))
 
 
+class CheapestHeldOut:
+    """Problems with the objective price under a throughput floor, and their exact optima.
+
+    Args:
+        tables: The problems. Those whose optimum is not found quickly are left out.
+    """
+
+    def __init__(self, tables: Sequence[CostTables]) -> None:
+        self._problems: list[tuple[CostTables, KernelTables, Goal]] = []
+        optima = []
+        for entry in tables:
+            kernel = kernel_tables(entry)
+            fastest = solve(kernel)
+            goal = Goal(is_price=True, floor_s=CHEAPEST_FLOOR * fastest.step_time_s)
+            cheapest = solve(kernel, goal) if fastest.code is not None else fastest
+            if cheapest.code is not None:
+                self._problems.append((entry, kernel, goal))
+                optima.append(goal.cost(cheapest.code, kernel))
+        self.optimum = np.array(optima)
+
+    def gap(self, policy: Policy, effort: str) -> Gap:
+        """Of what the planner `ppo` finds with an effort, from the policy alone."""
+        gaps = np.full(len(self.optimum), np.inf)
+        for index, (tables, kernel, goal) in enumerate(self._problems):
+            code = learned_code(policy, tables, kernel, goal, Budget(), effort_named(effort))
+            if code is not None:
+                gaps[index] = max(0.0, goal.cost(code, kernel) / self.optimum[index] - 1)
+        return Gap.of(gaps)
+
+
 class TestSets:
     """Sets of problems by name, and how far a policy is from their optima.
 
     Args:
         sets: Problems by name of the set.
+        cheapest: Problems to place for the least price, see `CheapestHeldOut`.
     """
 
     # pytest would take the name for one of its own.
     __test__ = False
 
-    def __init__(self, sets: Mapping[str, Sequence[CostTables]]) -> None:
+    def __init__(
+        self, sets: Mapping[str, Sequence[CostTables]], cheapest: Sequence[CostTables] = ()
+    ) -> None:
+        self.cheapest = CheapestHeldOut(cheapest) if cheapest else None
         self.held = {name: HeldOut(tables) for name, tables in sets.items() if tables}
 
     def gaps(self, policy: Policy, widths: Mapping[str, int] = CURVE_WIDTHS) -> dict[str, Gap]:
-        """Gaps by set and decoding: `in-range/greedy`, `in-range/beam16`, ...
+        """Gaps by set and decoding: `in-range/greedy`, `in-range/beam16`, `cheapest/fast`, ...
 
         Args:
             policy: To be judged.
             widths: Of the beams by name; 1 is greedy decoding.
         """
-        return {
+        gaps = {
             f"{name}/{decoding}": held.gap(policy, width)
             for name, held in self.held.items()
             for decoding, width in widths.items()
         }
+        if self.cheapest is not None:
+            for effort in CHEAPEST_EFFORTS:
+                gaps[f"cheapest/{effort}"] = self.cheapest.gap(policy, effort)
+        return gaps

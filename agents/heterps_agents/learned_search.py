@@ -23,8 +23,16 @@ from heterps_agents.beam import Scorer, beam
 from heterps_agents.cross_entropy import cross_entropy_code
 from heterps_agents.efforts import Effort, effort_named
 from heterps_agents.greedy import greedy_code
-from heterps_agents.objective import MISSES_FLOOR, Goal, code_cost, read_stages, write_code
+from heterps_agents.objective import (
+    MISSES_FLOOR,
+    Goal,
+    code_cost,
+    read_stages,
+    search_cost,
+    write_code,
+)
 from heterps_agents.planner import Budget
+from heterps_agents.policy import Policy
 from heterps_agents.refine import admit, descend_best, fill_s, no_elite
 from heterps_agents.window_kernels import improve_windows
 from heterps_agents.window_labels import labels_for
@@ -48,6 +56,8 @@ PROMISING = 1.1
 LARGEST_TARGET, AROUND = 32.0, (0.7, 1.1)
 # For the objective price: up to how many times the fastest known step.
 SLOWEST = 32.0
+# Under price limits: what costs so many times the best is still looked at, for its descent.
+PRICE_SLACK = 1.05
 # Partial windows that are kept at most, and stages that are tried between two looks at the clock.
 MOST_LABELS, WINDOW_CHUNK = 20_000, 1_000_000
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
@@ -181,8 +191,7 @@ class _Search:
     def _all_targets(self) -> tuple[float, float]:
         """Targets below which no placement is, and above which none is worth it."""
         problems, lower_s = self.problems, float(self.problems.lower_bound_s[0])
-        least_fill_s = float(problems.fastest_prefix_s[0, -1])
-        low = max(lower_s - 2 * least_fill_s, float(problems.least_target_s[0]))
+        low = max(lower_s - 2 * self._least_fill_s, float(problems.least_target_s[0]))
         high = LARGEST_TARGET * lower_s if math.isinf(self._known_s) else self._known_s
         return low, max(high, 1.01 * low)
 
@@ -258,17 +267,68 @@ class _Search:
 
     def find_cheap(self) -> None:
         """The least price times step time: few and cheap devices, as slow as is worth it."""
-        fast = _Search(
-            self.scorer, self.tables, self.kernel, Goal(), self.budget,
-            dataclasses.replace(self.effort, rounds=0, begins_with=None),
-        )  # fmt: skip
-        fast.know(self.code)
-        fast.find_fast()
+        quick = dataclasses.replace(self.effort, rounds=0, begins_with=None)
+        fast = self._fastest(quick)
+        if fast._known_s > self.goal.floor_s:
+            fast = self._fastest(self.effort)
         if fast.code is not None:
             self._descend(np.zeros(1), fast.code[None], 1)
         if math.isfinite(fast._known_s):
-            self._cheap_beams(min(self.goal.floor_s, SLOWEST * fast._known_s))
+            slowest_s = min(self.goal.floor_s, SLOWEST * fast._known_s)
+            if isinstance(self.scorer, Policy) and self.scorer.knows_prices:
+                self._priced_rounds(fast._known_s, slowest_s)
+            else:
+                self._cheap_beams(slowest_s)
         self._windows()
+
+    def _fastest(self, effort: Effort) -> _Search:
+        """The search for the least step time, from what is known."""
+        fast = _Search(self.scorer, self.tables, self.kernel, Goal(), self.budget, effort)
+        fast.know(self.code)
+        fast.find_fast()
+        return fast
+
+    def _priced_rounds(self, fastest_s: float, slowest_s: float) -> None:
+        """Beams under price limits: for steps of every length, then around the best placement."""
+        effort, problems = self.effort, self.problems
+        low = max(float(problems.least_target_s[0]), fastest_s - 2 * self._least_fill_s)
+        self._priced_beams(low, slowest_s, slowest_s, effort.price_width)
+        for _ in range(effort.price_rounds):
+            before = self.cost
+            self._windows()
+            if math.isinf(self._known_s):
+                return
+            stages, count = self._elite.stages[0], int(self._elite.num_stages[0])
+            used = np.empty(self.kernel.num_classes, np.int64)
+            step_time_s = search_cost(stages, count, self.kernel, used, False, math.inf)
+            bottleneck_s = step_time_s - fill_s(self.kernel, stages, count)
+            self._priced_beams(
+                AROUND[0] * bottleneck_s, AROUND[1] * bottleneck_s, slowest_s, effort.width
+            )
+            if not self.cost < before:
+                return
+
+    def _priced_beams(self, low: float, high: float, slowest_s: float, width: int) -> None:
+        """One beam for each target. What costs more per hour than its limit is no better at all."""
+        count = self.effort.price_targets
+        if self.budget.is_exhausted or self._left < width * count:
+            return
+        targets = np.geomspace(low, max(high, 1.01 * low), count)
+        below = np.concatenate([[low * low / targets[1]], targets[:-1]])
+        # No step with a bottleneck above the next smaller target is shorter.
+        shortest_s = below + self._least_fill_s
+        price_limits = PRICE_SLACK * self._known_s / shortest_s
+        found = beam(
+            self.scorer, self.problems, targets[None], (slowest_s - below)[None], width,
+            np.array([slowest_s]), price_limits=price_limits[None], slack=math.inf,
+            most_found=MOST_FOUND, should_stop=lambda: self.budget.is_exhausted,
+        )  # fmt: skip
+        self.budget.spend(width * count)
+        self._descend(found.step_time_s[0], found.code[0], self.effort.descents)
+
+    @property
+    def _least_fill_s(self) -> float:
+        return float(self.problems.fastest_prefix_s[0, -1])
 
     def _cheap_beams(self, slowest_s: float) -> None:
         """One beam for each set of classes and target, and the descent of the cheapest."""

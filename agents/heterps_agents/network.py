@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from heterps_agents.policy import Policy
 from heterps_envs.stage_state import (
-    NUM_CANDIDATE_FEATURES,
-    NUM_GLOBAL_FEATURES,
+    feature_sizes,
 )
 
 FORBIDDEN_LOGIT = -1e8
@@ -31,14 +30,16 @@ class CandidateScorer(nn.Module):
 
     Args:
         hidden: Width of all layers.
+        with_prices: For observations of `heterps/PricedStagePlacement-v0`.
     """
 
-    def __init__(self, hidden: int = 64) -> None:
+    def __init__(self, hidden: int = 64, with_prices: bool = False) -> None:
         super().__init__()
         self.hidden = hidden
-        context = 2 * hidden + NUM_GLOBAL_FEATURES
-        self.candidate_in = nn.Linear(NUM_CANDIDATE_FEATURES, hidden)
-        self.state_in = nn.Linear(NUM_GLOBAL_FEATURES, hidden, bias=False)
+        self.candidate_features, self.state_features = feature_sizes(with_prices)
+        context = 2 * hidden + self.state_features
+        self.candidate_in = nn.Linear(self.candidate_features, hidden)
+        self.state_in = nn.Linear(self.state_features, hidden, bias=False)
         self.candidate_hidden = nn.Linear(hidden, hidden)
         self.score_candidate = nn.Linear(hidden, hidden)
         self.score_context = nn.Linear(context, hidden, bias=False)
@@ -50,15 +51,15 @@ class CandidateScorer(nn.Module):
         """Scores candidates.
 
         Args:
-            observations: (B, A * NUM_CANDIDATE_FEATURES + NUM_GLOBAL_FEATURES); at least one
-                candidate of each row is allowed.
+            observations: (B, A * candidate features + state features); at least one candidate of
+                each row is allowed.
 
         Returns:
             Logits (B, A), `FORBIDDEN_LOGIT` where not allowed, and values (B,).
         """
         batch = observations.shape[0]
-        grid = observations[:, :-NUM_GLOBAL_FEATURES].view(batch, -1, NUM_CANDIDATE_FEATURES)
-        state = observations[:, -NUM_GLOBAL_FEATURES:]
+        grid = observations[:, : -self.state_features].view(batch, -1, self.candidate_features)
+        state = observations[:, -self.state_features :]
         row, action = torch.nonzero(grid[:, :, 0] > 0.5, as_tuple=True)
         lengths = torch.bincount(row, minlength=batch)
         hidden = torch.relu(self.candidate_in(grid[row, action]) + self.state_in(state)[row])
@@ -80,22 +81,26 @@ class StagePolicy(MaskableActorCriticPolicy):
 
     Args:
         hidden: Width of the network.
+        with_prices: For observations of `heterps/PricedStagePlacement-v0`.
         arguments: As for `MaskableActorCriticPolicy`.
         keywords: The same.
     """
 
-    def __init__(self, *arguments: Any, hidden: int = 64, **keywords: Any) -> None:
-        self.hidden = hidden
+    def __init__(
+        self, *arguments: Any, hidden: int = 64, with_prices: bool = False, **keywords: Any
+    ) -> None:
+        self.hidden, self.with_prices = hidden, with_prices
         super().__init__(*arguments, **keywords)
 
     def _build(self, lr_schedule: Any) -> None:
-        self.scorer = CandidateScorer(self.hidden)
+        self.scorer = CandidateScorer(self.hidden, self.with_prices)
         self.optimizer = torch.optim.Adam(
             self.scorer.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return {**super()._get_constructor_parameters(), "hidden": self.hidden}
+        own = {"hidden": self.hidden, "with_prices": self.with_prices}
+        return {**super()._get_constructor_parameters(), **own}
 
     def exported(self, meta: Mapping[str, Any]) -> Policy:
         """A copy of the weights for inference in NumPy."""

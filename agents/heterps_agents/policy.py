@@ -22,8 +22,8 @@ from heterps_agents.policy_kernels import ScorerWeights, score
 from heterps_configs.errors import HeterpsError
 from heterps_envs.stage_state import (
     FEATURE_VERSION,
-    NUM_CANDIDATE_FEATURES,
-    NUM_GLOBAL_FEATURES,
+    PRICED_FEATURE_VERSION,
+    feature_sizes,
 )
 
 Floats = NDArray[np.float32]
@@ -66,6 +66,16 @@ class Policy:
         return int(self.weights["candidate_hidden.weight"].shape[0])
 
     @property
+    def knows_prices(self) -> bool:
+        """Whether it reads the features of `heterps/PricedStagePlacement-v0`."""
+        return len(self.compiled.candidate_in) == feature_sizes(with_prices=True)[0]
+
+    @property
+    def feature_version(self) -> int:
+        """Of the features that it reads."""
+        return PRICED_FEATURE_VERSION if self.knows_prices else FEATURE_VERSION
+
+    @property
     def num_parameters(self) -> int:
         """How many numbers were learned."""
         return sum(value.size for value in self.weights.values())
@@ -83,7 +93,7 @@ class Policy:
         weights, meta = read_policy_file(reference)
         if meta.get("problems") == "graphs":
             raise HeterpsError(f"{os.fspath(reference)}: places graphs, not chains of layers")
-        check_feature_version(reference, meta, FEATURE_VERSION)
+        check_feature_version(reference, meta, FEATURE_VERSION, PRICED_FEATURE_VERSION)
         return cls(weights, meta)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -92,7 +102,7 @@ class Policy:
         Raises:
             HeterpsError: The file cannot be written.
         """
-        meta = {**self.meta, "feature_version": FEATURE_VERSION}
+        meta = {**self.meta, "feature_version": self.feature_version}
         write_policy_file(path, self.weights, meta)
 
     def log_probabilities(
@@ -101,15 +111,15 @@ class Policy:
         """Log-probability of every allowed candidate among those of its row.
 
         Args:
-            candidates: (N, NUM_CANDIDATE_FEATURES) allowed candidates, those of a row together.
-            state: (B, NUM_GLOBAL_FEATURES).
+            candidates: (N, features) allowed candidates, those of a row together; see
+                `heterps_envs.stage_state.feature_sizes`.
+            state: (B, features).
             row: (N,) row of each candidate, ascending; every row has at least one.
 
         Returns:
             (N,) float32.
         """
-        assert candidates.shape[1] == NUM_CANDIDATE_FEATURES
-        assert state.shape[1] == NUM_GLOBAL_FEATURES
+        assert (candidates.shape[1], state.shape[1]) == feature_sizes(self.knows_prices)
         out = np.empty(len(row), np.float32)
         contiguous = np.ascontiguousarray(candidates), np.ascontiguousarray(state)
         score(self.compiled, *contiguous, row, out)

@@ -43,17 +43,18 @@ def read_policy_file(
 
 
 def check_feature_version(
-    reference: str | os.PathLike[str], meta: Mapping[str, Any], version: int
+    reference: str | os.PathLike[str], meta: Mapping[str, Any], *versions: int
 ) -> None:
     """Refuses a policy that was trained on other features than those of this heterps.
 
     Raises:
         HeterpsError: The versions differ.
     """
-    if meta.get("feature_version") != version:
+    if meta.get("feature_version") not in versions:
+        known = " and ".join(str(version) for version in versions)
         raise HeterpsError(
             f"{os.fspath(reference)}: was trained on features of version "
-            f"{meta.get('feature_version')}; this heterps has version {version}: train it again"
+            f"{meta.get('feature_version')}; this heterps has version {known}: train it again"
         )
 
 

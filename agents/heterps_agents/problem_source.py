@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.decode import decode
 from heterps_agents.exact import predicted_seconds, solve
+from heterps_agents.exact_frontier import solve_frontier
 from heterps_agents.policy import Policy
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
 from heterps_envs.closed_form import kernel_tables
 from heterps_envs.generator import generate
+from heterps_envs.priced_pool import Anchor, PricedPool
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import ProblemPool, bottleneck_s, price_greedy
 from heterps_envs.stage_problems import StageProblems, empty_problems, pack_problems, put_problem
+
+Objective = Literal["throughput", "price", "budget"]
 
 _BATCH = 64
 # A reference may cost so much; above it the policy's own best placement stands in for the optimum.
@@ -26,11 +30,36 @@ _MOST_EXACT_S = 0.02
 
 
 class Referenced(NamedTuple):
-    """A problem, its optimal step time and the bottleneck of that placement, in seconds."""
+    """A problem, its optimal step time and the bottleneck of that placement, in seconds.
+
+    Where prices count, `anchors` are the placements on its frontier of step time and price.
+    """
 
     tables: CostTables
     step_time_s: float
     bottleneck_s: float
+    anchors: tuple[Anchor, ...] = ()
+
+
+def with_frontier(tables: CostTables, longest_exact_s: float) -> Referenced | None:
+    """The problem with all placements that no other beats in step time and price, proven.
+
+    Returns:
+        None when it has no placement, or the solver would take longer by prediction.
+    """
+    kernel = kernel_tables(tables)
+    found = solve_frontier(kernel, max_seconds=longest_exact_s)
+    if not found.points:
+        return None
+    anchors = tuple(
+        Anchor(
+            point.step_time_s,
+            bottleneck_s(point.code, kernel, point.step_time_s),
+            point.price_usd_per_hour,
+        )
+        for point in found.points
+    )
+    return Referenced(tables, anchors[0].step_time_s, anchors[0].bottleneck_s, anchors)
 
 
 def with_optimum(tables: CostTables) -> Referenced | None:
@@ -82,10 +111,14 @@ class ProblemSource:
                 self._start_batch(self._batch + 1)
             tables = self._waiting[self._taken]
             self._taken += 1
-            problem = with_reference(tables, self.config.longest_exact_s)
+            problem = self._referenced(tables)
             if problem is not None:
                 taken.append(problem)
         return taken
+
+    def _referenced(self, tables: CostTables) -> Referenced | None:
+        find = with_reference if self.config.objective == "throughput" else with_frontier
+        return find(tables, self.config.longest_exact_s)
 
     def state(self) -> dict[str, int]:
         """Where the stream stands."""
@@ -112,8 +145,9 @@ def pool_of(
     max_classes: int = 0,
     keeps_best: bool = False,
     prioritised_share: float = 0.0,
+    objective: Objective = "throughput",
 ) -> ProblemPool:
-    """A pool with the given references; see `ProblemPool` for the arguments."""
+    """A pool with the given references; see `ProblemPool` and `PricedPool` for the arguments."""
     packed = empty_problems(
         len(problems),
         max_layers or max(entry.tables.num_layers for entry in problems),
@@ -121,6 +155,9 @@ def pool_of(
     )
     for row, entry in enumerate(problems):
         put_problem(packed, row, entry.tables)
+    if objective != "throughput":
+        anchors = [entry.anchors for entry in problems]
+        return PricedPool(packed, anchors, target_range, prioritised_share, objective)
     return ProblemPool(
         packed,
         np.array([entry.step_time_s for entry in problems]),

@@ -32,7 +32,7 @@ _MOST_EACH = 2000
 
 
 def kernel_of(problems: StageProblems, row: int) -> KernelTables:
-    """One packed problem as the tables of the closed form; its prices are not packed and are 0."""
+    """One packed problem as the tables of the closed form."""
     layers, classes = int(problems.num_layers[row]), int(problems.num_classes[row])
 
     def cut(values: NDArray[Any], *sizes: int) -> NDArray[Any]:
@@ -52,7 +52,7 @@ def kernel_of(problems: StageProblems, row: int) -> KernelTables:
         output_bytes=cut(problems.output_bytes, layers),
         device_count=cut(problems.device_count, classes),
         memory_bytes=cut(problems.memory_bytes, classes),
-        price_usd_per_hour=np.zeros(classes),
+        price_usd_per_hour=cut(problems.price_usd_per_hour, classes),
         latency_s=cut(problems.latency_s, classes, classes),
         inverse_bandwidth_s_per_byte=cut(problems.inverse_bandwidth_s_per_byte, classes, classes),
     )

@@ -20,7 +20,7 @@ from heterps_agents.problem_source import ProblemSource
 from heterps_envs.vector_env import StagePlacementVecEnv
 
 State = dict[str, Any]
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 def collect(model: MaskablePPO, env: StagePlacementVecEnv, source: ProblemSource) -> State:

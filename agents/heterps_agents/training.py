@@ -7,6 +7,7 @@ tensorboard --logdir runs/quick
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,10 +34,12 @@ from heterps_agents.training_run import (
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
 from heterps_configs.yaml_files import write_text
+from heterps_envs.priced_pool import Anchor, PricedPool
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import ProblemPool
 from heterps_envs.stage_episodes import StageEpisodes
 from heterps_envs.stage_problems import empty_problems
+from heterps_envs.stage_state import Limits
 from heterps_envs.test_sets import DRAWN_CHAINS
 from heterps_envs.vector_env import StagePlacementVecEnv
 
@@ -44,7 +47,15 @@ logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.yaml"
 # What a checkpoint has room for: these cannot change when a run goes on.
-_FIXED_FIELDS = ("hidden", "seed", "layers", "classes", "pool_size", "num_environments")
+_FIXED_FIELDS = (
+    "objective",
+    "hidden",
+    "seed",
+    "layers",
+    "classes",
+    "pool_size",
+    "num_environments",
+)
 # Sets beside the one in range whose gaps are shown, as far as their optima are quick to prove.
 _FURTHER_SETS = ("longer", "more-types")
 # Fine-tuning: small steps around a policy that is already good.
@@ -90,9 +101,12 @@ def train(
     checkpoint = _read_checkpoint(run_directory) if resume else None
     source = ProblemSource(config)
     env = StagePlacementVecEnv(
-        _pool(config, None if checkpoint else source), config.num_environments, config.seed
+        _pool(config, None if checkpoint else source),
+        config.num_environments,
+        config.seed,
+        with_prices=config.objective != "throughput",
     )
-    sets = TestSets(_test_sets(config))
+    sets = TestSets(_test_sets(config), _cheapest_set(config))
     if checkpoint is None:
         _compile(env.pool)
     timed = TimedVecEnv(env)
@@ -127,7 +141,7 @@ def fine_tune(
     Args:
         policy: Where to start; stays as it is.
         problems: For example one problem whose costs were corrected by measurements.
-        seconds: Training time, preparation included.
+        seconds: Of this process's CPU, preparation included.
         seed: Of drifts, episodes and exploration.
 
     Returns:
@@ -139,9 +153,15 @@ def fine_tune(
     if not problems or seconds <= 0:
         raise HeterpsError("fine-tuning needs at least one problem and more than 0 seconds")
     config = _FINE_TUNING.model_copy(
-        update={"budget_s": seconds, "seed": seed, "hidden": policy.hidden}
+        update={
+            "budget_s": seconds,
+            "seed": seed,
+            "hidden": policy.hidden,
+            # What the network reads; the episodes of fine-tuning have no price limit.
+            "objective": "price" if policy.knows_prices else "throughput",
+        }
     )
-    clock = Clock(config)
+    clock = Clock(config, clock=time.process_time)
     drifted = perturbed(
         problems, _FINE_TUNING_PROBLEMS, seed, _FINE_TUNING_SIGMA, _FINE_TUNING_SIGMA / 2
     )
@@ -150,7 +170,7 @@ def fine_tune(
     )
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
-    env = StagePlacementVecEnv(pool, config.num_environments, seed)
+    env = StagePlacementVecEnv(pool, config.num_environments, seed, with_prices=policy.knows_prices)
     model = _make_model(config, env, clock, Logger(None, []))
     network = network_of(model)
     network.imported(policy)
@@ -165,6 +185,15 @@ def fine_tune(
 def _pool(config: TrainingConfig, source: ProblemSource | None) -> ProblemPool:
     """A pool from the source; without one, an empty pool of the same size."""
     shape = config.layers[1], config.classes[1]
+    if source is None and config.objective != "throughput":
+        nowhere = [(Anchor(0.0, 0.0, 0.0),)] * config.pool_size
+        return PricedPool(
+            empty_problems(config.pool_size, *shape),
+            nowhere,
+            config.target_range,
+            config.prioritised_share,
+            config.objective,
+        )
     if source is None:
         nothing = np.zeros(config.pool_size)
         return ProblemPool(
@@ -181,14 +210,22 @@ def _pool(config: TrainingConfig, source: ProblemSource | None) -> ProblemPool:
         *shape,
         keeps_best=True,
         prioritised_share=config.prioritised_share,
+        objective=config.objective,
     )
 
 
 def _compile(pool: ProblemPool) -> None:
     """One step of an episode of its own, so that compilation is no part of the training time."""
-    episodes, row = StageEpisodes(pool, 1), np.zeros(1, np.int64)
-    episodes.begin(row, row, pool.step_time_s[:1], np.full(1, np.inf))
+    episodes, row = StageEpisodes(pool, 1, isinstance(pool, PricedPool)), np.zeros(1, np.int64)
+    episodes.begin(row, row, Limits(pool.step_time_s[:1], *np.full((2, 1), np.inf)))
     episodes.step(episodes.view.allowed.argmax(axis=1))
+
+
+def _cheapest_set(config: TrainingConfig) -> list[CostTables]:
+    """Problems in range whose gap of the price is shown."""
+    if config.objective == "throughput":
+        return []
+    return DRAWN_CHAINS["in-range"].problems(config.evaluation_problems)
 
 
 def _test_sets(config: TrainingConfig) -> dict[str, list[CostTables]]:
@@ -209,7 +246,7 @@ def _make_model(config: TrainingConfig, env: VecEnv, clock: Clock, log: Logger) 
         gae_lambda=config.gae_lambda,
         clip_range=config.clip_range,
         ent_coef=config.entropy_weight,
-        policy_kwargs={"hidden": config.hidden},
+        policy_kwargs={"hidden": config.hidden, "with_prices": config.objective != "throughput"},
         device="cpu",
         seed=config.seed,
     )

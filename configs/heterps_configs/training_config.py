@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import (
     Field,
@@ -26,6 +26,8 @@ class TrainingConfig(Document):
         seed: Of problems, episodes and weights.
         budget_s: Stop after so many seconds of training; evaluation included.
         total_steps: Stop after so many environment steps; makes a run repeatable.
+        objective: What is learned: `throughput`: short steps. `price`: cheap samples under a
+            throughput floor. `budget`: short steps under a limit on the price per hour.
         layers: Fewest and most layers of a problem.
         classes: The same of device classes.
         devices_per_class: The same of devices of one class.
@@ -35,7 +37,8 @@ class TrainingConfig(Document):
         prioritised_share: Share of the episodes that prefer problems which some episodes solve and
             others do not.
         longest_exact_s: A problem whose exact optimum takes longer by prediction starts from the
-            greedy rule instead; its reference is then the best that any episode has found.
+            greedy rule instead; its reference is then the best that any episode has found. With
+            another objective than `throughput` it is left out.
         hidden: Width of the network.
         num_environments: Episodes at once.
         steps_per_update: Steps of each episode before the network is updated.
@@ -57,6 +60,7 @@ class TrainingConfig(Document):
     budget_s: PositiveFloat | None = None
     total_steps: PositiveInt | None = None
 
+    objective: Literal["throughput", "price", "budget"] = "throughput"
     layers: Range = (8, 32)
     classes: Range = (2, 4)
     devices_per_class: Range = (1, 4)

@@ -14,6 +14,7 @@ from heterps_envs.closed_form import in_flight, stage_after_s, stage_work_s
 from heterps_envs.layer_episodes import LayerEpisodes
 from heterps_envs.layer_state import PLACING, STUCK, VERDICTS
 from heterps_envs.placement import PlacedStage, decode
+from heterps_envs.priced_pool import PricedPool
 from heterps_envs.rendering import Image, seconds_text
 from heterps_envs.stage_episodes import StageEpisodes
 from heterps_envs.stage_problems import StageProblems
@@ -31,6 +32,7 @@ def draw_stages(episodes: StageEpisodes, row: int) -> Image:
         )
         for entry in decode(rows.code[row, position:layers])
     ]
+    name = "PricedStagePlacement-v0" if isinstance(pool, PricedPool) else "StagePlacement-v0"
     target_s, is_running = float(rows.target_s[row]), rows.status[row] == RUNNING
     ending = "" if is_running else (", complete" if rows.status[row] == COMPLETE else ", stuck")
     note = (
@@ -40,9 +42,12 @@ def draw_stages(episodes: StageEpisodes, row: int) -> Image:
         f"fill {seconds_text(float(rows.fill_s[row]))}, "
         f"limit {seconds_text(float(rows.fill_limit_s[row]))}"
     )
+    if isinstance(pool, PricedPool):
+        dollars = float(rows.used[row] @ chains.price_usd_per_hour[z])
+        note += f"; {dollars:.3g} USD/h of at most {rows.price_limit_usd_per_hour[row]:.3g}"
     return draw_chain(
         ChainPicture(
-            title=f"StagePlacement-v0: problem {z}, {len(placed)} stages{ending}",
+            title=f"{name}: problem {z}, {len(placed)} stages{ending}",
             layer_values=np.diff(chains.value_prefix_s[z, : layers + 1]),
             stages=_measured(chains, z, placed, target_s),
             next_layer=position - 1 if is_running else -1,

@@ -17,6 +17,7 @@ from heterps_envs.stage_problems import StageProblems, pack_problems, put_proble
 from heterps_envs.stage_state import (
     COMPLETE,
     RUNNING,
+    Limits,
     StageRows,
     empty_rows,
     empty_view,
@@ -94,10 +95,8 @@ class ProblemPool:
         kept = StageProblems._make(array[found] for array in problems)
         return cls(kept, step_time_s[found], bottleneck_s[found], target_range)
 
-    def draw(
-        self, rng: np.random.Generator, count: int
-    ) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Rows of problems, and for each a target and a fill limit in seconds."""
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], Limits]:
+        """Rows of problems, and the limits of an episode for each."""
         rows = rng.integers(0, len(self.step_time_s), count)
         if self.prioritised_share > 0.0:
             by_shortfall = rng.random(count) < self.prioritised_share
@@ -105,23 +104,32 @@ class ProblemPool:
             summed = np.cumsum(self.shortfall * (1.0 - self.shortfall) + LEAST_WEIGHT)
             wanted = summed[-1] * rng.random(count)
             rows = np.where(by_shortfall, np.searchsorted(summed, wanted), rows)
-        return rows, *self.draw_targets(rng, rows)
+        return rows, self.draw_limits(rng, rows)
 
-    def draw_targets(
-        self, rng: np.random.Generator, rows: NDArray[np.int64]
-    ) -> tuple[Floats, Floats]:
-        """Targets and fill limits around the best known placements of problems.
+    def draw_limits(self, rng: np.random.Generator, rows: NDArray[np.int64]) -> Limits:
+        """Limits around the best known placements of problems; none of the price.
 
         Most are within a percent, as in the last rounds of a search; some are far off, as in its
         first.
         """
+        around = self.step_time_s[rows], self.bottleneck_s[rows]
+        return Limits(*self._times_around(rng, rows, *around), np.full(len(rows), np.inf))
+
+    def _times_around(
+        self,
+        rng: np.random.Generator,
+        rows: NDArray[np.int64],
+        step_time_s: Floats,
+        bottleneck_s: Floats,
+    ) -> tuple[Floats, Floats]:
+        """Targets and fill limits around placements of given step times and bottlenecks."""
         low, high = self.target_range
         excess = _log_uniform(rng, LEAST_EXCESS, max(high - 1.0, LEAST_EXCESS), len(rows))
         factor = np.where(rng.random(len(rows)) < FAR_SHARE, rng.uniform(1, FAR, len(rows)), 1.0)
-        wanted = self.bottleneck_s[rows] * (low + excess) * factor
+        wanted = bottleneck_s * (low + excess) * factor
         target_s = np.maximum(wanted, self.problems.least_target_s[rows]) * (1 + ROUNDING)
         late = _log_uniform(rng, LEAST_LATE, MOST_LATE, len(rows))
-        limit_s = self.step_time_s[rows] * (1 + late) - self.bottleneck_s[rows]
+        limit_s = step_time_s * (1 + late) - bottleneck_s
         limit_s *= 1 + ROUNDING
         limit_s[rng.random(len(rows)) < UNLIMITED_SHARE] = np.inf
         return target_s, limit_s
@@ -163,9 +171,22 @@ class ProblemPool:
                 self.bottleneck_s[place] = rows.behind_s[row] - rows.fill_s[row]
 
     def replace(
-        self, row: int, tables: CostTables, step_time_s: float, bottleneck_s: float
+        self,
+        row: int,
+        tables: CostTables,
+        step_time_s: float,
+        bottleneck_s: float,
+        anchors: Sequence[Any] = (),
     ) -> None:
-        """Puts another problem into a row that no running episode uses."""
+        """Puts another problem into a row that no running episode uses.
+
+        Args:
+            row: Which.
+            tables: The problem.
+            step_time_s: Of its best known placement.
+            bottleneck_s: The same.
+            anchors: For pools with price limits.
+        """
         put_problem(self.problems, row, tables)
         self.step_time_s[row], self.bottleneck_s[row] = step_time_s, bottleneck_s
         self.shortfall[row] = UNKNOWN_SHORTFALL

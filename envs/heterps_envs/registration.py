@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 
 STAGE_PLACEMENT = "heterps/StagePlacement-v0"
+PRICED_STAGE_PLACEMENT = "heterps/PricedStagePlacement-v0"
 LAYER_PLACEMENT = "heterps/LayerPlacement-v0"
 GRAPH_PLACEMENT = "heterps/GraphPlacement-v0"
 
@@ -13,6 +14,10 @@ def register() -> None:
     """Registers the environments; a second call changes nothing."""
     if STAGE_PLACEMENT not in gym.registry:
         gym.register(STAGE_PLACEMENT, "heterps_envs.stage_placement:StagePlacementEnv")
+    if PRICED_STAGE_PLACEMENT not in gym.registry:
+        gym.register(
+            PRICED_STAGE_PLACEMENT, "heterps_envs.priced_stage_placement:PricedStagePlacementEnv"
+        )
     if LAYER_PLACEMENT not in gym.registry:
         gym.register(LAYER_PLACEMENT, "heterps_envs.layer_placement:LayerPlacementEnv")
     if GRAPH_PLACEMENT not in gym.registry:

@@ -13,12 +13,12 @@ from heterps_envs.problem_pool import ProblemPool
 from heterps_envs.stage_kernels import advance, observe
 from heterps_envs.stage_state import (
     LARGEST_RATIO,
-    NUM_CANDIDATE_FEATURES,
-    NUM_GLOBAL_FEATURES,
     RUNNING,
     STUCK,
+    Limits,
     empty_rows,
     empty_view,
+    feature_sizes,
     num_actions,
     start_rows,
 )
@@ -30,32 +30,37 @@ LARGEST_OBSERVATION = LARGEST_RATIO
 _MOST_RAISES = 400
 
 
-def observation_size(max_classes: int) -> int:
+def observation_size(max_classes: int, with_prices: bool = False) -> int:
     """Numbers in one observation: the features of all candidates, then those of the state."""
-    return num_actions(max_classes) * NUM_CANDIDATE_FEATURES + NUM_GLOBAL_FEATURES
+    candidate, state = feature_sizes(with_prices)
+    return num_actions(max_classes) * candidate + state
 
 
 class StageEpisodes:
-    """`count` episodes on problems of a pool. Rows are independent of each other."""
+    """`count` episodes on problems of a pool. Rows are independent of each other.
 
-    def __init__(self, pool: ProblemPool, count: int) -> None:
+    Args:
+        pool: Problems, limits and rewards.
+        count: Episodes.
+        with_prices: Whether observations have the features of prices.
+    """
+
+    def __init__(self, pool: ProblemPool, count: int, with_prices: bool = False) -> None:
         problems = pool.problems
         self.pool, self.count = pool, count
         self.max_classes = problems.class_price.shape[1]
         self.rows = empty_rows(count, problems.output_bytes.shape[1], self.max_classes)
-        self.view = empty_view(count, self.max_classes)
+        self.view = empty_view(count, self.max_classes, with_prices=with_prices)
         self._everyone = np.arange(count)
 
-    def begin(
-        self, which: Integers, problem: Integers, target_s: Floats, fill_limit_s: Floats
-    ) -> None:
+    def begin(self, which: Integers, problem: Integers, limits: Limits) -> None:
         """Starts episodes. Limits that let no stage begin are raised until one may.
 
         Raises:
             HeterpsError: A problem has no placement, whatever the limits.
         """
         pending = which
-        start_rows(self.pool.problems, self.rows, which, problem, target_s, fill_limit_s)
+        start_rows(self.pool.problems, self.rows, which, problem, *limits)
         for _ in range(_MOST_RAISES):
             observe(self.pool.problems, self.rows, self.view, pending)
             pending = pending[self.rows.status[pending] == STUCK]
@@ -64,6 +69,7 @@ class StageEpisodes:
             self.rows.target_s[pending] *= 1.05
             limit_s = np.maximum(self.rows.fill_limit_s[pending], self._least_fill_s(pending))
             self.rows.fill_limit_s[pending] = 1.05 * limit_s
+            self.rows.price_limit_usd_per_hour[pending] *= 1.05
             self.rows.status[pending] = RUNNING
         raise HeterpsError(f"problem {self.rows.problem[pending[0]]} of the pool has no placement")
 
@@ -101,6 +107,6 @@ class StageEpisodes:
 
     def last_observations(self, finished: Integers) -> NDArray[np.float32]:
         """(K, observation_size) of finished episodes: no candidates, only the state."""
-        out = np.zeros((len(finished), observation_size(self.max_classes)), np.float32)
-        out[:, -NUM_GLOBAL_FEATURES:] = self.view.state[finished]
-        return out
+        candidates = self.view.candidates[0].size
+        empty = np.zeros((len(finished), candidates), np.float32)
+        return np.concatenate([empty, self.view.state[finished]], axis=1)

@@ -193,6 +193,23 @@ def tightest_layer(p: Any, z: int, start: int, fronts: Any) -> float:
     return worst
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -> float:
+    """The least US dollars per hour of what must stand in front of `start`.
+
+    One device at least; and within the step time that target and fill limit allow, no devices do
+    the work of the layers before `start` for less than each layer costs where it is cheapest.
+    """
+    z, cheapest = rows.problem[row], np.inf
+    if rows.price_limit_usd_per_hour[row] == np.inf:
+        return 0.0
+    for front in range(p.num_classes[z]):
+        if fronts[front, 0] > 0:
+            cheapest = min(cheapest, p.price_usd_per_hour[z, front])
+    longest_s = rows.target_s[row] + rows.fill_limit_s[row]
+    return max(cheapest, p.dollars_prefix[z, start] / longest_s)
+
+
 @njit(cache=True, inline="always")
 def longest_stage(
     p: Any,

@@ -20,6 +20,7 @@ from heterps_envs.stage_growth import (
     bytes_in_front,
     largest_share,
     least_fill_stage,
+    least_price_in_front,
     list_fronts,
     longest_stage,
     stage_bytes,
@@ -29,6 +30,8 @@ from heterps_envs.stage_state import (
     COMPLETE,
     LARGEST_RATIO,
     NUM_BUCKETS,
+    NUM_CANDIDATE_FEATURES,
+    NUM_GLOBAL_FEATURES,
     REPLICA_BUCKETS,
     RUNNING,
     STUCK,
@@ -112,14 +115,17 @@ def _log_ratio(numerator: float, denominator: float) -> float:
 def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
     z, stop = rows.problem[row], rows.position[row]
     allowance_s = rows.target_s[row] + rows.fill_s[row]
-    free_price, free_bytes = 0.0, 0.0
+    free_price, free_bytes, dollars_left = 0.0, 0.0, rows.price_limit_usd_per_hour[row]
     fronts, front = np.empty((p.num_classes[z], 3), np.int64), np.empty(3)
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
         free_price += free * p.class_price[z, kind]
         free_bytes += free * p.memory_bytes[z, kind]
+        dollars_left -= rows.used[row, kind] * p.price_usd_per_hour[z, kind]
     _clear(view, row)
     _observe_state(p, rows, view, row, free_price, free_bytes, allowance_s)
+    if view.state.shape[1] > NUM_GLOBAL_FEATURES:
+        _observe_budget(p, rows, view, row, dollars_left, allowance_s)
     found = False
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
@@ -129,9 +135,11 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
             replicas = _BUCKETS[bucket]
             if replicas > free or replicas > p.num_micro_batches[z]:
                 break
+            if replicas * p.price_usd_per_hour[z, kind] > dollars_left:
+                break
             start, behind_s = _observe_bucket(
                 p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
-                free_price, free_bytes, allowance_s, fronts, front,
+                free_price, free_bytes, dollars_left, allowance_s, fronts, front,
             )  # fmt: skip
             if start >= 0:
                 found = True
@@ -169,6 +177,21 @@ def _observe_state(
 
 
 @njit(cache=True, inline="always")
+def _observe_budget(
+    p: Any, rows: Any, view: Any, row: int, dollars_left: float, allowance_s: float
+) -> None:
+    """Writes the features of the state that tell of the price limit; zero without one."""
+    z, limit, out = rows.problem[row], rows.price_limit_usd_per_hour[row], view.state[row]
+    out[NUM_GLOBAL_FEATURES:] = 0.0
+    if limit < np.inf:
+        out[13] = 1.0
+        out[14] = _ratio(p.dollars_prefix[z, rows.position[row]], dollars_left * allowance_s)
+        out[15] = _ratio(dollars_left, limit)
+        longest_s = max(rows.target_s[row], p.lower_bound_s[z])
+        out[16] = _log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
+
+
+@njit(cache=True, inline="always")
 def _observe_bucket(
     p: Any,
     rows: Any,
@@ -180,6 +203,7 @@ def _observe_bucket(
     shortest_s: float,
     free_price: float,
     free_bytes: float,
+    dollars_left: float,
     allowance_s: float,
     fronts: Any,
     front: Any,
@@ -211,6 +235,9 @@ def _observe_bucket(
         tightest = tightest_layer(p, z, start, fronts)
         if tightest > 1.0 or bytes_in_front(p, z, start, next_behind) > bytes_left:
             return -1, 0.0
+        after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
+        if least_price_in_front(p, rows, row, start, fronts) > after:
+            return -1, 0.0
     actions = rows.used.shape[1] * NUM_BUCKETS
     shorter = -1
     if view.allowed.shape[1] > actions:
@@ -225,6 +252,9 @@ def _observe_bucket(
             tightest = tightest_layer(p, z, first, fronts)
             if tightest > 1.0 or bytes_in_front(p, z, first, next_behind) > bytes_left:
                 break
+            after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
+            if least_price_in_front(p, rows, row, first, fronts) > after:
+                break
             reached_s = behind_with_stage_s(p, rows, row, kind, replicas, held, first)
             fill = rows.fill_s[row] + through_s
             fill += p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, first, kind]
@@ -234,7 +264,7 @@ def _observe_bucket(
             )  # fmt: skip
         _observe_candidate(
             p, rows, view, row, cut * actions + action, first, held, reached_s, link, through_s,
-            free_price, free_bytes, allowance_s, front, tightest,
+            free_price, free_bytes, dollars_left, allowance_s, front, tightest,
         )  # fmt: skip
     return start, behind_s
 
@@ -253,6 +283,7 @@ def _observe_candidate(
     through_s: float,
     free_price: float,
     free_bytes: float,
+    dollars_left: float,
     allowance_s: float,
     front: Any,
     tightest: float,
@@ -323,3 +354,15 @@ def _observe_candidate(
     out[28] = _ratio(next_behind, micro_batches)
     out[31] = 1.0 if action >= rows.used.shape[1] * NUM_BUCKETS else 0.0
     out[32] = tightest
+    if view.candidates.shape[2] > NUM_CANDIDATE_FEATURES and dollars_left < np.inf:
+        dollars = replicas * p.price_usd_per_hour[z, kind]
+        cheapest = p.dollars_prefix[z, stop] - p.dollars_prefix[z, start]
+        own = p.price_usd_per_hour[z, kind] * (
+            compute * micro_batches
+            + p.optimizer_prefix_s[z, stop, kind]
+            - p.optimizer_prefix_s[z, start, kind]
+        )
+        out[33] = _ratio(dollars, dollars_left)
+        out[34] = _ratio(p.dollars_prefix[z, start], (dollars_left - dollars) * next_allowance)
+        out[35] = _ratio(cheapest, dollars * allowance_s)
+        out[36] = _ratio(max(0.0, own - cheapest), cheapest)

@@ -124,11 +124,16 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
             pool = ProblemPool.from_tables(tables, max_classes, target_range)
-        self._episodes = StageEpisodes(pool, 1)
+        self._begin_with(pool, with_prices=False)
+
+    def _begin_with(self, pool: ProblemPool, with_prices: bool) -> None:
+        """Sets episodes and spaces."""
+        self._episodes = StageEpisodes(pool, 1, with_prices)
         classes = self._episodes.max_classes
         self.action_space = gym.spaces.Discrete(num_actions(classes))
+        size = observation_size(classes, with_prices)
         self.observation_space = gym.spaces.Box(
-            -LARGEST_OBSERVATION, LARGEST_OBSERVATION, (observation_size(classes),), np.float32
+            -LARGEST_OBSERVATION, LARGEST_OBSERVATION, (size,), np.float32
         )
 
     def reset(
@@ -138,23 +143,23 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
 
         Args:
             seed: Of the random choices from here on.
-            options: `problem` (row), `target_s` and `fill_limit_s`, all optional.
+            options: `problem` (row) and fields of `heterps_envs.stage_state.Limits`, all optional.
 
         Raises:
             HeterpsError: There is no such problem.
         """
         super().reset(seed=seed)
         pool, options = self._episodes.pool, options or {}
-        problem, target_s, fill_limit_s = pool.draw(self.np_random, 1)
+        problem, limits = pool.draw(self.np_random, 1)
         if "problem" in options:
             problem[0] = options["problem"]
             if not 0 <= problem[0] < pool.problems.num_problems:
                 last = pool.problems.num_problems - 1
                 raise HeterpsError(f"there is no problem {problem[0]}; allowed: 0 to {last}")
-            target_s, fill_limit_s = pool.draw_targets(self.np_random, problem)
-        target_s[0] = options.get("target_s", target_s[0])
-        fill_limit_s[0] = options.get("fill_limit_s", fill_limit_s[0])
-        self._episodes.begin(np.array([0]), problem, target_s, fill_limit_s)
+            limits = pool.draw_limits(self.np_random, problem)
+        for name, limit in limits._asdict().items():
+            limit[0] = options.get(name, limit[0])
+        self._episodes.begin(np.array([0]), problem, limits)
         return self._episodes.observations()[0], self._info()
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

@@ -31,6 +31,8 @@ class StageProblems(NamedTuple):
         class_price: (N, T) the LP-dual price of one device-second; sums to 1 over all devices.
         value_prefix_s: (N, L + 1) price of the cheapest way to compute the layers before each cut,
             over all micro-batches, optimizer included.
+        dollars_prefix: (N, L + 1) US dollars per hour times seconds of the cheapest way to compute
+            the layers before each cut: no price times step time is less.
         fastest_prefix_s: (N, L + 1) compute seconds of one micro-batch in the layers before each
             cut, each on its fastest class: the least that they add to the fill.
         lower_bound_s: (N,) no placement has a shorter step time.
@@ -49,10 +51,12 @@ class StageProblems(NamedTuple):
     output_bytes: Floats
     device_count: Integers
     memory_bytes: Floats
+    price_usd_per_hour: Floats
     latency_s: Floats
     inverse_bandwidth_s_per_byte: Floats
     class_price: Floats
     value_prefix_s: Floats
+    dollars_prefix: Floats
     fastest_prefix_s: Floats
     lower_bound_s: Floats
 
@@ -84,10 +88,12 @@ def empty_problems(count: int, max_layers: int, max_classes: int) -> StageProble
         output_bytes=np.zeros((n, layers)),
         device_count=np.zeros((n, classes), np.int64),
         memory_bytes=np.zeros((n, classes)),
+        price_usd_per_hour=np.zeros((n, classes)),
         latency_s=np.zeros((n, classes, classes)),
         inverse_bandwidth_s_per_byte=np.zeros((n, classes, classes)),
         class_price=np.zeros((n, classes)),
         value_prefix_s=np.zeros((n, layers + 1)),
+        dollars_prefix=np.zeros((n, layers + 1)),
         fastest_prefix_s=np.zeros((n, layers + 1)),
         lower_bound_s=np.zeros(n),
     )
@@ -127,6 +133,8 @@ def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
     per_layer = (work_s * prices).min(axis=1)
     problems.class_price[row, :classes] = prices
     problems.value_prefix_s[row, 1 : layers + 1] = np.cumsum(per_layer)
+    cheapest = (work_s * tables.price_usd_per_hour).min(axis=1)
+    problems.dollars_prefix[row, 1 : layers + 1] = np.cumsum(cheapest)
     problems.fastest_prefix_s[row, 1 : layers + 1] = np.cumsum(tables.compute_s.min(axis=1))
     problems.lower_bound_s[row] = bound_s
 

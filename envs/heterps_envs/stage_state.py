@@ -7,10 +7,11 @@ The step time of a finished placement is
     fill_s of all stages + max over s of (max(busy_s, link_s) - fill_s of s and what is behind it)
 
 so a *target* for the second term, the bottleneck, bounds each stage as soon as it is built, and a
-*fill limit* bounds the first term: what is built plus the rest on its fastest classes. A stage of a
-class with k replicas grows to the front as far as target, fill limit, memory and the link to some
-stage in front of it allow. Since 1F1B counts micro-batches in flight by the devices behind, memory
-is exact.
+*fill limit* bounds the first term: what is built plus the rest on its fastest classes. A *price
+limit* bounds the price per hour of all devices used: that is a budget, and where price times step
+time counts, what a known placement leaves to better ones. A stage of a class with k replicas grows
+to the front as far as target, fill limit, memory and the link to some stage in front of it allow.
+Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
 Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. After those come
 as many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
 shorter. (A slow class, or an expensive cut, delays all that is in front.)
@@ -31,6 +32,10 @@ NUM_CUTS = 2
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 FEATURE_VERSION = 3
 NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
+# What policies that know prices see behind those, and their version.
+PRICED_FEATURE_VERSION = 4
+NUM_PRICED_CANDIDATE_FEATURES = NUM_CANDIDATE_FEATURES + 4
+NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
 LARGEST_RATIO = 4.0
 RUNNING, COMPLETE, STUCK = 0, 1, 2
 _BUCKETS = np.array(REPLICA_BUCKETS)
@@ -43,6 +48,7 @@ class StageRows(NamedTuple):
         problem: Row of the problem in `StageProblems`.
         target_s: The bottleneck aimed at.
         fill_limit_s: The most that the fill may become; inf for no limit.
+        price_limit_usd_per_hour: The most that all devices used may cost; inf for no limit.
         position: Layers before this one are not placed yet.
         front_class: Class of the front stage; -1 before the first one.
         num_stages, replicas_behind: Stages built, and their replicas.
@@ -56,6 +62,7 @@ class StageRows(NamedTuple):
     problem: NDArray[np.int64]
     target_s: NDArray[np.float64]
     fill_limit_s: NDArray[np.float64]
+    price_limit_usd_per_hour: NDArray[np.float64]
     position: NDArray[np.int64]
     front_class: NDArray[np.int64]
     num_stages: NDArray[np.int64]
@@ -67,12 +74,27 @@ class StageRows(NamedTuple):
     status: NDArray[np.int8]
 
 
+class Limits(NamedTuple):
+    """What K episodes must keep, see above.
+
+    Attributes:
+        target_s: (K,) the bottleneck aimed at.
+        fill_limit_s: (K,) inf for no limit.
+        price_limit_usd_per_hour: (K,) inf for no limit.
+    """
+
+    target_s: NDArray[np.float64]
+    fill_limit_s: NDArray[np.float64]
+    price_limit_usd_per_hour: NDArray[np.float64]
+
+
 class StageView(NamedTuple):
     """What `observe` writes: A = `num_actions(T)` candidates for the next stage of B episodes.
 
     Attributes:
-        candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed.
-        state: (B, NUM_GLOBAL_FEATURES).
+        candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed; or
+            NUM_PRICED_CANDIDATE_FEATURES.
+        state: (B, NUM_GLOBAL_FEATURES) or NUM_PRICED_GLOBAL_FEATURES.
         allowed: (B, A).
         first_layer: (B, A) how far the stage grows.
         fill_s, behind_s: (B, A) those of `StageRows` with the stage appended.
@@ -104,6 +126,7 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
         problem=np.zeros(count, np.int64),
         target_s=np.zeros(count),
         fill_limit_s=np.full(count, np.inf),
+        price_limit_usd_per_hour=np.full(count, np.inf),
         position=np.zeros(count, np.int64),
         front_class=np.full(count, -1),
         num_stages=np.zeros(count, np.int64),
@@ -116,18 +139,29 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
     )
 
 
-def empty_view(count: int, max_classes: int, with_shorter: bool = True) -> StageView:
+def feature_sizes(with_prices: bool) -> tuple[int, int]:
+    """Features of a candidate, and of the state."""
+    if with_prices:
+        return NUM_PRICED_CANDIDATE_FEATURES, NUM_PRICED_GLOBAL_FEATURES
+    return NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
+
+
+def empty_view(
+    count: int, max_classes: int, with_shorter: bool = True, with_prices: bool = False
+) -> StageView:
     """Room for what `count` episodes see.
 
     Args:
         count: B.
         max_classes: T.
         with_shorter: Also for the stages that stop at an earlier cut; without, half as many.
+        with_prices: Room for the features of prices too.
     """
+    candidate_features, state_features = feature_sizes(with_prices)
     actions = num_actions(max_classes) // (1 if with_shorter else NUM_CUTS)
     return StageView(
-        candidates=np.zeros((count, actions, NUM_CANDIDATE_FEATURES), np.float32),
-        state=np.zeros((count, NUM_GLOBAL_FEATURES), np.float32),
+        candidates=np.zeros((count, actions, candidate_features), np.float32),
+        state=np.zeros((count, state_features), np.float32),
         allowed=np.zeros((count, actions), np.bool_),
         first_layer=np.zeros((count, actions), np.int64),
         fill_s=np.zeros((count, actions)),
@@ -136,7 +170,13 @@ def empty_view(count: int, max_classes: int, with_shorter: bool = True) -> Stage
 
 
 def start_rows(
-    p: Any, rows: StageRows, which: Any, problem: Any, target_s: Any, fill_limit_s: Any
+    p: Any,
+    rows: StageRows,
+    which: Any,
+    problem: Any,
+    target_s: Any,
+    fill_limit_s: Any,
+    price_limit_usd_per_hour: Any = np.inf,
 ) -> None:
     """Begins new episodes in the rows `which`.
 
@@ -147,10 +187,13 @@ def start_rows(
         problem: (K,) or scalar, rows of the problems.
         target_s: (K,) or scalar.
         fill_limit_s: (K,) or scalar.
+        price_limit_usd_per_hour: (K,) or scalar.
     """
     rows.problem[which], rows.target_s[which] = problem, target_s
     rows.fill_limit_s[which] = fill_limit_s
+    rows.price_limit_usd_per_hour[which] = price_limit_usd_per_hour
     rows.position[which] = p.num_layers[rows.problem[which]]
     rows.front_class[which] = -1
-    for array in rows[5:]:
+    for array in (rows.num_stages, rows.replicas_behind, rows.fill_s, rows.behind_s):
         array[which] = 0
+    rows.used[which], rows.code[which], rows.status[which] = 0, 0, RUNNING

@@ -28,7 +28,7 @@ from heterps_envs.vector_base import Actions, Ended, NativeVecEnv, Observations
 
 
 class StagePlacementVecEnv(NativeVecEnv):
-    """The native batched form of `heterps/StagePlacement-v0`: same observations, actions, rewards.
+    """The native batched form of `heterps/StagePlacement`: same observations, actions, rewards.
 
     Args:
         pool: Problems to draw from. Its room for device classes fixes the spaces.
@@ -36,6 +36,8 @@ class StagePlacementVecEnv(NativeVecEnv):
         seed: Of the draws.
         render_mode: "rgb_array" lets `render` and `get_images` draw, some tens of milliseconds for
             each episode.
+        with_prices: Be `heterps/PricedStagePlacement-v0`; its pool is a
+            `heterps_envs.priced_pool.PricedPool`.
     """
 
     def __init__(
@@ -44,14 +46,18 @@ class StagePlacementVecEnv(NativeVecEnv):
         num_envs: int = 256,
         seed: int = 0,
         render_mode: str | None = None,
+        with_prices: bool = False,
     ) -> None:
-        self.episodes = StageEpisodes(pool, num_envs)
+        self.episodes = StageEpisodes(pool, num_envs, with_prices)
         self.pool = pool
         classes = self.episodes.max_classes
         super().__init__(
             num_envs,
             gym.spaces.Box(
-                -LARGEST_OBSERVATION, LARGEST_OBSERVATION, (observation_size(classes),), np.float32
+                -LARGEST_OBSERVATION,
+                LARGEST_OBSERVATION,
+                (observation_size(classes, with_prices),),
+                np.float32,
             ),
             gym.spaces.Discrete(num_actions(classes)),
             seed,
@@ -73,7 +79,8 @@ class StagePlacementVecEnv(NativeVecEnv):
         self.episodes.restore(state)
 
     def _begin_rows(self, which: NDArray[np.int64]) -> None:
-        self.episodes.begin(which, *self.pool.draw(self._rng, len(which)))
+        problem, limits = self.pool.draw(self._rng, len(which))
+        self.episodes.begin(which, problem, limits)
 
     def _step_rows(self, actions: Actions) -> NDArray[np.int64]:
         return self.episodes.step(actions)

@@ -15,11 +15,13 @@ import gymnasium as gym
 from heterps_configs.yaml_files import write_text
 from heterps_envs.graph_placement import GraphPlacementEnv
 from heterps_envs.layer_placement import LayerPlacementEnv
+from heterps_envs.priced_stage_placement import PricedStagePlacementEnv
 from heterps_envs.stage_placement import StagePlacementEnv
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "environments.md"
 ENVIRONMENTS: dict[str, type[gym.Env[Any, Any]]] = {
     "heterps/StagePlacement-v0": StagePlacementEnv,
+    "heterps/PricedStagePlacement-v0": PricedStagePlacementEnv,
     "heterps/LayerPlacement-v0": LayerPlacementEnv,
     "heterps/GraphPlacement-v0": GraphPlacementEnv,
 }

@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.generator import generate
 from heterps_envs.problem_pool import LEAST_WEIGHT, ProblemPool
 from heterps_envs.stage_episodes import StageEpisodes
-from heterps_envs.stage_state import COMPLETE
+from heterps_envs.stage_state import COMPLETE, Limits
+
+
+def no_limits(count: int) -> NDArray[np.float64]:
+    return np.full((2, count), np.inf)
 
 
 @pytest.fixture
@@ -17,7 +22,7 @@ def pool() -> ProblemPool:
 
 def test_targets_lie_near_the_best_known_placement_and_some_far_above(pool: ProblemPool) -> None:
     rng = np.random.default_rng(0)
-    rows, target_s, limit_s = pool.draw(rng, 4000)
+    rows, (target_s, limit_s, price_limit) = pool.draw(rng, 4000)
     excess = target_s / pool.bottleneck_s[rows] - 1
     assert excess.min() > 0
     assert 0.35 < (excess < 0.01).mean() < 0.6
@@ -25,6 +30,7 @@ def test_targets_lie_near_the_best_known_placement_and_some_far_above(pool: Prob
     fill_s = pool.step_time_s[rows] - pool.bottleneck_s[rows]
     assert (limit_s > fill_s).all()
     assert 0.2 < np.isinf(limit_s).mean() < 0.3
+    assert np.isinf(price_limit).all()
 
 
 def test_problems_that_are_neither_solved_nor_hopeless_are_drawn_more_often(
@@ -44,7 +50,7 @@ def test_problems_that_are_neither_solved_nor_hopeless_are_drawn_more_often(
 def test_failures_raise_the_shortfall_and_successes_lower_it(pool: ProblemPool) -> None:
     episodes = StageEpisodes(pool, 2)
     which, problems = np.arange(2), np.array([0, 1])
-    episodes.begin(which, problems, 4 * pool.bottleneck_s[problems], np.full(2, np.inf))
+    episodes.begin(which, problems, Limits(4 * pool.bottleneck_s[problems], *no_limits(2)))
     episodes.rows.status[:], episodes.rows.behind_s[:] = COMPLETE, pool.step_time_s[problems]
     episodes.rows.behind_s[1] *= 2.0
     before = pool.shortfall[:2].copy()
@@ -56,7 +62,7 @@ def test_failures_raise_the_shortfall_and_successes_lower_it(pool: ProblemPool) 
 def test_better_placements_become_the_references_if_the_pool_keeps_them(pool: ProblemPool) -> None:
     episodes = StageEpisodes(pool, 1)
     best = float(pool.step_time_s[2])
-    episodes.begin(np.array([0]), np.array([2]), np.array([4 * best]), np.array([np.inf]))
+    episodes.begin(np.array([0]), np.array([2]), Limits(np.array([4 * best]), *no_limits(1)))
     episodes.rows.status[0], episodes.rows.behind_s[0] = COMPLETE, 0.9 * best
     episodes.rows.fill_s[0] = 0.1 * best
     pool.improve(episodes.rows, np.array([0]))
@@ -70,4 +76,4 @@ def test_better_placements_become_the_references_if_the_pool_keeps_them(pool: Pr
 def test_a_problem_that_no_limits_help_is_refused(pool: ProblemPool) -> None:
     pool.problems.memory_bytes[0] *= 1e-6
     with pytest.raises(HeterpsError, match="problem 0 of the pool has no placement"):
-        StageEpisodes(pool, 1).begin(np.array([0]), np.array([0]), np.ones(1), np.ones(1))
+        StageEpisodes(pool, 1).begin(np.array([0]), np.array([0]), Limits(*np.ones((3, 1))))
