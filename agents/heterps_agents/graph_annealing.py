@@ -100,13 +100,13 @@ def anneal_packed_graph(
         (V,) int16 of the best placement seen, and its step time; inf if nothing seen fits.
     """
     nodes = int(problems.num_nodes[row])
-    able, num_able = _able_devices(problems, row)
+    able, num_able = able_devices(problems, row)
     current = np.zeros(problems.max_nodes, np.int16)
     current[:nodes] = start[:nodes]
-    _repair(current[:nodes], able, num_able)
+    repair(current[:nodes], able, num_able)
     best, state = current.copy(), empty_row(problems)
     known = np.zeros((0, nodes), np.int16) if others is None else others
-    costs = np.full(2, _cost(problems, row, current, state)[0])
+    costs = np.full(2, placement_cost(problems, row, current, state)[0])
     temperature *= min(1.0, _USUAL_NODES / nodes) ** _COOLING
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
@@ -118,7 +118,7 @@ def anneal_packed_graph(
     return best[:nodes], float(costs[1]) if fits else math.inf
 
 
-def _able_devices(problems: GraphProblems, row: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+def able_devices(problems: GraphProblems, row: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """(V, D) the devices that can run each node, in front, and (V,) how many there are."""
     nodes, devices = problems.num_nodes[row], problems.num_devices[row]
     runs = np.isfinite(problems.forward_s[row, :nodes, :devices])
@@ -126,7 +126,7 @@ def _able_devices(problems: GraphProblems, row: int) -> tuple[NDArray[np.int16],
     return np.argsort(~runs, axis=1, kind="stable").astype(np.int16), runs.sum(axis=1)
 
 
-def _repair(devices: Placement, able: NDArray[np.int16], num_able: NDArray[np.int64]) -> None:
+def repair(devices: Placement, able: NDArray[np.int16], num_able: NDArray[np.int64]) -> None:
     """Moves nodes that their device cannot run to one that can, in place."""
     for node, device in enumerate(devices):
         if device not in able[node, : num_able[node]]:
@@ -134,7 +134,7 @@ def _repair(devices: Placement, able: NDArray[np.int16], num_able: NDArray[np.in
 
 
 @njit(cache=True, error_model="numpy")
-def _cost(p: Any, z: int, devices: Any, state: Any) -> tuple[float, bool]:
+def placement_cost(p: Any, z: int, devices: Any, state: Any) -> tuple[float, bool]:
     """What the search minimises, as `heterps_envs.graph_simulator.graph_cost`; whether it fits."""
     step_time_s = step_time_of(p, z, devices, state)
     overflow = overflow_of(p, z, devices, state.free_s)
@@ -168,8 +168,8 @@ def _anneal(
         if len(others) > 0 and rng.random() < _RECOMBINATION:
             _take_piece(nodes, rng, others, trial)
         else:
-            _move(p, z, rng, able, num_able, trial)
-        cost, fits = _cost(p, z, trial, state)
+            move_nodes(p, z, rng, able, num_able, trial)
+        cost, fits = placement_cost(p, z, trial, state)
         if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
             continue
         current[:nodes] = trial[:nodes]
@@ -204,7 +204,7 @@ def _target(p: Any, z: int, rng: Any, able: Any, num_able: Any, node: int, devic
 
 
 @njit(cache=True, error_model="numpy")
-def _move(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any) -> None:
+def move_nodes(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any) -> None:
     """Changes a placement in one random way, in place."""
     node, choice = int(rng.random() * p.num_nodes[z]), rng.random()
     device = _target(p, z, rng, able, num_able, node, devices)

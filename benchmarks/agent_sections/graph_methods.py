@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.agent_sections.comparison import Entry
 from heterps_agents.graph_annealing import anneal_graph
 from heterps_agents.graph_decode import GraphDecoder
+from heterps_agents.graph_genetic import genetic_graph
 from heterps_agents.graph_planner import GRAPH_EFFORTS, place_graph
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
@@ -52,6 +53,8 @@ def entries(
         *(Entry(name, partial(_with_effort, effort, policy)) for name, effort in efforts.items()),
         *(Entry("annealing", _annealing, evaluations=count) for count in evaluations),
         *(Entry("annealing", _annealing, cpu_of=other) for other in others),
+        *(Entry("genetic", _genetic, evaluations=count) for count in evaluations),
+        *(Entry("genetic", _genetic, cpu_of=other) for other in others),
         *(Entry("random", _random, evaluations=count) for count in QUICK_EVALUATIONS),
         Entry("random", _random, cpu_of=NORMAL),
     ]
@@ -98,6 +101,10 @@ def _earliest_finish(
 
 def _annealing(tables: GraphTables, budget: Budget, seed: int) -> Devices | None:
     return anneal_graph(tables, budget, seed)
+
+
+def _genetic(tables: GraphTables, budget: Budget, seed: int) -> Devices | None:
+    return genetic_graph(tables, budget, seed)
 
 
 def _random(tables: GraphTables, budget: Budget, seed: int) -> Devices | None:
