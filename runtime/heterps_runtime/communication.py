@@ -43,13 +43,15 @@ class Communicator:
 
     Args:
         device: Where this rank computes.
+        has_nccl: Whether GPUs may use nccl. It waits for ever for a rank that has gone.
 
     Attributes:
         device: The same.
+        has_nccl: The same.
         places: Where all ranks compute, by rank.
     """
 
-    def __init__(self, device: torch.device = CPU) -> None:
+    def __init__(self, device: torch.device = CPU, *, has_nccl: bool = True) -> None:
         if not dist.is_initialized():
             dist.init_process_group("gloo", timeout=TIMEOUT)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -57,7 +59,7 @@ class Communicator:
         self.directions = {"forward": self._new(everyone), "backward": self._new(everyone)}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._channels: dict[tuple[object, ...], dist.ProcessGroup] = {}
-        self.device = device
+        self.device, self.has_nccl = device, has_nccl
         self.places: list[Place] = self.gather(own_place(device))
 
     def groups(self, owners: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
@@ -65,8 +67,12 @@ class Communicator:
         wanted = sorted(set(owners))
         for ranks in wanted:
             if ranks not in self._groups:
-                self._groups[ranks] = self._new(ranks, backend_of(ranks, self.places))
+                self._groups[ranks] = self._new(ranks, self.backend_of(ranks))
         return {ranks: self._groups[ranks] for ranks in wanted}
+
+    def backend_of(self, ranks: Iterable[int]) -> Backend:
+        """What carries messages among some ranks."""
+        return backend_of(ranks, self.places) if self.has_nccl else "gloo"
 
     def channel(self, name: tuple[object, ...], ranks: Sequence[int]) -> dist.ProcessGroup:
         """A group of its own over nccl; one of the same name is kept."""
@@ -98,6 +104,12 @@ class Communicator:
         boxed = [text]
         dist.broadcast_object_list(boxed, 0)
         assert boxed[0] is not None
+        return boxed[0]
+
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Rank 0's bytes."""
+        boxed = [data]
+        dist.broadcast_object_list(boxed, 0)
         return boxed[0]
 
     def barrier(self) -> None:

@@ -78,6 +78,7 @@ def messenger_for(specification: RunSpecification, communicator: Communicator) -
     groups = {
         channel: communicator.channel(channel, sorted(channel[:2]))
         for channel in nccl_channels(specification, communicator.places)
+        if communicator.has_nccl
     }
     return DeviceMessenger(communicator, groups)
 
@@ -132,7 +133,7 @@ class DeviceMessenger:
     def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
         """Starts one all-reduce, where the group's backend can read it."""
         group = self._communicator.groups([ranks])[ranks]
-        is_nccl = backend_of(ranks, self._communicator.places) == "nccl"
+        is_nccl = self._communicator.backend_of(ranks) == "nccl"
         carrier = self._communicator.device if is_nccl else CPU
         carried = flat.to(carrier)
         work: Work | None = dist.all_reduce(carried, group=group, async_op=True)

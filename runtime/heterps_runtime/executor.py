@@ -8,15 +8,15 @@ all-reduce per bucket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Variable
 
 from heterps_envs.memory_rule import posted_ahead
+from heterps_runtime.backward import cut_gradient, leaves, run_backward
 from heterps_runtime.batches import Batch
 from heterps_runtime.deferred_gradients import DeferredGradients
 from heterps_runtime.emulation import Clock, EmulatedLinks, Span
@@ -29,8 +29,6 @@ from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.program import STAMP_TAG, Cell, Key, Message, Other, Pass, build_program
 from heterps_runtime.run_specification import RunSpecification
 
-_ENGINE = Variable._execution_engine
-
 
 class ActionRecord(NamedTuple):
     """What one action took; times in seconds from the start of the step."""
@@ -40,6 +38,11 @@ class ActionRecord(NamedTuple):
     micro_batch: int
     start_s: float
     end_s: float
+
+
+# Takes this device's share of the loss and its time, both complete but for the optimizer's step;
+# returns the latest of the times of all devices. May raise: then nothing has been updated.
+BeforeUpdate = Callable[[float, float], float]
 
 
 class Executor:
@@ -53,6 +56,8 @@ class Executor:
         clock: The device's time.
         loss: By default the one that the model's source names.
         first_step: Number of the first step, which dropout depends on.
+        before_update: Called once in each step, when the gradients are complete; on a device
+            without an optimizer step, at the end.
 
     Attributes:
         program: The device's actions, resolved.
@@ -67,6 +72,7 @@ class Executor:
         clock: Clock,
         loss: Loss | None = None,
         first_step: int | None = None,
+        before_update: BeforeUpdate | None = None,
     ) -> None:
         self._owned, self._messenger, self._clock = owned, messenger, clock
         assert specification.profile.source is not None
@@ -74,7 +80,9 @@ class Executor:
         self._seed_of_run = specification.seed
         self._step_number = specification.first_step if first_step is None else first_step
         self._global_batch_size = specification.plan.job.global_batch_size
+        self._before_update = before_update
         self.program = build_program(specification, device, owned.modules)
+        self._has_update = any(step.action.kind == "step" for step in self.program)
         messages = [step for step in self.program if isinstance(step, Message)]
         self._receives = [m for m in messages if m.action.kind == "receive"]
         self._sends = [m for m in messages if m.action.kind == "send"]
@@ -188,15 +196,27 @@ class Executor:
         """Waits for what is still being sent; returns the loss and the records."""
         for message in self._sends:
             _wait(message)
+        if not self._has_update and self._before_update is not None:
+            self._before_update(self._loss_share, self._clock.now_s)
         assert not any(message.works for message in self._receives)
         assert all(cell.outputs is None for cell in self._cells.values())
         assert not self._deferred
         self._step_number += 1
-        return sum(float(loss) * share for loss, share in self._losses), self.records
+        return self._loss_share, self.records
 
     def abandon(self) -> None:
         """Forgets a step that has failed, with the messages that are under way."""
+        self._copies.release()
         self._start_step({}, 0.0, 1.0)
+
+    @property
+    def num_done(self) -> int:
+        """Actions of the step that are done."""
+        return len(self._times)
+
+    @property
+    def _loss_share(self) -> float:
+        return sum(float(loss) * share for loss, share in self._losses)
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
@@ -232,7 +252,7 @@ class Executor:
             clock.wait_until(float(message.stamp))
         tensors, message.tensors = message.tensors, ()
         if message.direction == "forward":
-            message.cell.received = _leaves(tensors, message.requires_grad)
+            message.cell.received = leaves(tensors, message.requires_grad)
         else:
             message.cell.gradients = tuple(tensors)
         for sent in message.confirms:
@@ -299,13 +319,13 @@ class Executor:
         self._clock.begin()
         if self._sums is not None and self._sums.has_sums_within(step):
             with self._sums.within(step):
-                _run_backward(outputs, gradients)
+                run_backward(outputs, gradients)
         else:
-            _run_backward(outputs, gradients)
+            run_backward(outputs, gradients)
         self._finish(step)
         if step.is_first:
             return
-        gradients = tuple(map(_gradient, received))
+        gradients = tuple(map(cut_gradient, received))
         if step.before is not None:
             step.before.gradients = gradients
         elif step.gradients is not None:
@@ -345,6 +365,8 @@ class Executor:
             latest_s = self._messenger.latest_s(self._clock.now_s, self._owned.ranks)
             self._clock.wait_until(latest_s)
         self._owned.complete_gradients(self._messenger)
+        if self._before_update is not None:
+            self._clock.wait_until(self._before_update(self._loss_share, self._clock.now_s))
         self._clock.begin()
         self._owned.apply_gradients()
         self._times.append(self._clock.finish(self._optimizer_s * self._slowdown))
@@ -362,42 +384,6 @@ def _wait(message: Message) -> None:
         message.works = []
 
 
-def _leaves(
-    tensors: Sequence[Tensor | None], requires_grad: tuple[bool, ...]
-) -> tuple[Tensor, ...]:
-    """Received activations, which get gradients where they need one."""
-    return tuple(
-        tensor.requires_grad_(needs_one)
-        for tensor, needs_one in zip(tensors, requires_grad, strict=True)
-        if tensor is not None
-    )
-
-
-def _run_backward(outputs: tuple[Tensor, ...], gradients: tuple[Tensor | None, ...]) -> None:
-    """The backward pass from some outputs; none where all layers up to the cut are frozen.
-
-    It calls the engine itself: `torch.autograd.backward` checks shapes that are right by
-    construction, which takes as long as the backward pass of a small layer.
-    """
-    pairs = [
-        (output, gradient)
-        for output, gradient in zip(outputs, gradients, strict=True)
-        if gradient is not None and output.requires_grad
-    ]
-    if pairs:
-        roots, seeds = zip(*pairs, strict=True)
-        _ENGINE.run_backward(
-            roots, seeds, False, False, (), allow_unreachable=True, accumulate_grad=True
-        )
-
-
 def _stamp(time_s: float) -> Tensor:
     """The time stamp of an emulated link; a memory ledger leaves it out: real links have none."""
     return torch.tensor([time_s], dtype=torch.float64)
-
-
-def _gradient(tensor: Tensor) -> Tensor | None:
-    """What goes back over the cut: a tensor that no output depends on has a gradient of zeros."""
-    if not tensor.requires_grad:
-        return None
-    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

@@ -95,7 +95,7 @@ class Workers:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**_environment(num_threads), **(environment or {})},
+                env={**worker_environment(num_threads), **(environment or {})},
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -273,7 +273,7 @@ def _check_port(port: int) -> None:
             ) from None
 
 
-def _environment(num_threads: int) -> dict[str, str]:
+def worker_environment(num_threads: int) -> dict[str, str]:
     """What the workers inherit: they find the same modules, and know whom they belong to."""
     paths = [path or os.getcwd() for path in sys.path]
     return {

@@ -38,9 +38,12 @@ class MeasuredStep:
     ) -> tuple[float, list[ActionRecord]]:
         """The whole step."""
         self.begin(batches, start_s, slowdown)
-        for index in range(len(self._executor.program)):
-            self.execute(index)
-        return self.end()
+        try:
+            for index in range(len(self._executor.program)):
+                self.execute(index)
+            return self.end()
+        finally:
+            self._remove_hooks()  # also where another rank has gone: the parameters live on
 
     def begin(self, batches: Mapping[int, Batch], start_s: float, slowdown: float = 1.0) -> None:
         """Names what is there, and posts the first receives."""
@@ -78,9 +81,12 @@ class MeasuredStep:
 
     def end(self) -> tuple[float, list[ActionRecord]]:
         """The loss and the records of the step."""
+        self._remove_hooks()
+        return self._executor.end()
+
+    def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        return self._executor.end()
 
     def report(self) -> MemoryReport:
         """What was measured."""

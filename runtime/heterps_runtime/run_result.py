@@ -12,6 +12,7 @@ from heterps_configs.estimate import Estimate, MemoryCurve, TimelineEvent
 from heterps_configs.plan import Plan
 from heterps_runtime.measurements import StageTimes
 from heterps_runtime.memory_report import MemoryReport
+from heterps_runtime.recovery_record import Recovery
 from heterps_runtime.step_figures import StepFigures
 
 # The first steps under a plan set up connections and warm caches; no median counts them.
@@ -28,9 +29,9 @@ class StepProgress:
         measured: What the step took; memory as it was measured in an earlier step of the plan.
         predicted: What it should have taken.
         memory_limit_bytes: What each device of the plan has.
-    """
         unlearned: What it should have taken according to the problem that the run began with:
             drift is told against it.
+    """
 
     step: int
     num_steps: int
@@ -39,8 +40,8 @@ class StepProgress:
     measured: StepFigures
     predicted: StepFigures
     memory_limit_bytes: Mapping[str, int]
-
     unlearned: StepFigures
+
     @property
     def step_time_s(self) -> float:
         """Measured seconds of the step."""
@@ -120,6 +121,7 @@ class RunResult(Document):
         timeline: The actions of the last step, as measured.
         earlier_timelines: Of the steps before it, where the run was asked for them.
         memory_curves: What the devices held in the course of a step of the last plan, as measured.
+        recoveries: Of an elastic run: every change of its devices, and what it took.
         final_plan: The last plan.
         final_estimate: What was predicted of it, with timeline and memory curves.
     """
@@ -144,6 +146,7 @@ class RunResult(Document):
     timeline: tuple[TimelineEvent, ...] = ()
     earlier_timelines: tuple[tuple[TimelineEvent, ...], ...] = ()
     memory_curves: tuple[MemoryCurve, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
     final_plan: Plan | None = None
     final_estimate: Estimate | None = None
 

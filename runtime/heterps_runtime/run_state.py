@@ -44,11 +44,13 @@ class PlanUpdate:
         plan: For the same model, cluster and job.
         problem: The problem as measurements corrected it: what orders the schedule and predicts.
         from_step: The first step that may run under the plan.
+        reason: Why this one: a line for people.
     """
 
     plan: Plan
     problem: Problem
     from_step: int = 0
+    reason: str = ""
 
 
 Controller = Callable[[Measurements], PlanUpdate | None]
@@ -140,13 +142,15 @@ class RunState:
         elif "memory_bytes" in line:
             self._memory_bytes = line["memory_bytes"]
         elif "step_time_s" in line:
-            progress = self._progress(line)
-            self._steps.append(progress)
-            self._on_progress(progress)
+            self._take_step(self._progress(line))
         elif "checkpoint" in line:
             self._checkpoint = line["checkpoint"]
         elif "message" in line:
             self._on_message(line["message"])
+
+    def _take_step(self, progress: StepProgress) -> None:
+        self._steps.append(progress)
+        self._on_progress(progress)
 
     def on_poll(self) -> None:
         """Shows the controller the newest measurements of the newest plan."""
@@ -176,11 +180,13 @@ class RunState:
         """Collects what the workers left."""
         ranks = [
             json.loads((self._directory / f"result-{rank}.json").read_text())
-            for rank in range(len(self._first.devices))
+            for rank in range(len(self._newest.devices))
         ]
         losses = tuple(step.loss for step in self._steps)
-        first, last = self._generations[0], self._generations[self._steps[-1].generation]
-        measured_s = self._median_s(0)
+        # Of an elastic run, the first plan may have run no step that counts.
+        number = self._steps[0].generation
+        first, last = self._generations[number], self._generations[self._steps[-1].generation]
+        measured_s = self._median_s(number)
         devices = tuple(self._device_report(rank) for rank in ranks)
         batch = self._problem.job.global_batch_size
         return RunResult(
@@ -215,8 +221,8 @@ class RunState:
         generation = self._generations[line["generation"]]
         plan, rows = generation.plan, {}
         if self._first.engine == "heterps":  # torch's records no actions
-            ranks = self._first.ranks
-            rows = {device: line["figures"][ranks[device]] for device in plan.devices}
+            ranks, figures = self._ranks_of(line["generation"]), line["figures"]
+            rows = {device: figures[ranks[device]] for device in plan.devices} if figures else {}
         unlearned = self._unlearned[line["generation"]]
         taken = [Taken(*entry) for entry in line.get("links", ())]
         links = measured_seconds(self._problem, unlearned.links, taken) if taken else ()
@@ -230,6 +236,10 @@ class RunState:
             unlearned=unlearned,
             memory_limit_bytes=generation.estimate.memory_limit_bytes,
         )
+
+    def _ranks_of(self, generation: int) -> Mapping[str, int]:
+        """Ranks of the devices under one plan."""
+        return self._first.ranks
 
     def _steps_of(self, generation: int) -> range:
         """Steps of one plan, before the first slowdown where there is such a step."""

@@ -19,7 +19,7 @@ from heterps_runtime.cuda_clock import CudaClock
 from heterps_runtime.device_messenger import messenger_for
 from heterps_runtime.devices import remark_of_missing, to_device
 from heterps_runtime.emulation import Clock, EmulatedClock, HostClock
-from heterps_runtime.executor import ActionRecord, Executor
+from heterps_runtime.executor import ActionRecord, BeforeUpdate, Executor
 from heterps_runtime.link_times import LinkTimes, LinkWindow, Taken
 from heterps_runtime.measured_memory import held_in_actions
 from heterps_runtime.measured_step import MeasuredStep
@@ -34,6 +34,7 @@ from heterps_runtime.memory_ledger import ActionMemory
 from heterps_runtime.memory_report import MemoryReport, check_limits
 from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
+from heterps_runtime.recordings import share_recordings
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
 from heterps_runtime.stage import StageModule
@@ -81,14 +82,26 @@ class Trainer:
         self._next: RunSpecification | None = None
         self._memory: MemoryReport | None = None
         self._memory_actions: list[ActionMemory] = []
+        self._checkpointer: Checkpointer | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Makes what the plan needs."""
+        self._begin_generation(step=self._start())
+
+    def _start(self) -> int:
+        """Makes the stages and gives them their values; returns the first step."""
+        specification, communicator = self._specification, self._communicator
         start = start_values(specification)
+        assert specification.profile.source is not None
+        share_recordings(specification.profile.source, specification.plan.job, communicator)
         modules = build_stages(specification, self._device, start, communicator.device)
         remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
         for remark in remarks if self._is_first_rank else ():
-            on_step({"message": remark})
+            self._on_step({"message": remark})
         self.owned = OwnedStages(specification, modules, communicator)
         self._checkpointer = self._start_checkpoints()
-        self._begin_generation(step=specification.first_step)
+        return specification.first_step
 
     def run(self) -> None:
         """Runs all steps, and writes this rank's result."""
@@ -97,6 +110,10 @@ class Trainer:
             self._run_step(step)
             if self._checkpointer is not None:
                 self._checkpointer.after_step(step + 1, self.owned, self._specification)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Leaves the result, and ends the last save."""
         write_text(
             self._directory / f"result-{self._communicator.rank}.json",
             json.dumps(self._result()),
@@ -168,12 +185,22 @@ class Trainer:
         messenger = messenger_for(specification, self._communicator)
         if specification.engine == "heterps":
             return Executor(
-                specification, self._device, self.owned, messenger, self._clock, first_step=step
+                specification,
+                self._device,
+                self.owned,
+                messenger,
+                self._clock,
+                first_step=step,
+                before_update=self._before_update(),
             )
         # torch.distributed.pipelining takes more than a second to import.
         from heterps_runtime.torch_engine import TorchEngine
 
         return TorchEngine(specification, self._device, self.owned, messenger, step)
+
+    def _before_update(self) -> BeforeUpdate | None:
+        """What the ranks do between the gradients of a step and its update."""
+        return None
 
     def _run_step(self, step: int) -> None:
         specification = self._specification

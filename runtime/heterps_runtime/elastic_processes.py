@@ -1,0 +1,135 @@
+"""The processes of an elastic run, one for each device: starting, watching and ending them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from heterps_runtime.elastic_worker_settings import WorkerSettings
+from heterps_runtime.launcher import LOG_FILE, worker_environment
+
+# How long processes get to end by themselves when the run is over.
+END_S = 10.0
+
+
+class Line(NamedTuple):
+    """What a process has said."""
+
+    device: str
+    content: dict[str, Any]
+
+
+@dataclass
+class Member:
+    """One process.
+
+    Attributes:
+        is_ready: It has imported what it needs, and waits for a generation.
+        is_warm: It has trained a step: from here on its heartbeats come regularly.
+        fault_s: When a fault was injected into it; None where none was.
+    """
+
+    device: str
+    process: subprocess.Popen[str]
+    reader: threading.Thread
+    is_ready: bool = False
+    is_warm: bool = False
+    fault_s: float | None = None
+    beat: str = ""
+    beat_at_s: float = 0.0
+
+
+class Processes:
+    """The processes of a run, as a context manager: leaving it ends them all.
+
+    Args:
+        directory: Run directory; what processes print before they have a log goes to its log.
+        num_threads: Threads of each one's kernels.
+    """
+
+    def __init__(self, directory: Path, num_threads: int) -> None:
+        self._directory, self._num_threads = directory, num_threads
+        self._lines: queue.Queue[Line] = queue.Queue()
+        self.members: dict[str, Member] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for device in list(self.members):
+            self.remove(device)
+
+    def start(self, settings: WorkerSettings) -> None:
+        """Starts the process of a device that has none."""
+        device = settings.device
+        assert device not in self.members
+        module = "heterps_runtime.elastic_worker"
+        command = [sys.executable, "-m", module, str(self._directory), settings.model_dump_json()]
+        with (self._directory / LOG_FILE).open("ab") as log:
+            # Its own session: an interrupt on the terminal reaches the supervisor only.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=worker_environment(self._num_threads),
+            )
+        reader = threading.Thread(target=self._read, args=(device, process), daemon=True)
+        self.members[device] = Member(device, process, reader, beat_at_s=time.monotonic())
+        reader.start()
+
+    def lines(self, wait_s: float) -> Iterable[Line]:
+        """What was said since the last call; waits a moment for the first line."""
+        with contextlib.suppress(queue.Empty):
+            yield self._lines.get(timeout=wait_s)
+            while True:
+                yield self._lines.get_nowait()
+
+    def ended(self) -> list[Member]:
+        """Processes that have ended."""
+        return [m for m in self.members.values() if m.process.poll() is not None]
+
+    def signal(self, device: str, number: signal.Signals) -> None:
+        """Sends a signal to a process and its children."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.members[device].process.pid, number)
+
+    def remove(self, device: str) -> None:
+        """Ends a process, whatever its state, and forgets it."""
+        self.signal(device, signal.SIGKILL)
+        member = self.members.pop(device)
+        member.process.wait()
+        member.reader.join()
+
+    def wait_for_end(self) -> None:
+        """Waits until all have ended by themselves, for a limited time."""
+        deadline_s = time.monotonic() + END_S
+        for member in self.members.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                member.process.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def _read(self, device: str, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for text in process.stdout:
+            # A process that is killed may leave half a line; model code may print as well.
+            if text.startswith("{") and text.endswith("}\n"):
+                self._lines.put(Line(device, json.loads(text)))

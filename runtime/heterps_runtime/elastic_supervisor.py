@@ -1,0 +1,415 @@
+"""The supervisor of an elastic run: watches the processes, and leads them from plan to plan.
+
+It runs in the parent process and hosts the store, so that no worker's end takes anything along that
+the others need. What it decides is always the same thing: the next generation. A device that goes
+breaks the generation; one that comes, or a better plan, ends it at a step boundary. Plans come from
+a callback, in a thread: while it thinks, the supervisor goes on watching, and a plan that was asked
+for before the last change is thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps_configs.cluster import Cluster
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.devices import torch_devices
+from heterps_runtime.elastic_processes import Line, Member, Processes
+from heterps_runtime.elastic_records import Event, MembershipChange, Replanner
+from heterps_runtime.elastic_recovery import OpenRecovery
+from heterps_runtime.elastic_state import ElasticState
+from heterps_runtime.elastic_store import Notice, allow_beats, publish, read_beats, serve
+from heterps_runtime.elastic_watch import BEAT_EVERY_S, STUCK
+from heterps_runtime.elastic_worker_settings import WorkerSettings
+from heterps_runtime.run_state import PlanUpdate
+
+POLL_S = 0.005
+# Heartbeats of a process that imports and builds for the first time may come late.
+WARM_UP_FACTOR, WARM_UP_S = 10, 20.0
+# How long a rank may say that others are lost, while all of them are alive.
+SETTLE_S = 0.5
+# Repairs in a row without a step in between; then something is wrong that no repair mends.
+MAX_REPAIRS = 5
+# New processes for a device whose process has hung, in one run.
+MAX_RESTARTS = 3
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How closely processes are watched.
+
+    Attributes:
+        heartbeat_s: A process without a sign of life for so long is taken for lost, and killed.
+        stall_s: All are alive, but for so long none has done anything: the generation is broken.
+    """
+
+    heartbeat_s: float = 1.5
+    stall_s: float = 30.0
+
+
+class Supervisor:
+    """Leads one run.
+
+    Args:
+        cluster: All its devices.
+        run: What is known of it.
+        processes: Of its devices; none is started yet.
+        directory: Run directory.
+        replanner: Finds plans.
+        watching: How closely processes are watched.
+        events: Faults and joins that are injected.
+        absent: Devices that have no process at first.
+        on_message: Called with remarks.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run: ElasticState,
+        processes: Processes,
+        directory: Path,
+        replanner: Replanner,
+        *,
+        watching: Watching,
+        events: Sequence[Event] = (),
+        absent: Sequence[str] = (),
+        on_message: Callable[[str], None],
+    ) -> None:
+        self._run, self._processes, self._directory = run, processes, directory
+        self._replanner, self._watching = replanner, watching
+        self._events, self._on_message = list(events), on_message
+        self._names = [device.name for device in cluster.devices]
+        self._torch_devices = dict(
+            zip(self._names, torch_devices(cluster, self._names), strict=True)
+        )
+        self._store = serve()
+        self._number = -1  # of the newest notice, which is that of the newest generation
+        self._broken_below = 0
+        # What the run was planned for last: a change is told against it.
+        self._known = set(self._names) - set(absent)
+        self._holders: set[str] = set()
+        self._finished: set[str] = set()
+        self._complaint_s: float | None = None
+        self._num_repairs = 0
+        self._restarts: dict[str, int] = {}
+        self._planner = ThreadPoolExecutor(1, "heterps-replan")
+        self._planning: Future[PlanUpdate] | None = None
+        self._asked, self._planned_for = 0, 0
+        self._is_broken = False
+        self._recovery: OpenRecovery | None = None
+        self._began_s = self._last_step_s = self._last_poll_s = time.monotonic()
+        self._last_progress_s = self._last_beats_s = self._began_s
+        self._first_step_s: float | None = None
+
+    def lead(self, timeout_s: float | None = None) -> None:
+        """Starts the processes, and returns when the last step is done.
+
+        Raises:
+            NotEnoughDevicesError: The devices that are left are too few for any plan.
+            HeterpsError: A worker failed by an error of its own, repairs do not help, or the time
+                is over.
+        """
+        allow_beats(self._store, self._names)
+        for name in self._known:
+            self._start(name)
+        self._publish(self._run.newest.devices)
+        try:
+            while not self._finished.issuperset(self._run.newest.devices):
+                for line in self._processes.lines(POLL_S):
+                    self._on_line(line)
+                self._look_around()
+                if timeout_s is not None and time.monotonic() > self._began_s + timeout_s:
+                    raise HeterpsError(f"the run was ended after {timeout_s:g} s")
+        finally:
+            self._planner.shutdown(wait=False, cancel_futures=True)
+        self._end()
+
+    def _end(self) -> None:
+        """Lets the processes end by themselves."""
+        for member in list(self._processes.members.values()):
+            if not member.is_ready:
+                self._processes.remove(member.device)
+        self._number += 1
+        publish(self._store, Notice(number=self._number, broken_below=self._broken_below))
+        self._processes.wait_for_end()
+        for _, content in self._processes.lines(POLL_S):
+            self._run.on_line(content)
+
+    def _look_around(self) -> None:
+        """Everything that is not said by a process."""
+        now_s = time.monotonic()
+        # Time in which this process was held up itself says nothing of the others.
+        held_up_s = max(0.0, now_s - self._last_poll_s - 10 * POLL_S)
+        self._last_poll_s = now_s
+        self._last_progress_s += held_up_s
+        for member in self._processes.members.values():
+            member.beat_at_s += held_up_s
+        self._inject()
+        for member in self._processes.ended():
+            self._on_end(member)
+        if now_s - self._last_beats_s >= BEAT_EVERY_S / 2:
+            self._last_beats_s = now_s
+            self._look_at_beats(now_s)
+        self._look_at_plan()
+        self._look_for_repairs(time.monotonic())
+        self._run.on_poll()
+        if self._run.updates and self._planning is None and not self._is_broken:
+            update = self._run.updates.pop()
+            self._run.updates.clear()
+            self._open_recovery()
+            self._adopt(update)
+
+    # -- what processes say
+
+    def _on_line(self, line: Line) -> None:
+        device, content = line
+        member = self._processes.members.get(device)
+        if "ready" in content and member is not None:
+            member.is_ready = True
+            if device not in self._known:
+                self._open_recovery().join(device)
+                self._on_message(f"{device} has come")
+                self._ask_for_plan()
+        elif "left" in content:
+            self._on_left(device, content)
+        elif "step_time_s" in content:
+            self._on_step(content)
+        elif "recovered" in content:
+            self._on_recovered(content)
+        if "ready" not in content and "left" not in content:
+            self._run.on_line(content)
+
+    def _on_left(self, device: str, content: dict[str, Any]) -> None:
+        if content["left"] != self._number:
+            return
+        if content["is_done"]:
+            self._finished.add(device)
+        elif content["lost"] is not None and self._complaint_s is None:
+            self._complaint_s = time.monotonic()
+
+    def _on_step(self, content: dict[str, Any]) -> None:
+        generation, sent_s = content["generation"], content["sent_s"]
+        if generation != self._number:
+            return
+        if self._first_step_s is None:
+            self._first_step_s = sent_s
+        for name in self._run.newest.devices:
+            if name in self._processes.members:
+                self._processes.members[name].is_warm = True
+        self._last_progress_s = time.monotonic()
+        self._num_repairs = 0
+        recovery = self._recovery
+        if recovery is not None and recovery.state and not self._is_broken:
+            self._run.recoveries.append(recovery.ended(generation, sent_s))
+            self._recovery = None
+        self._last_step_s = sent_s
+
+    def _on_recovered(self, content: dict[str, Any]) -> None:
+        if self._recovery is not None and content["recovered"] == self._number:
+            self._recovery.state = content
+
+    # -- what happens to processes
+
+    def _start(self, device: str) -> None:
+        self._processes.start(
+            WorkerSettings(
+                device=device,
+                number=self._names.index(device),
+                port=self._store.port,
+                torch_device=self._torch_devices[device],
+                grace_s=self._watching.stall_s,
+            )
+        )
+
+    def _inject(self) -> None:
+        """Carries out the events that are due."""
+        for event in list(self._events):
+            if event.step is not None:
+                is_due = self._run.next_step >= event.step and self._first_step_s is not None
+            else:
+                assert event.time_s is not None
+                is_due = (
+                    self._first_step_s is not None
+                    and time.monotonic() - self._first_step_s >= event.time_s
+                )
+            if is_due:
+                self._events.remove(event)
+                self._carry_out(event)
+
+    def _carry_out(self, event: Event) -> None:
+        member = self._processes.members.get(event.device)
+        if event.kind == "join":
+            if member is None:
+                self._start(event.device)
+        elif member is not None:
+            member.fault_s = time.monotonic()
+            is_stop = event.kind == "stop"
+            self._processes.signal(event.device, signal.SIGSTOP if is_stop else signal.SIGKILL)
+
+    def _on_end(self, member: Member) -> None:
+        code = member.process.returncode
+        if code == 1:
+            self._raise_error_of(member.device)
+        why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        self._lose(member, "it hung" if code == STUCK else why)
+        if code == STUCK and self._restarts.get(member.device, 0) < MAX_RESTARTS:
+            self._restarts[member.device] = self._restarts.get(member.device, 0) + 1
+            self._start(member.device)
+
+    def _raise_error_of(self, device: str) -> None:
+        """Ends the run with the error of a worker.
+
+        Raises:
+            HeterpsError: Always.
+        """
+        number = self._names.index(device)
+        path = self._directory / f"error-{number}.json"
+        message = json.loads(path.read_text())["message"] if path.exists() else "no message"
+        raise HeterpsError(f"rank {number} ({device}): {message}")
+
+    def _lose(self, member: Member, why: str) -> None:
+        """A device has gone, or is to go."""
+        device = member.device
+        noticed_s = time.monotonic()
+        self._processes.remove(device)
+        self._store.set(f"beat-{device}", "")
+        self._holders.discard(device)
+        self._finished.discard(device)
+        if device not in self._known and device not in self._planned_devices():
+            return  # it had not come yet
+        self._on_message(f"{device} is lost: {why}")
+        recovery = self._open_recovery(noticed_s)
+        recovery.lose(device, member.fault_s)
+        self._ask_for_plan(is_broken=device in self._run.newest.devices)
+
+    def _planned_devices(self) -> tuple[str, ...]:
+        return self._run.newest.devices
+
+    def _look_at_beats(self, now_s: float) -> None:
+        members = self._processes.members
+        beats = read_beats(self._store, list(members))
+        limit_s = self._watching.heartbeat_s
+        for device, beat in beats.items():
+            member = members[device]
+            if beat != member.beat:
+                if beat.partition(" ")[2] != member.beat.partition(" ")[2]:
+                    self._last_progress_s = now_s
+                member.beat, member.beat_at_s = beat, now_s
+                continue
+            allowed_s = limit_s if member.is_warm else max(WARM_UP_S, WARM_UP_FACTOR * limit_s)
+            if now_s - member.beat_at_s > allowed_s:
+                self._lose(member, f"no sign of life for {allowed_s:g} s")
+
+    # -- the next generation
+
+    def _alive(self) -> tuple[str, ...]:
+        """In the order of the cluster; a process that has just been started is not there yet."""
+        members = self._processes.members
+        return tuple(
+            name
+            for name in self._names
+            if name in members and (members[name].is_ready or name in self._known)
+        )
+
+    def _open_recovery(self, noticed_s: float | None = None) -> OpenRecovery:
+        """The recovery under way; a further fault in it belongs to it."""
+        if self._recovery is None:
+            self._recovery = OpenRecovery(
+                noticed_s or time.monotonic(), self._last_step_s, self._run.next_step
+            )
+        return self._recovery
+
+    def _ask_for_plan(self, *, is_broken: bool = False) -> None:
+        """Asks for a plan for the devices that there are now."""
+        self._asked += 1
+        self._is_broken |= is_broken
+        if self._planning is None:
+            self._submit()
+
+    def _submit(self) -> None:
+        alive = self._alive()
+        change = MembershipChange(
+            step=self._run.next_step,
+            num_steps=self._run.newest.num_steps,
+            lost=tuple(sorted(self._known - set(alive))),
+            joined=tuple(sorted(set(alive) - self._known)),
+            alive=alive,
+            plan=self._run.newest.plan,
+        )
+        self._planned_for, self._planned_alive = self._asked, set(alive)
+        self._planning = self._planner.submit(self._replanner.replan, change)
+
+    def _look_at_plan(self) -> None:
+        """Takes a plan that has been found, unless something has changed since it was asked for."""
+        if self._planning is None or not self._planning.done():
+            return
+        planning, self._planning = self._planning, None
+        if self._planned_for != self._asked:
+            self._submit()
+            return
+        update = planning.result()
+        self._known = self._planned_alive
+        now = self._run.newest.plan
+        is_same = update.plan.stages == now.stages and update.plan.pipelines == now.pipelines
+        if is_same and not self._is_broken:
+            self._recovery = None
+            return
+        self._adopt(update)
+
+    def _adopt(self, update: PlanUpdate) -> None:
+        """Goes on under a plan: at once where the generation is broken, else behind a step."""
+        ranks = set(update.plan.devices) | (self._holders & set(self._processes.members))
+        self._run.adopt(update, [name for name in self._names if name in ranks])
+        self._publish(self._run.newest.devices)
+        if self._recovery is not None:
+            self._recovery.handed_out_s = time.monotonic()
+            self._recovery.decision = update.reason or update.plan.planner
+            self._recovery.state = {}
+        self._run.describe_adopted(update)
+
+    def _publish(self, devices: Sequence[str]) -> None:
+        self._number += 1
+        assert self._run.newest.generation == self._number
+        if self._is_broken:
+            self._broken_below = self._number
+        notice = Notice(
+            number=self._number,
+            broken_below=self._broken_below,
+            specification=self._run.newest,
+        )
+        publish(self._store, notice)
+        self._is_broken = False
+        self._holders.update(devices)
+        self._finished.clear()
+        self._complaint_s = None
+        self._last_progress_s = time.monotonic()
+
+    def _look_for_repairs(self, now_s: float) -> None:
+        """Begins anew with the same devices, where ranks have lost one another or all wait."""
+        if self._planning is not None or not self._all_ready():
+            return
+        is_apart = self._complaint_s is not None and now_s - self._complaint_s > SETTLE_S
+        is_stalled = now_s - self._last_progress_s > self._watching.stall_s
+        if not is_apart and not is_stalled:
+            return
+        self._num_repairs += 1
+        if self._num_repairs > MAX_REPAIRS:
+            raise HeterpsError(
+                f"the ranks cannot work together: {MAX_REPAIRS} attempts without a step"
+            )
+        why = "ranks have lost one another" if is_apart else "nothing goes on any more"
+        self._on_message(f"{why}, and all are alive: connecting anew")
+        self._open_recovery()
+        self._is_broken = True
+        self._adopt(self._run.update_of(self._run.newest.plan))
+
+    def _all_ready(self) -> bool:
+        members = self._processes.members
+        return all(d in members and members[d].is_ready for d in self._run.newest.devices)

@@ -1,0 +1,100 @@
+"""The watch of an elastic worker: a thread that shows signs of life and looks for new notices.
+
+The training thread may wait for a rank that has gone, in a call that nothing interrupts. When its
+generation is superseded, the watch cuts its connections; where it then still does not come back,
+the watch ends the process, and the supervisor starts another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from heterps_runtime.elastic_sockets import Connections
+from heterps_runtime.elastic_store import beat, connect, newest_number, read_notice
+
+BEAT_EVERY_S = 0.1
+# Exit codes: the training thread did not come back; the supervisor has gone.
+STUCK, LOST_SUPERVISOR = 75, 76
+
+logger = logging.getLogger(__name__)
+
+
+class Watch:
+    """Runs beside the training thread.
+
+    Args:
+        port: Of the supervisor's store.
+        device: Of this process.
+        progress: How far the training thread is; any change is progress.
+        grace_s: What the training thread gets to leave a generation that has been superseded.
+    """
+
+    def __init__(self, port: int, device: str, progress: Callable[[], str], grace_s: float) -> None:
+        self._port, self._device, self._progress, self._grace_s = port, device, progress, grace_s
+        self._lock = threading.Lock()
+        self._generation: int | None = None
+        self._connections: Connections | None = None
+        self._ending: int | None = None
+        threading.Thread(target=self._run, name="watch", daemon=True).start()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the supervisor wants the generation to end at the next step boundary."""
+        return self._ending is not None and self._ending == self._generation
+
+    def enter(self, generation: int) -> None:
+        """The training thread begins a generation; what it connects from here on belongs to it."""
+        with self._lock:
+            self._generation, self._connections = generation, Connections()
+
+    def leave(self, *, is_broken: bool) -> None:
+        """The training thread has left it.
+
+        Args:
+            is_broken: Other ranks, which may wait for this one, get an error.
+        """
+        with self._lock:
+            connections, self._connections = self._connections, None
+            self._generation = None
+        if connections is not None and is_broken:
+            connections.cut()
+
+    def _run(self) -> None:
+        try:
+            store = connect(self._port)
+            while True:
+                beat(store, self._device, self._progress())
+                newest, generation = newest_number(store), self._generation
+                if generation is not None and newest > generation:
+                    if generation < read_notice(store, newest).broken_below:
+                        self._interrupt(generation)
+                    else:
+                        self._ending = generation
+                time.sleep(BEAT_EVERY_S)
+        except RuntimeError as error:
+            logger.info("the supervisor has gone: %s", str(error).partition("\n")[0])
+            os._exit(LOST_SUPERVISOR)
+
+    def _interrupt(self, generation: int) -> None:
+        """Cuts the connections of a superseded generation."""
+        with self._lock:
+            if self._generation != generation or self._connections is None:
+                return
+            logger.info("generation %d is superseded", generation)
+            self._connections.cut()
+            self._connections = None
+        threading.Thread(
+            target=self._end_where_stuck, args=(generation,), name="stuck", daemon=True
+        ).start()
+
+    def _end_where_stuck(self, generation: int) -> None:
+        deadline_s = time.monotonic() + self._grace_s
+        while self._generation == generation:
+            if time.monotonic() > deadline_s:
+                logger.error("the training thread hangs in generation %d; ending", generation)
+                os._exit(STUCK)
+            time.sleep(BEAT_EVERY_S)
