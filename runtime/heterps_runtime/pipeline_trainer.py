@@ -39,6 +39,7 @@ from heterps_runtime.emulation import HostClock
 from heterps_runtime.losses import MeanLoss
 from heterps_runtime.master_weights import OptimizerFactory
 from heterps_runtime.owned_stages import build_stages
+from heterps_runtime.recordings import share_recordings
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.shared_failures import SharedFailures
 from heterps_runtime.start_values import StartValues
@@ -266,6 +267,8 @@ class PipelineTrainer:
         if isinstance(self._model, nn.Module):
             start = ModuleValues(self._model)
         device = self._communicator.device
+        with self._failures.shared():
+            share_recordings(source, self._plan.job, self._communicator)
         modules = self._together(
             lambda: build_stages(self._specification, self._device, start, device)
         )

@@ -33,9 +33,9 @@ from heterps_runtime.recording import (
     select_output,
     units_of,
 )
+from heterps_runtime.recordings import recorded
 from heterps_runtime.stage_pass import StagePass, zeros_of
 from heterps_runtime.start_values import Initialised, StartValues
-from heterps_runtime.trace import record
 
 
 def build_stage(
@@ -74,7 +74,7 @@ def build_stage(
         HeterpsError: The model cannot be built or run.
     """
     module = build_module(source, dtype=dtype)
-    recording = _recorded(source, module, micro_batch_size, dtype)
+    recording = recorded(source, module, micro_batch_size, dtype)
     layers = layers_of(recording)
     if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
         raise PlanMismatchError(
@@ -274,7 +274,7 @@ class StageModule(nn.Module):
     def _recording(self, batch_size: int) -> Recording:
         if batch_size not in self._recordings:
             module = build_module(self._source, dtype=self._dtype)
-            recording = _recorded(self._source, module, batch_size, self._dtype)
+            recording = recorded(self._source, module, batch_size, self._dtype)
             self._recordings[batch_size] = recording
         return self._recordings[batch_size]
 
@@ -321,20 +321,6 @@ class StageModule(nn.Module):
         for part in module.modules():
             for attribute, buffer in part._buffers.items():
                 part._buffers[attribute] = None if buffer is None else buffer.to(device)
-
-
-# A device with several stages, and a process with several devices, need one recording again.
-_RECORDINGS: dict[tuple[str, int, Dtype], Recording] = {}
-_MOST_RECORDINGS = 32
-
-
-def _recorded(source: ModelSource, module: nn.Module, batch_size: int, dtype: Dtype) -> Recording:
-    key = source.model_dump_json(), batch_size, dtype
-    if key not in _RECORDINGS:
-        if len(_RECORDINGS) == _MOST_RECORDINGS:
-            _RECORDINGS.clear()
-        _RECORDINGS[key] = record(source, module, batch_size, dtype)
-    return _RECORDINGS[key]
 
 
 def _sendable(tensor: Tensor) -> Tensor:
