@@ -112,12 +112,6 @@ class Communicator:
         dist.broadcast_object_list(boxed, 0)
         return boxed[0]
 
-    def broadcast_bytes(self, data: bytes) -> bytes:
-        """Rank 0's bytes."""
-        boxed = [data]
-        dist.broadcast_object_list(boxed, 0)
-        return boxed[0]
-
     def barrier(self) -> None:
         """Returns when all ranks have come here."""
         dist.barrier()

@@ -35,7 +35,6 @@ from heterps_runtime.memory_report import MemoryReport, check_limits
 from heterps_runtime.migrate import load_optimizer_state, migrate
 from heterps_runtime.owned_stages import OwnedStages, build_stages
 from heterps_runtime.recordings import share_recordings
-from heterps_runtime.recordings import share_recordings
 from heterps_runtime.run_result import WARM_UP_STEPS
 from heterps_runtime.run_specification import RunSpecification, next_plan_path
 from heterps_runtime.stage import StageModule
@@ -94,8 +93,6 @@ class Trainer:
         """Makes the stages and gives them their values; returns the first step."""
         specification, communicator = self._specification, self._communicator
         start = start_values(specification)
-        assert specification.profile.source is not None
-        share_recordings(specification.profile.source, specification.plan.job, communicator)
         assert specification.profile.source is not None
         share_recordings(specification.profile.source, specification.plan.job, communicator)
         modules = build_stages(specification, self._device, start, communicator.device)
