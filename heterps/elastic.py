@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from heterps_agents.recovery_book import RecoveryBook
 from heterps_agents.recovery_losses import likely_losses
@@ -26,44 +26,11 @@ from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
 from heterps_envs.fewer_devices import without_devices
 from heterps_envs.problem import Problem
+from heterps_runtime.elastic_records import MembershipChange
 from heterps_runtime.run_state import PlanUpdate
 
 # Seconds that planning anew may take while the devices wait.
 PLANNING_S = 0.5
-
-
-class Change(Protocol):
-    """What the runtime says of a change: `heterps_runtime.elastic_run.MembershipChange`."""
-
-    @property
-    def step(self) -> int:
-        """See there."""
-        ...
-
-    @property
-    def num_steps(self) -> int:
-        """See there."""
-        ...
-
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """See there."""
-        ...
-
-    @property
-    def joined(self) -> tuple[str, ...]:
-        """See there."""
-        ...
-
-    @property
-    def alive(self) -> tuple[str, ...]:
-        """See there."""
-        ...
-
-    @property
-    def plan(self) -> Plan:
-        """See there."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -157,7 +124,7 @@ class ElasticController:
         self._has_book = False
         self.book.close()
 
-    def replan(self, change: Change) -> PlanUpdate:
+    def replan(self, change: MembershipChange) -> PlanUpdate:
         """The plan to go on with.
 
         Where devices only came back and using them does not pay, it has the stages and pipelines
@@ -192,7 +159,7 @@ class ElasticController:
         self.decisions.append(decision)
         self._on_message(decision.text)
         self.plan_changed(best.plan, alive=alive)
-        return PlanUpdate(best.plan, situation.left, change.step)
+        return PlanUpdate(best.plan, situation.left, change.step, decision.text)
 
     def plan_changed(
         self, plan: Plan, problem: Problem | None = None, alive: Collection[str] | None = None
@@ -214,7 +181,7 @@ class ElasticController:
         if self._has_book:
             self.book.begin(self.problem, self.plan, self._alive)
 
-    def _situation(self, change: Change) -> Situation:
+    def _situation(self, change: MembershipChange) -> Situation:
         gone = set(self.problem.device_named) - set(change.alive)
         return Situation(
             problem=self.problem,
@@ -238,7 +205,7 @@ class ElasticController:
 
 
 def _text(
-    change: Change,
+    change: MembershipChange,
     best: Prediction,
     predictions: Collection[Prediction],
     decided_s: float,

@@ -68,11 +68,12 @@ def likely_losses(
         ],
         list(_together(per_hour, tolerated)),
     ]
-    ordered = [
-        loss for kind in kinds for loss in sorted(kind, key=lambda loss: -loss.per_hour)
-        if len(loss.devices) < len(devices)
-    ]  # fmt: skip
-    return list({loss.devices: loss for loss in reversed(ordered)}.values())[::-1]
+    found: dict[frozenset[str], Loss] = {}
+    for kind in kinds:
+        for loss in sorted(kind, key=lambda loss: -loss.per_hour):
+            if len(loss.devices) < len(devices):
+                found.setdefault(loss.devices, loss)
+    return list(found.values())
 
 
 def _together(per_hour: Mapping[str, float], tolerated: int) -> Iterator[Loss]:
