@@ -54,7 +54,8 @@ class Recovered(NamedTuple):
     Attributes:
         step: The next step to run: so many are done. The same on all ranks.
         optimizer_state: Of each parameter of the stages, by its name in the whole model.
-        bytes_by_source: What came to this rank; nothing for what it held itself.
+        bytes_by_source: What came to this rank, with what was read in vain; nothing for what it
+            held itself.
         seconds: Of the whole recovery.
         seconds_by_source: Parts of it that this rank spent on each source.
         remarks: What was found damaged, or could not be reached, by this rank.

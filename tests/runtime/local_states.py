@@ -85,7 +85,7 @@ def save(run: LocalRun, folder: Path, step: int, keep: int = 5) -> Path:
     return checkpoint_path(folder, step)
 
 
-def loaded(specification: RunSpecification, checkpoint: Path) -> Owned:
+def loaded(specification: RunSpecification, checkpoint: Path | str) -> Owned:
     """Fresh stages of all devices, filled from a checkpoint."""
 
     def load(device: str, peers: Peers) -> OwnedStages:
