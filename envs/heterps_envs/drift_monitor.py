@@ -154,6 +154,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.level, self.noise = 0.0, UNKNOWN_NOISE
+        # Steps, and how far they were from the level of their time.
         self._recent: deque[tuple[int, float]] = deque(maxlen=NOISE_STEPS)
         self._num_taken = 0
         self.forget_sums()
@@ -169,13 +170,14 @@ class _Stream:
 
     def take(self, step: int, logarithm: float) -> tuple[float, int, float] | None:
         """Takes one step; returns factor, first step and significance of a change."""
-        self._recent.append((step, logarithm))
+        residual = logarithm - self.level
+        self._recent.append((step, residual))
         if self._num_taken % NOISE_EVERY == 0 or self._num_taken < KNOWN_AFTER:
             self._estimate_noise()
         self._num_taken += 1
         limit = max(QUIET_LIMIT, NOISE_LIMIT * self.noise**2 / (2 * SLACK))
         clip = max(CLIP, 3 * self.noise)
-        excess = min(max(logarithm - self.level, -clip), clip)
+        excess = min(max(residual, -clip), clip)
         is_up = self._up.take(step, excess - SLACK, limit)
         is_down = self._down.take(step, -excess - SLACK, limit)
         if not (is_up or is_down):
@@ -184,23 +186,29 @@ class _Stream:
 
     def _confirmed(self, start_step: int) -> tuple[float, int, float] | None:
         since = [value for step, value in self._recent if step >= start_step]
-        median = statistics.median(since)
+        shift = statistics.median(since)
         error = MEDIAN_ERROR * self.noise / math.sqrt(len(since))
-        shift = abs(median - self.level)
-        if len(since) < MIN_STEPS or shift < max(SLACK, MIN_SIGMAS * error):
+        if len(since) < MIN_STEPS or abs(shift) < max(SLACK, MIN_SIGMAS * error):
             return None
-        self.level = 0.0 if abs(median) < SLACK else median
+        logarithm = self.level + shift
+        self.level = logarithm if abs(logarithm) >= SLACK else 0.0
         self.forget_sums()
-        return math.exp(median), start_step, shift / error
+        return math.exp(logarithm), start_step, abs(shift) / error
 
     def _estimate_noise(self) -> None:
-        """From the differences of neighbours, which a change of the level hardly touches."""
+        """The larger of what differs from step to step, and of slow changes around the level.
+
+        The first hardly sees a drift that has begun; the second sees a subject that is never quiet.
+        """
         values = [value for _, value in self._recent]
         pairs = zip(values, islice(values, 1, None), strict=False)
         differences = [abs(b - a) for a, b in pairs]
-        least = UNKNOWN_NOISE if len(differences) < KNOWN_AFTER else LEAST_NOISE
         if not differences:
             return
+        least = UNKNOWN_NOISE if len(differences) < KNOWN_AFTER else LEAST_NOISE
         # A difference of two has the square root of two times the spread of one.
-        noise = DEVIATION_OVER_MAD * statistics.median(differences) / math.sqrt(2)
-        self.noise = max(noise, least)
+        fast = statistics.median(differences) / math.sqrt(2)
+        # Not from the newest ones, where a drift may have begun.
+        older = values[: NOISE_STEPS * 3 // 4] if len(values) == NOISE_STEPS else [0.0]
+        slow = statistics.median(map(abs, older))
+        self.noise = max(DEVIATION_OVER_MAD * max(fast, slow), least)

@@ -2,8 +2,8 @@
 
 A message is on its way from its departure to its arrival. The sender records the first. The second
 is known where the receiver was there before the message and waited: then the end of its action is
-the arrival. All times count from the start of the step, which a barrier makes common to all ranks,
-also on several hosts; so no clocks are compared.
+the arrival. Processes of one machine share a clock. Those of several count from the start of the
+step, which a barrier makes common to them.
 
 A link carries one message at a time. One that departs after the one before it has arrived has the
 link for itself, and takes its latency and its bytes. Of one that stands behind another, only the
@@ -137,13 +137,19 @@ class LinkTimes:
         plan: What runs.
         actions: Its action lists.
         ranks: Of its devices.
+        machines: Which one each rank runs on.
 
     Attributes:
         routes: In the order of `routes_of`.
+        width: Numbers that a rank tells.
     """
 
     def __init__(
-        self, plan: Plan, actions: Mapping[str, Sequence[Action]], ranks: Mapping[str, int]
+        self,
+        plan: Plan,
+        actions: Mapping[str, Sequence[Action]],
+        ranks: Mapping[str, int],
+        machines: Sequence[str],
     ) -> None:
         messages = _messages(plan, actions)
         self.routes = list(dict.fromkeys(message.route for message in messages))
@@ -151,27 +157,40 @@ class LinkTimes:
             device: [i for i, action in enumerate(own) if action.kind in ("send", "receive")]
             for device, own in actions.items()
         }
-        self.width = max((len(columns) for columns in self._columns.values()), default=0)
+        most = max((len(columns) for columns in self._columns.values()), default=0)
+        self.width = 1 + most if most else 0
         place = {
-            (device, number): ranks[device] * self.width + column
+            (device, number): ranks[device] * most + column
             for device, numbers in self._columns.items()
             for column, number in enumerate(numbers)
         }
         # Places in the gathered numbers; a message without one before it stands behind a zero.
         sends = [place[message.route.source, message.send] for message in messages]
         receives = [place[message.route.destination, message.receive] for message in messages]
-        nowhere = len(ranks) * self.width
+        nowhere = len(ranks) * most
         before = [nowhere if m.before is None else receives[m.before] for m in messages]
         self._send, self._receive, self._before = map(np.array, (sends, receives, before))
+        firsts = [machines.index(machine) for machine in machines]
+        self._with_clock = [
+            np.flatnonzero(np.array(firsts) == rank) for rank in sorted(set(firsts))
+        ]
         self._of_route = [
             np.array([i for i, m in enumerate(messages) if m.route == route and m.is_full], int)
             for route in self.routes
         ]
 
-    def row(self, device: str, records: Sequence[ActionRecord]) -> list[float]:
-        """What a rank tells: departures, arrivals, and the negative end where it did not wait."""
+    def row(self, device: str, start_s: float, records: Sequence[ActionRecord]) -> list[float]:
+        """What a rank tells: its start, departures, arrivals (negative where it did not wait).
+
+        Args:
+            device: Of the rank.
+            start_s: When its step began, by its clock.
+            records: With times from there.
+        """
         row = [0.0] * self.width
-        for column, number in enumerate(self._columns.get(device, ())):
+        if row:
+            row[0] = start_s
+        for column, number in enumerate(self._columns.get(device, ()), start=1):
             record = records[number]
             is_known = record.kind == "send" or record.end_s - record.start_s > WAITED_S
             row[column] = record.end_s if is_known else -record.end_s
@@ -185,9 +204,14 @@ class LinkTimes:
         """
         if not self.routes:
             return []
-        numbers = np.append(np.array(rows, float).ravel(), 0.0)
+        told = np.array(rows, float)
+        starts_s, ends_s = told[:, 0], told[:, 1:]
+        for ranks in self._with_clock:
+            starts_s[ranks] -= starts_s[ranks].min()
+        # Later by what the rank began later; the sign stays.
+        numbers = np.append((ends_s + np.sign(ends_s) * starts_s[:, None]).ravel(), 0.0)
         departures, ends, before = (numbers[i] for i in (self._send, self._receive, self._before))
-        is_known = ends > 0
+        departures, is_known = np.abs(departures), ends > 0
         is_alone = is_known & (departures >= np.abs(before))
         # A message in front that its receiver let lie has arrived some time before its end.
         is_queued = is_known & ~is_alone & (before > 0)

@@ -178,7 +178,9 @@ class Trainer:
         plan, profile = specification.plan, specification.profile
         self._links: LinkTimes | None = None
         if specification.watches_links:
-            self._links = LinkTimes(plan, specification.actions, specification.ranks)
+            machines = [place.machine for place in self._communicator.places]
+            ranks = specification.ranks
+            self._links = LinkTimes(plan, specification.actions, ranks, machines)
             self._link_window = LinkWindow(profile, plan, self._links.routes)
 
     def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
@@ -225,7 +227,7 @@ class Trainer:
         plan = specification.plan
         passes = pass_seconds(plan.job, records)
         figures = row_of_passes(plan, self._device, busy_s(records), passes)
-        links = self._links.row(self._device, records) if self._links else []
+        links = self._links.row(self._device, start_s, records) if self._links else []
         # The one gathering of a step takes all figures of it.
         rows = self._communicator.gather_numbers(loss, seconds, *figures, *links)
         self._records.append(records)

@@ -28,12 +28,13 @@ from tests.runtime.random_plans import SIZES, plans
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
 RANKS = {device: rank for rank, device in enumerate(DEVICES)}
+MACHINES = ["here"] * len(RANKS)
 
 
 def rows_of(
     links: LinkTimes, schedule: Schedule, records: Mapping[str, list[ActionRecord]]
 ) -> list[list[float]]:
-    return [links.row(device, records.get(device, [])) for device in RANKS]
+    return [links.row(device, 50.0, records.get(device, [])) for device in RANKS]
 
 
 def simulated(problem: Problem, plan: Plan, schedule: Schedule) -> dict[str, list[ActionRecord]]:
@@ -56,7 +57,7 @@ def test_messages_of_a_step_as_simulated_take_what_their_links_say(schedule_name
     problem = problem_of("sequential", slowdowns=(1, 2, 2, 4), schedule=schedule_name)
     plan = chain_of(problem, 2, 4, 6)
     schedule = build_schedule(problem, plan)
-    links = LinkTimes(plan, schedule.actions, RANKS)
+    links = LinkTimes(plan, schedule.actions, RANKS, MACHINES)
     rows = rows_of(links, schedule, simulated(problem, plan, schedule))
     predicted = predicted_seconds(problem, plan, links.routes)
     measured = measured_seconds(problem, predicted, links.taken(rows))
@@ -83,7 +84,7 @@ def test_no_drift_is_told_of_links_that_have_none(data: st.DataObject) -> None:
     )
     plan = data.draw(plans(problem))
     schedule = build_schedule(problem, plan)
-    links = LinkTimes(plan, schedule.actions, RANKS)
+    links = LinkTimes(plan, schedule.actions, RANKS, MACHINES)
     predicted = predicted_seconds(problem, plan, links.routes)
     rows = rows_of(links, schedule, simulated(problem, plan, schedule))
     for route, seconds in measured_seconds(problem, predicted, links.taken(rows)):
@@ -94,14 +95,15 @@ def two_devices() -> tuple[Problem, Plan, LinkTimes]:
     """Three micro-batches from d0 to d1 and back."""
     problem = problem_of("sequential", schedule="gpipe", global_batch_size=12)
     plan = chain_of(problem, 3)
-    links = LinkTimes(plan, build_schedule(problem, plan).actions, RANKS)
+    links = LinkTimes(plan, build_schedule(problem, plan).actions, RANKS, MACHINES)
     return problem, plan, links
 
 
 def forward_rows(departures: list[float], ends: list[float]) -> list[list[float]]:
     """Of the messages from d0 to d1; nothing is known of those that went back."""
     back = [0.0] * 3
-    return [departures + back, ends + back, back + back, back + back]
+    numbers = [departures + back, ends + back, back + back, back + back]
+    return [[100.0, *row] for row in numbers]
 
 
 def test_a_rank_tells_departures_and_arrivals_and_where_it_did_not_wait() -> None:
@@ -113,9 +115,13 @@ def test_a_rank_tells_departures_and_arrivals_and_where_it_did_not_wait() -> Non
         ActionRecord("send", "s1", 0, 8.5, 8.5),
     ]
     records += [records[-1]] * 6
-    assert links.row("d1", records) == [0.0, 3.0, 6.0, 8.5, 8.5, 8.5]
-    assert links.row("d1", [r._replace(end_s=r.start_s) for r in records])[:3] == [0.0, -2.0, -4.0]
-    assert links.row("d3", []) == [0.0] * 6
+    assert links.row("d1", 50.0, records) == [50.0, 0.0, 3.0, 6.0, 8.5, 8.5, 8.5]
+    assert links.row("d1", 50.0, [r._replace(end_s=r.start_s) for r in records])[1:4] == [
+        0.0,
+        -2.0,
+        -4.0,
+    ]
+    assert links.row("d3", 50.0, []) == [50.0] + [0.0] * 6
 
 
 def test_a_message_that_lay_at_its_receiver_says_nothing() -> None:
@@ -132,6 +138,17 @@ def test_a_message_behind_another_counts_from_the_arrival_of_that() -> None:
     assert queued_s == pytest.approx(0.8)
     behind_a_late_one = forward_rows([1.0, 1.1, 4.0], [-2.0, 2.8, 5.5])
     assert links.taken(behind_a_late_one)[0] == Taken(1.5, None)
+
+
+def test_ranks_of_one_machine_share_a_clock_and_those_of_two_share_the_start_of_the_step() -> None:
+    problem, plan, links = two_devices()
+    rows = forward_rows([1.0, 2.0, 3.0], [1.5, 2.5, -9.0])
+    rows[1][0] += 0.25  # d1 began later: its times are that much later
+    assert links.taken(rows)[0].alone_s == pytest.approx(0.75)
+    actions = build_schedule(problem, plan).actions
+    apart = LinkTimes(plan, actions, RANKS, ["here", "there", "here", "here"])
+    rows[1][0] += 1e6
+    assert apart.taken(rows)[0].alone_s == pytest.approx(0.5)
 
 
 def test_what_is_known_of_queued_messages_only_tells_no_drift_within_the_latency() -> None:
@@ -170,6 +187,6 @@ def test_a_plan_on_one_device_has_no_messages() -> None:
     problem = problem_of("sequential")
     plan = chain_of(problem)
     schedule = build_schedule(problem, plan)
-    links = LinkTimes(plan, schedule.actions, RANKS)
-    assert (links.width, links.row("d0", []), links.taken([[], [], [], []])) == (0, [], [])
+    links = LinkTimes(plan, schedule.actions, RANKS, MACHINES)
+    assert (links.width, links.row("d0", 50.0, []), links.taken([[], [], [], []])) == (0, [], [])
     assert routes_of(plan, schedule.actions) == []
