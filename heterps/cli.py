@@ -39,7 +39,7 @@ from heterps.library_cli import library
 from heterps.profile_cli import profile
 from heterps.run_cli import run
 from heterps.simulate_cli import simulate, spot_trace
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -274,13 +274,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command line without the program's name; by default that of the process.
 
     Raises:
-        SystemExit: 0 when all went well, 2 for what a user can mend, 1 for a defect of ours. Errors
-            are one line on stderr; with `--debug` they keep their traceback.
+        SystemExit: 0 when all went well, 2 for what a user can mend, 3 for a run that lost too many
+            devices, 1 for a defect of ours. Errors are one line on stderr; with `--debug` they keep
+            their traceback.
     """
     # Of a warning, a user needs the text, and neither the file nor the line.
     warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
     try:
         app(args=None if arguments is None else list(arguments), prog_name="heterps")
+    except NotEnoughDevicesError as error:
+        _fail(error, str(error), 3)
     except HeterpsError as error:
         _fail(error, str(error), 2)
     except BrokenPipeError:

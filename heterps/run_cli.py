@@ -90,6 +90,39 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint, under any plan.")
     ] = False,
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", help="URL (fsspec) of a folder that gets copies of checkpoints."),
+    ] = None,
+    elastic: Annotated[
+        bool,
+        typer.Option("--elastic", help="Go on without devices that are lost; take in new ones."),
+    ] = False,
+    heartbeat: Annotated[
+        float | None,
+        typer.Option(
+            "--heartbeat",
+            help="Seconds without a sign of life after which a device is lost; 1.5 by default.",
+        ),
+    ] = None,
+    tolerate: Annotated[
+        int | None,
+        typer.Option(
+            "--tolerate", min=0, help="Devices whose loss at one time has plans ready; 1."
+        ),
+    ] = None,
+    lose: Annotated[
+        list[str] | None,
+        typer.Option("--lose", help="DEVICE@STEP: kill a device's process behind so many steps."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", help="DEVICE@STEP: stop a device's process, as if it hung."),
+    ] = None,
+    join: Annotated[
+        list[str] | None,
+        typer.Option("--join", help="DEVICE@STEP: a device comes (back)."),
+    ] = None,
     weights: Annotated[
         Path | None, typer.Option("--weights", help="Start from a folder of *.safetensors.")
     ] = None,
@@ -114,7 +147,8 @@ def run(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Execute a plan under torchrun; predicted against measured."""
+    """Execute a plan; predicted against measured."""
+    from heterps.elastic_command import elastic_options
     from heterps.run_command import checkpoint_settings, run_run
     from heterps_runtime.hosts import Hosts
 
@@ -137,9 +171,17 @@ def run(
         tensorboard=tensorboard,
         seed=seed,
         as_json=as_json,
-        checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep),
+        checkpoint=checkpoint_settings(checkpoint, checkpoint_every, keep, remote),
         resume=resume,
         weights=weights,
         engine=engine,
         hosts=Hosts.parse(nodes, node_rank, rendezvous),
+        elastic=elastic_options(
+            elastic,
+            heartbeat_s=heartbeat,
+            tolerated=tolerate,
+            lose=lose or (),
+            stop=stop or (),
+            join=join or (),
+        ),
     )

@@ -16,12 +16,13 @@ import typer
 
 from heterps.console import print_json, remarks
 from heterps.drift_watch import DriftWatch
+from heterps.elastic_command import ElasticOptions, run_with_recovery
 from heterps.plans import load_plan_and_problem
 from heterps.run_progress import RunProgress
 from heterps.run_report import print_result, result_mapping
 from heterps.run_tensorboard import RunBoard
 from heterps.run_trace import TraceFiles, write_timelines
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_runtime.checkpoint_files import CheckpointSettings, find_checkpoint
@@ -65,6 +66,7 @@ def run_run(
     weights: Path | None = None,
     hosts: Hosts | None = None,
     engine: str = "heterps",
+    elastic: ElasticOptions | None = None,
 ) -> None:
     """Runs, prints, and says where the logs are. Of several hosts, host 0 prints."""
     if learning_rate is not None and not 0 < learning_rate < math.inf:
@@ -72,6 +74,8 @@ def run_run(
     if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
         raise HeterpsError(f"--max-gradient-norm {max_gradient_norm}: must be above 0")
     chosen_engine = _engine_named(engine, trace, hosts)
+    if elastic is not None:
+        _check_elastic(chosen_engine, hosts, port)
     files = None if trace is None else TraceFiles.of(trace)
     slowdowns = [parse_slowdown(text) for text in slow]
     if horizon is not None and not online:
@@ -125,6 +129,7 @@ def run_run(
             weights=weights,
             hosts=group,
             engine=chosen_engine,
+            elastic=elastic,
         )
         if board is not None:
             board.finish(result)
@@ -150,6 +155,20 @@ def _engine_named(name: str, trace: Path | None, hosts: Hosts | None) -> Engine:
     if name == "torch" and hosts is not None:
         raise HeterpsError("--engine torch: not with --nodes; it runs on one host")
     return cast(Engine, name)
+
+
+def _check_elastic(engine: Engine, hosts: Hosts | None, port: int | None) -> None:
+    """Refuses what an elastic run cannot do.
+
+    Raises:
+        HeterpsError: It was asked for.
+    """
+    if hosts is not None:
+        raise HeterpsError("--elastic: not with --nodes; its devices are those of one host")
+    if engine != "heterps":
+        raise HeterpsError(f"--elastic: not with --engine {engine}")
+    if port is not None:
+        warnings.warn("--port is ignored with --elastic, which takes a free one", stacklevel=1)
 
 
 def _join(group: HostGroup, run_directory: Path) -> None:
@@ -194,6 +213,8 @@ def _failures_explained(
     except KeyboardInterrupt as interrupt:
         remarks.print(_interrupted(checkpoint), soft_wrap=True)
         raise typer.Exit(143 if isinstance(interrupt, _Terminated) else 130) from None
+    except NotEnoughDevicesError as error:
+        raise NotEnoughDevicesError(f"{error}; {_to_go_on_from(checkpoint)}") from error
     except HeterpsError as error:
         rank = re.match(r"rank (\d+)\b", str(error))
         log = rank_log_path(run_directory, rank[1]) if rank else None
@@ -203,26 +224,30 @@ def _failures_explained(
 
 
 def _interrupted(checkpoint: CheckpointSettings | None) -> str:
+    return f"interrupted; {_to_go_on_from(checkpoint)}"
+
+
+def _to_go_on_from(checkpoint: CheckpointSettings | None) -> str:
     if checkpoint is None:
-        return "interrupted; nothing was saved (--checkpoint FOLDER --checkpoint-every N saves)"
+        return "nothing was saved (--checkpoint FOLDER --checkpoint-every N saves)"
     try:
         newest = find_checkpoint(Path(checkpoint.folder))
     except HeterpsError:
-        return "interrupted before the first checkpoint"
-    return f"interrupted; the same command with --resume goes on from {newest}"
+        return "there is no checkpoint yet"
+    return f"the same command with --resume goes on from {newest}"
 
 
 def checkpoint_settings(
-    folder: Path | None, every: int | None, keep: int | None
+    folder: Path | None, every: int | None, keep: int | None, remote: str | None = None
 ) -> CheckpointSettings | None:
-    """What --checkpoint, --checkpoint-every and --keep say together.
+    """What --checkpoint, --checkpoint-every, --keep and --remote say together.
 
     Raises:
         HeterpsError: One of the others stands without --checkpoint.
     """
-    given = {"every": every, "keep": keep}
+    given = {"every": every, "keep": keep, "remote": remote}
     if folder is None:
-        names = {"every": "--checkpoint-every", "keep": "--keep"}
+        names = {"every": "--checkpoint-every", "keep": "--keep", "remote": "--remote"}
         for field, value in given.items():
             if value is not None:
                 raise HeterpsError(f"{names[field]} {value}: needs --checkpoint FOLDER")
@@ -298,6 +323,7 @@ def run_with_progress(
     watcher: OnlineController | None = None,
     is_quiet: bool = False,
     board: RunBoard | None = None,
+    elastic: ElasticOptions | None = None,
     **options: Any,
 ) -> RunResult:
     """`heterps_runtime.run.run_plan` with its progress on stderr.
@@ -310,6 +336,7 @@ def run_with_progress(
         watcher: The controller of an online run.
         is_quiet: Without a terminal nothing is shown.
         board: Gets every step, too.
+        elastic: Of an elastic run.
         options: Of `run_plan`.
     """
     batch = problem.job.global_batch_size
@@ -326,13 +353,15 @@ def run_with_progress(
                 board(step)
                 board.on_drift(events)
 
-        return run_plan(
-            problem,
-            plan,
-            steps=steps,
-            on_progress=show,
-            on_message=lambda text: remarks.print(text, soft_wrap=True),
-            measure_links=board is not None,
-            controller=None if watcher is None else as_runtime_controller(watcher),
-            **options,
-        )
+        common: dict[str, Any] = {
+            "steps": steps,
+            "on_progress": show,
+            "on_message": lambda text: remarks.print(text, soft_wrap=True),
+            "measure_links": board is not None,
+            "controller": None if watcher is None else as_runtime_controller(watcher),
+        }
+        if elastic is None:
+            return run_plan(problem, plan, **common, **options)
+        for name in ("port", "hosts", "engine"):
+            del options[name]
+        return run_with_recovery(problem, plan, elastic, watcher=watcher, **common, **options)

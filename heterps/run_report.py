@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from heterps.console import answer, bytes_text, seconds_text
+from heterps_runtime.recovery_record import Recovery
 from heterps_runtime.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def print_result(result: RunResult) -> None:
             f"{seconds_text(replan.measured_step_time_s)}; moved "
             f"{replan.bytes_moved / 2**20:.1f} MiB in {seconds_text(replan.seconds)}"
         )
+    for recovery in result.recoveries:
+        answer.print(recovery_text(recovery), soft_wrap=True)
     overruns = sum(entry.num_overruns for entry in result.devices)
     if overruns:
         total = sum(entry.num_actions for entry in result.devices)
@@ -61,6 +64,29 @@ def print_result(result: RunResult) -> None:
             f"emulation   {overruns} of {total} actions took the host longer than emulated"
         )
     answer.print(device_table(result))
+
+
+def recovery_text(recovery: Recovery) -> str:
+    """What changed, what it took, and where the state came from."""
+    changes = [
+        f"{what} {', '.join(names)}"
+        for what, names in (("lost", recovery.lost), ("joined", recovery.joined))
+        if names
+    ]
+    phases = {
+        "noticed": recovery.detected_s,
+        "planned": recovery.replanned_s,
+        "connected": recovery.connected_s,
+        "state": recovery.state_s,
+    }
+    taken = ", ".join(f"{name} {seconds_text(s)}" for name, s in phases.items() if s is not None)
+    moved = [f"{bytes_text(n)} {source}" for source, n in recovery.bytes_by_source.items() if n]
+    return (
+        f"recovered   {'; '.join(changes) or 'same devices'}: first new step (step "
+        f"{recovery.from_step}) {seconds_text(recovery.first_step_s)} after ({taken}); "
+        f"{recovery.steps_repeated} steps repeated; moved {', '.join(moved) or 'nothing'}\n"
+        f"            {recovery.decision}"
+    )
 
 
 def device_table(result: RunResult) -> Table:

@@ -24,7 +24,7 @@ from heterps_runtime.elastic_supervisor import Supervisor, Watching
 from heterps_runtime.launcher import Workers, prepare_directory, reference_command
 from heterps_runtime.run_result import RunResult, StepProgress
 from heterps_runtime.run_specification import SPECIFICATION_FILE, Slowdown
-from heterps_runtime.run_state import Controller
+from heterps_runtime.run_state import Controller, PlanUpdate
 from heterps_runtime.specification_builder import (
     build_specification,
     check_importable,
@@ -56,10 +56,12 @@ def run_elastic(
     weights: str | Path | None = None,
     on_message: Callable[[str], None] = warnings.warn,
     num_timelines: int = 1,
+    measure_links: bool = False,
     heartbeat_s: float = 1.5,
     stall_s: float | None = None,
     events: Sequence[Event] = (),
     absent: Sequence[str] = (),
+    on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None,
 ) -> RunResult:
     """Trains until step `steps`, whatever happens to the devices on the way.
 
@@ -92,11 +94,13 @@ def run_elastic(
         weights: Folder of safetensors files that the parameters are read from.
         on_message: Called with remarks: what is lost, what comes, what is ignored.
         num_timelines: Of how many of the last steps the result has the actions.
+        measure_links: Time the messages of every step, too; online runs always do.
         heartbeat_s: A process without a sign of life for so long is taken for lost.
         stall_s: So long may nothing go on while all processes are alive; by default half a minute,
             or ten steps as predicted where that is longer.
         events: Faults and joins that are injected.
         absent: Devices that are not there at first.
+        on_plan: Called with each plan that the run goes on with, and the devices that there are.
 
     Raises:
         PlanMismatchError: As `run_plan` does.
@@ -125,7 +129,11 @@ def run_elastic(
     specification, remarks = start.applied_to(specification, problem, plan)
     wanted = torch_devices(problem.cluster, specification.devices)
     specification = specification.model_copy(
-        update={"num_timelines": num_timelines, "torch_devices": wanted}
+        update={
+            "num_timelines": num_timelines,
+            "torch_devices": wanted,
+            "measures_links": measure_links,
+        }
     )
     for remark in remarks:
         on_message(remark)
@@ -146,6 +154,7 @@ def run_elastic(
                 watching=Watching(heartbeat_s, stall_s or max(30.0, 10 * predicted_s)),
                 events=events,
                 absent=absent,
+                on_plan=on_plan,
                 on_message=on_message,
             ).lead(timeout_s)
         if verify:

@@ -66,6 +66,7 @@ class Supervisor:
         watching: How closely processes are watched.
         events: Faults and joins that are injected.
         absent: Devices that have no process at first.
+        on_plan: Called with each plan that is taken, and the devices that there are.
         on_message: Called with remarks.
     """
 
@@ -80,11 +81,12 @@ class Supervisor:
         watching: Watching,
         events: Sequence[Event] = (),
         absent: Sequence[str] = (),
+        on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None,
         on_message: Callable[[str], None],
     ) -> None:
         self._run, self._processes, self._directory = run, processes, directory
         self._replanner, self._watching = replanner, watching
-        self._events, self._on_message = list(events), on_message
+        self._events, self._on_message, self._on_plan = list(events), on_message, on_plan
         self._names = [device.name for device in cluster.devices]
         self._torch_devices = dict(
             zip(self._names, torch_devices(cluster, self._names), strict=True)
@@ -163,8 +165,9 @@ class Supervisor:
         if self._run.updates and self._planning is None and not self._is_broken:
             update = self._run.updates.pop()
             self._run.updates.clear()
-            self._open_recovery()
-            self._adopt(update)
+            if set(update.plan.devices).issubset(self._alive()):
+                self._open_recovery()
+                self._adopt(update)
 
     # -- what processes say
 
@@ -225,6 +228,7 @@ class Supervisor:
                 port=self._store.port,
                 torch_device=self._torch_devices[device],
                 grace_s=self._watching.stall_s,
+                is_standby=self._number >= 0 or device not in self._run.newest.devices,
             )
         )
 
@@ -373,6 +377,7 @@ class Supervisor:
             self._recovery.decision = update.reason or update.plan.planner
             self._recovery.state = {}
         self._run.describe_adopted(update)
+        self._on_plan(update, self._alive())
 
     def _publish(self, devices: Sequence[str]) -> None:
         self._number += 1

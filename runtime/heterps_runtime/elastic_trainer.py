@@ -118,13 +118,14 @@ class ElasticTrainer(Trainer):
         load_optimizer_state(self.owned, found.optimizer_state)
         self._holding.take(self.owned, found.step)
         if specification.checkpoint is not None:
-            self._checkpointer = Checkpointer(
-                specification, communicator, self._on_step, self._tiers
-            )
+            self._checkpointer = self._new_checkpointer()
         gathered = communicator.gather((found.bytes_by_source, found.seconds, found.remarks))
         if self._is_first_rank:
             self._tell_recovered(found.step, built_s - began_s, gathered)
         return found.step
+
+    def _new_checkpointer(self) -> Checkpointer:
+        return Checkpointer(self._specification, self._communicator, self._on_step, self._tiers)
 
     def _tell_recovered(
         self, step: int, build_s: float, gathered: list[tuple[dict[str, int], float, list[str]]]

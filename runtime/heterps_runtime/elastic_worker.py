@@ -43,6 +43,7 @@ from heterps_runtime.elastic_watch import Watch
 from heterps_runtime.elastic_worker_settings import WorkerSettings
 from heterps_runtime.model_source import build_module
 from heterps_runtime.rank_log import print_into_log
+from heterps_runtime.recordings import recorded
 from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.without_compiler import keep_compiler_out
 from heterps_runtime.worker import is_lost_connection, report_error, watch_parents
@@ -72,7 +73,7 @@ class ElasticWorker:
         self._tiers = CheckpointTiers(specification.checkpoint, specification.resume_from)
         torch.set_num_threads(specification.num_threads)
         self._torch_device = available_device(settings.torch_device)
-        _warm_up(specification)
+        _warm_up(specification, settings.is_standby)
 
     def run(self) -> None:
         """Takes part until the supervisor ends the run."""
@@ -170,11 +171,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _warm_up(specification: RunSpecification) -> None:
-    """Imports what a first generation needs, so that nobody waits for a process that joins."""
-    source = specification.profile.source
+def _warm_up(specification: RunSpecification, is_standby: bool) -> None:
+    """Imports what a first generation needs, so that nobody waits for a process that joins.
+
+    The ranks of a run's first generation share one recording of the model; a standby makes its own.
+    """
+    source, job = specification.profile.source, specification.plan.job
     assert source is not None
-    build_module(source)
+    module = build_module(source, dtype=job.dtype)
+    for size in sorted({*job.micro_batch_sizes, job.micro_batch_size}) if is_standby else ():
+        recorded(source, module, size, job.dtype)
     gc.collect()
     # What is there now stays; later collections need not look at it.
     gc.freeze()

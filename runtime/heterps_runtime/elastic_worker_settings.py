@@ -14,6 +14,8 @@ class WorkerSettings(Document):
         port: Of the supervisor's store.
         torch_device: Where the device should compute.
         grace_s: What it gets to leave a generation that has been superseded.
+        is_standby: It has no part in the generation that begins next, and time to prepare for its
+            first one.
     """
 
     device: str
@@ -21,3 +23,4 @@ class WorkerSettings(Document):
     port: int
     torch_device: str = "cpu"
     grace_s: float
+    is_standby: bool = False

@@ -148,15 +148,17 @@ class Trainer:
             return None
         # torch.distributed.checkpoint takes a second to import.
         from heterps_runtime.checkpoint import restore
-        from heterps_runtime.checkpointer import Checkpointer
 
         if specification.resume_from is not None:
             buffers = [module.buffers_by_name() for module in self.owned.modules.values()]
             owned = self.owned
             restore(specification.resume_from, owned.parameters, buffers, owned.optimizer)
-        if specification.checkpoint is None:
-            return None
-        return Checkpointer(specification, self._communicator, self._on_step)
+        return None if specification.checkpoint is None else self._new_checkpointer()
+
+    def _new_checkpointer(self) -> Checkpointer:
+        from heterps_runtime.checkpointer import Checkpointer
+
+        return Checkpointer(self._specification, self._communicator, self._on_step)
 
     def _begin_generation(self, step: int) -> None:
         specification, device = self._specification, self._device
