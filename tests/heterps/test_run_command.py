@@ -64,6 +64,7 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
         # Memory is measured in the second step, which says nothing of speed.
         assert steps == ([1, 3, 4] if name == "measured" else [1, 2, 3, 4])
         assert len(events.Scalars(f"memory_mib/{answer['devices'][0]['device']}")) == 1
+        assert any(tag.startswith("message_s/s0_forward_to_") for tag in events.Tags()["scalars"])
     assert runs["predicted"].Scalars("speed/step_time_s")[0].value == pytest.approx(
         answer["predicted_step_time_s"]
     )
@@ -75,6 +76,8 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     [
         (("--slow", "fast=3"), "DEVICE=FACTOR@STEP"),
         (("--slow", "fats=3@1"), "allowed: fast, medium"),
+        (("--slow", "fast->fats=3@1"), "a link leads from one device to another"),
+        (("--slow", "fast->medium=0@1"), "'fast->medium=3@10'"),
         (("--model", "gpt2"), "was made for the model"),
         (("--cluster", "a100-v100"), "was made for the cluster"),
         (("--max-gradient-norm", "0"), "--max-gradient-norm 0.0: must be above 0"),
