@@ -43,7 +43,7 @@ class InlineSearch:
 
 
 class BackgroundSearch:
-    """The work is done by `heterps.online_worker`, at the lowest priority.
+    """The work is done by `heterps.online_worker`, at a low priority.
 
     Args:
         task: What is asked for.
