@@ -39,9 +39,14 @@ def template_plan(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan |
     for device in problem.cluster.devices:
         if device.name not in known and device.name not in lost:
             min(groups, key=len).append(device.name)
-    formed = regroup(groups, (), lambda group: template(problem, group) is not None)
-    found = [chain for group in formed if (chain := template(problem, group)) is not None]
+    formed = regroup(groups, (), lambda group: _template_of(problem, group) is not None)
+    found = [chain for group in formed if (chain := _template_of(problem, group)) is not None]
     return plan_of_chains(problem, plan, found, planner="templates")
+
+
+def _template_of(problem: Problem, group: Sequence[str]) -> Chain | None:
+    """One stage for each device."""
+    return template(problem, [(name,) for name in group])
 
 
 def _groups(plan: Plan, alive: Collection[str]) -> list[list[str]]:
@@ -56,49 +61,61 @@ def _groups(plan: Plan, alive: Collection[str]) -> list[list[str]]:
     return [group for group in groups if group]
 
 
-def template(problem: Problem, devices: Sequence[str]) -> Chain | None:
+def template(problem: Problem, columns: Sequence[Sequence[str]]) -> Chain | None:
     """The most even chain over devices in their order: its slowest stage is as fast as possible.
 
-    A dynamic programme from the back: for each device and each first layer, the slowest stage from
-    there on. A device may stay without layers.
+    A dynamic programme from the back: for each column and each first layer, the slowest stage from
+    there on. A column may stay without layers.
 
     Args:
         problem: With the devices.
-        devices: In the order of the model.
+        columns: Replicas of each stage, in the order of the model.
 
     Returns:
         The chain, or None where the model does not fit.
     """
-    num_layers, size = problem.profile.num_layers, len(devices)
+    num_layers, size = problem.profile.num_layers, len(columns)
     best = np.full((size + 1, num_layers + 1), np.inf)
     best[size, num_layers] = 0.0
     ends = np.zeros((size, num_layers + 1), np.int64)
+    behind = 0
     for index in range(size - 1, -1, -1):
-        seconds = _span_s(problem, devices[index], size - 1 - index)
+        seconds = _span_s(problem, columns[index], behind)
         slowest = np.maximum(seconds, best[index + 1][None, :])
         ends[index] = slowest.argmin(axis=1)
         best[index] = slowest.min(axis=1)
+        behind += len(columns[index])
     if np.isinf(best[0, 0]):
         return None
-    columns, start = [], 0
-    for index, device in enumerate(devices):
+    chain, start = [], 0
+    for index, devices in enumerate(columns):
         stop = int(ends[index, start])
         if stop > start:
-            columns.append(Column(start, stop - 1, (device,)))
+            chain.append(Column(start, stop - 1, tuple(devices)))
         start = stop
-    return tuple(columns)
+    return tuple(chain)
 
 
-def _span_s(problem: Problem, device: str, behind: int) -> Floats:
-    """(L + 1, L + 1) seconds of the layers from a to before b on a device; inf: too large."""
-    tables, kind = problem.tables, problem.class_of[device]
-    held = in_flight(tables.num_micro_batches, tables.is_gpipe, 1, behind)
-    compute = _prefix(tables.compute_s[:, kind])
+def _span_s(problem: Problem, devices: Sequence[str], behind: int) -> Floats:
+    """(L + 1, L + 1) seconds of the layers from a to before b on replicas; inf: too large.
+
+    Replicas share the micro-batches in proportion to their speed.
+    """
+    tables = problem.tables
+    held = in_flight(tables.num_micro_batches, tables.is_gpipe, len(devices), behind)
     needed = _prefix(tables.state_bytes + held * tables.activation_bytes)
-    seconds = compute[None, :] - compute[:, None]
-    too_large = needed[None, :] - needed[:, None] > tables.memory_bytes[kind]
-    order = np.arange(len(compute))
-    seconds[too_large | (order[None, :] < order[:, None])] = np.inf
+    need = needed[None, :] - needed[:, None]
+    order = np.arange(len(needed))
+    is_backward = order[None, :] < order[:, None]
+    speed, room = np.zeros_like(need), np.inf
+    for device in devices:
+        kind = problem.class_of[device]
+        compute = _prefix(tables.compute_s[:, kind])
+        speed += 1 / np.maximum(compute[None, :] - compute[:, None], 1e-30)
+        room = min(room, float(tables.memory_bytes[kind]))
+    seconds = 1 / speed
+    seconds[order, order] = 0.0
+    seconds[is_backward | (need > room)] = np.inf
     return seconds
 
 
