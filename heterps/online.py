@@ -10,7 +10,7 @@ over the remaining steps, less the spread of that, pays for the move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,7 @@ from heterps_agents.policy import Policy
 from heterps_configs.plan import Plan
 from heterps_envs.correction import ProblemBelief, StageMeasurement, drift
 from heterps_envs.drift_monitor import DriftEvent
+from heterps_envs.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.state_moves import keep_in_place, move_s, pays_back, state_moves
 
@@ -97,7 +98,7 @@ class OnlineController:
         self._search: Search | None = None
         # What the running plan is called in the answers of the search, and what began it.
         self._running, self._drift = STALE, dict[str, float]()
-        self._is_sure = False
+        self._is_sure, self._gone = False, frozenset[str]()
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +120,23 @@ class OnlineController:
     def on_drift(self, events: Sequence[DriftEvent]) -> None:
         """Takes what the monitor of single steps is sure of; the next measurements are acted on."""
         self._is_sure |= any(event.subject.kind != "link" for event in events)
+
+    def plan_changed(self, plan: Plan, problem: Problem, alive: Collection[str]) -> None:
+        """Takes note that another plan runs, for example because devices were lost.
+
+        Args:
+            plan: What runs from now on.
+            problem: What it was made for.
+            alive: Devices that plans may use from now on.
+        """
+        gone = frozenset(self.belief.devices) - frozenset(alive)
+        is_same = (plan.stages, plan.pipelines) == (self.plan.stages, self.plan.pipelines)
+        if is_same and gone == self._gone:  # an own plan, taken over: the search may go on
+            return
+        if self._search is not None and self._search.close():
+            self._on_message("the search for plans was ended: the devices or the plan have changed")
+        self._search, self._running, self._gone = None, STALE, gone
+        self.plan, self.problem = plan, problem
 
     def observe(
         self, step: int, remaining_steps: int, measurements: Sequence[StageMeasurement]
@@ -156,7 +174,8 @@ class OnlineController:
             f"step {step}: {worst} takes {factors[worst]:.2f} x its predicted time; "
             + ("the search begins anew" if is_superseded else "looking for a better plan")
         )
-        self.problem, self._drift, self._running = self.belief.problem(), factors, STALE
+        self.problem = without_devices(self.belief.problem(), self._gone)
+        self._drift, self._running = factors, STALE
         task = SearchTask(
             self.belief, replace(self.problem), self.plan, self.policy, self.fine_tune_s, self.seed
         )

@@ -121,6 +121,11 @@ class ProblemBelief:
             for index, device in enumerate(devices)
         }
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all devices of the cluster."""
+        return tuple(self._place)
+
     def __getstate__(self) -> dict[str, Any]:
         """Without what the problem has computed: that need not be sent to another process."""
         return {**self.__dict__, "_base": replace(self._base)}

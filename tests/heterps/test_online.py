@@ -16,6 +16,7 @@ from heterps_configs.library import load_cluster
 from heterps_configs.plan import Plan
 from heterps_envs.correction import StageMeasurement
 from heterps_envs.drift_monitor import DriftEvent, Subject
+from heterps_envs.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate, simulate
 from tests.heterps.small_profiles import blocks_profile
@@ -204,3 +205,29 @@ def test_a_search_that_fails_is_told_and_the_run_goes_on(problem: Problem) -> No
     searches[0].waiting.append("ValueError: broken")
     assert watcher.observe(10, 100, measured(problem, plan, {"fast": 3.0})) is None
     assert messages[-1] == "step 10: the search for plans failed: ValueError: broken"
+
+
+def test_plans_are_only_for_devices_that_are_alive(problem: Problem) -> None:
+    left = without_devices(problem, ["slow-1"])
+    plan, shrunk = place(problem).plan, place(left).plan
+    alive = [device.name for device in left.cluster.devices]
+    watcher = controller(problem, plan)
+    watcher.plan_changed(shrunk, left, alive)
+    adapted = watcher.observe(5, 1000, measured(left, shrunk, {"fast": 3.0}))
+    assert adapted is not None
+    assert "slow-1" not in adapted.devices
+    assert "slow-1" not in watcher.problem.device_named
+
+
+def test_a_search_ends_with_the_plan_that_it_was_for_but_not_with_its_own(problem: Problem) -> None:
+    plan, other = place(problem).plan, place(problem, "even").plan
+    watcher, searches, messages = late(problem, plan)
+    everyone = list(problem.device_named)
+    watcher.observe(5, 1000, measured(problem, plan, {"fast": 3.0}))
+    watcher.plan_changed(plan, problem, everyone)
+    assert not searches[0].is_closed
+    watcher.plan_changed(other, problem, everyone)
+    assert searches[0].is_closed
+    assert "the plan have changed" in messages[-1]
+    searches[0].waiting.append(answer(plan, other, 2.0, 1.0))
+    assert watcher.observe(10, 1000, measured(problem, other, {"fast": 3.0})) is None
