@@ -194,26 +194,41 @@ def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "floa
     return module.train()
 
 
-def arguments(
-    source: ModelSource, inputs: dict[str, Tensor], dtype: Dtype = "float32"
-) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Positional and keyword arguments of `forward`: Hugging Face by name, factories by order.
+class Arguments:
+    """Puts a batch into the order of `forward`: Hugging Face by name, factories by order.
+
+    Every pass of a first stage asks it, so it looks nothing up.
 
     Args:
         source: Names and order.
-        inputs: By name, (B, ...).
         dtype: Of the job; floating inputs are converted to the format of its parameters.
     """
-    import torch
 
-    ordered = {
-        entry.name: inputs[entry.name].to(getattr(torch, parameter_format(dtype)))
-        if entry.dtype == "float32"
-        else inputs[entry.name]
-        for entry in source.inputs
-    }
-    takes_names = source.kind == "huggingface" or source.factory in _TAKES_NAMES
-    return ((), ordered) if takes_names else (tuple(ordered.values()), {})
+    def __init__(self, source: ModelSource, dtype: Dtype = "float32") -> None:
+        import torch
+
+        target: torch.dtype = getattr(torch, parameter_format(dtype))
+        self._formats = [
+            (entry.name, target if entry.dtype == "float32" else None) for entry in source.inputs
+        ]
+        self._takes_names = source.kind == "huggingface" or source.factory in _TAKES_NAMES
+
+    def of(self, inputs: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """Positional and keyword arguments; inputs by name, (B, ...)."""
+        ordered = {}
+        for name, target in self._formats:
+            value = inputs[name]
+            # A conversion into the same format would take longer than all the rest.
+            is_right = target is None or value.dtype == target
+            ordered[name] = value if is_right else value.to(target)
+        return ((), ordered) if self._takes_names else (tuple(ordered.values()), {})
+
+
+def arguments(
+    source: ModelSource, inputs: dict[str, Tensor], dtype: Dtype = "float32"
+) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """See `Arguments`."""
+    return Arguments(source, dtype).of(inputs)
 
 
 def meta_inputs(source: ModelSource, batch_size: int) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from heterps_runtime.deferred_gradients import defer_weight_gradients
 from heterps_runtime.initialise import place
 from heterps_runtime.layers import Layer, layers_of, parameter_layers
 from heterps_runtime.mixed_precision import autocast, is_mixed
-from heterps_runtime.model_source import arguments, build_module
+from heterps_runtime.model_source import Arguments, build_module
 from heterps_runtime.random_numbers import random_numbers
 from heterps_runtime.recording import (
     Recording,
@@ -125,7 +125,7 @@ class StageModule(nn.Module):
         self.parameter_layers = parameter_layers(layers)
         self.micro_batch_size = next(iter(recordings))
         self._source, self._dtype, self._recordings = source, dtype, recordings
-        self._is_mixed = is_mixed(dtype)
+        self._is_mixed, self._arguments = is_mixed(dtype), Arguments(source, dtype)
         self.device = torch.device(device)
         self._calls = range(layers[first].first_call, layers[last].last_call + 1)
         self._receives = layers[first - 1].crossing if first else ()
@@ -254,12 +254,12 @@ class StageModule(nn.Module):
     ) -> tuple[Tensor, ...]:
         if self._pass.is_chain:
             if self.is_first:
-                args, kwargs = arguments(self._source, inputs, self._dtype)
+                args, kwargs = self._arguments.of(inputs)
                 received = (*args, *kwargs.values())
             (first,) = received
             return (_sendable(self._pass.run_chain(first, recording, draw)),)
         arrived = dict(zip(self._receives, received, strict=True))
-        call = arguments(self._source, inputs, self._dtype)
+        call = self._arguments.of(inputs)
         output = self._pass.run(call, self.module, recording, arrived, draw)
         if self.is_last:
             return (_sendable(select_output(output)),)
