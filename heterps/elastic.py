@@ -22,6 +22,7 @@ from heterps_agents.recovery_book import RecoveryBook
 from heterps_agents.recovery_losses import likely_losses
 from heterps_agents.recovery_model import Prediction, Situation, best_of, describe
 from heterps_agents.recovery_plans import recovery_predictions
+from heterps_agents.recovery_problem import with_missing_devices
 from heterps_configs.errors import HeterpsError
 from heterps_configs.plan import Plan
 from heterps_envs.fewer_devices import without_devices
@@ -79,6 +80,7 @@ class ElasticController:
     Args:
         problem: With all devices of the cluster.
         plan: What runs at first.
+        absent: Devices of the cluster that are not there yet.
         tolerated: Devices whose loss at one time is prepared for, beside that of whole nodes.
         rates: Losses in an hour by names of devices or of types, where they are known.
         planning_s: Seconds that planning anew may take while the devices wait.
@@ -93,6 +95,7 @@ class ElasticController:
         problem: Problem,
         plan: Plan,
         *,
+        absent: Collection[str] = (),
         tolerated: int = 1,
         rates: Mapping[str, float] | None = None,
         planning_s: float = PLANNING_S,
@@ -105,7 +108,7 @@ class ElasticController:
         self.decisions: list[RecoveryDecision] = []
         self.book = RecoveryBook(tolerated=tolerated, rates=rates, seed=seed, on_message=on_message)
         self._checkpoint_step, self._on_message = checkpoint_step, on_message
-        self._alive = frozenset(problem.device_named)
+        self._alive = frozenset(problem.device_named) - frozenset(absent)
         self._has_book = False
 
     def __enter__(self) -> Self:
@@ -168,15 +171,16 @@ class ElasticController:
 
         Args:
             plan: What runs.
-            problem: As measurements corrected it, with all devices that ever were; by default as
-                before.
+            problem: As measurements corrected it; devices that it lacks stay as they were. By
+                default all do.
             alive: Devices that there are; by default as before.
         """
         is_same = problem is None and (alive is None or frozenset(alive) == self._alive)
         if is_same and (plan.stages, plan.pipelines) == (self.plan.stages, self.plan.pipelines):
             return
         self.plan = plan
-        self.problem = self.problem if problem is None else problem
+        if problem is not None:
+            self.problem = with_missing_devices(problem, self.problem)
         self._alive = self._alive if alive is None else frozenset(alive)
         if self._has_book:
             self.book.begin(self.problem, self.plan, self._alive)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +23,7 @@ from heterps_runtime.run_state import PlanUpdate
 
 if TYPE_CHECKING:
     from heterps.online import OnlineController
+    from heterps.spot_run import SpotRun
 
 _EVENT = re.compile(r"(?P<device>[^@]+)@(?P<step>[0-9]+)")
 
@@ -35,11 +36,13 @@ class ElasticOptions:
         heartbeat_s: A device without a sign of life for so long is taken for lost.
         tolerated: Devices whose loss at one time is prepared for.
         events: Faults and joins that are injected.
+        spot: A spot trace that is lived through.
     """
 
     heartbeat_s: float = 1.5
     tolerated: int = 1
     events: tuple[Event, ...] = ()
+    spot: SpotRun | None = None
 
     def absent(self, plan: Plan) -> list[str]:
         """Devices that only come later: they have no stage, and joining is the first they do."""
@@ -57,6 +60,8 @@ def elastic_options(
     lose: Sequence[str] = (),
     stop: Sequence[str] = (),
     join: Sequence[str] = (),
+    spot_trace: Path | None = None,
+    compress: float | None = None,
 ) -> ElasticOptions | None:
     """What --elastic and the options that need it say together; None without it.
 
@@ -67,11 +72,19 @@ def elastic_options(
         given = {
             "--heartbeat": heartbeat_s, "--tolerate": tolerated, "--lose": lose or None,
             "--stop": stop or None, "--join": join or None,
+            "--events": spot_trace, "--compress": compress,
         }  # fmt: skip
         for name, value in given.items():
             if value is not None:
                 raise HeterpsError(f"{name}: needs --elastic")
         return None
+    spot = None
+    if spot_trace is not None:
+        from heterps.spot_run import SpotRun
+
+        spot = SpotRun.of(spot_trace, 1.0 if compress is None else compress)
+    elif compress is not None:
+        raise HeterpsError("--compress: needs --events FILE.csv")
     events = [
         *(_event("lose", text) for text in lose),
         *(_event("stop", text) for text in stop),
@@ -82,6 +95,7 @@ def elastic_options(
         defaults.heartbeat_s if heartbeat_s is None else heartbeat_s,
         defaults.tolerated if tolerated is None else tolerated,
         tuple(events),
+        spot,
     )
 
 
@@ -121,6 +135,7 @@ def run_with_recovery(
     controller = ElasticController(
         problem,
         plan,
+        absent=options.absent(plan),
         tolerated=options.tolerated,
         checkpoint_step=lambda: newest_step(checkpoint),
         seed=seed,
@@ -133,8 +148,13 @@ def run_with_recovery(
         if watcher is not None and hasattr(watcher, "plan_changed"):
             watcher.plan_changed(update.plan, update.problem, alive)
 
+    spot = options.spot
+    if spot is not None:
+        events = (*options.events, *spot.events(problem, plan))
+        options = replace(options, events=events)
+        run_options["on_progress"] = spot.noting(run_options["on_progress"])
     with controller:
-        return run_elastic(
+        result = run_elastic(
             problem,
             plan,
             replanner=controller,
@@ -147,6 +167,9 @@ def run_with_recovery(
             on_message=on_message,
             **run_options,
         )
+    if spot is not None:
+        spot.finish(result, problem, plan, checkpoint, options.tolerated)
+    return result
 
 
 def newest_step(checkpoint: CheckpointSettings | None) -> int:
