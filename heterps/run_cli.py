@@ -123,6 +123,14 @@ def run(
         list[str] | None,
         typer.Option("--join", help="DEVICE@STEP: a device comes (back)."),
     ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option("--events", help="FILE.csv: live through a spot trace (docs/spot-traces.md)."),
+    ] = None,
+    compress: Annotated[
+        float | None,
+        typer.Option("--compress", help="Seconds of that trace that pass in one second; 1."),
+    ] = None,
     weights: Annotated[
         Path | None, typer.Option("--weights", help="Start from a folder of *.safetensors.")
     ] = None,
@@ -183,5 +191,7 @@ def run(
             lose=lose or (),
             stop=stop or (),
             join=join or (),
+            spot_trace=events,
+            compress=compress,
         ),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import typer
 
-from heterps.console import print_json, remarks
+from heterps.console import answer, print_json, remarks
 from heterps.drift_watch import DriftWatch
 from heterps.elastic_command import ElasticOptions, run_with_recovery
 from heterps.plans import load_plan_and_problem
@@ -139,10 +139,14 @@ def run_run(
             f"timelines written to {files.trace} (open it at ui.perfetto.dev) and {files.figure}",
             soft_wrap=True,
         )
+    spot = None if elastic is None or elastic.spot is None else elastic.spot.report
     if as_json:
-        print_json(result_mapping(result, watcher))
+        data = result_mapping(result, watcher)
+        print_json(data if spot is None else {**data, "spot": spot.to_mapping()})
     else:
         print_result(result)
+        for line in () if spot is None else spot.lines():
+            answer.print(line, soft_wrap=True)
     remarks.print(f"logs: {rank_log_path(run_directory, '*')}", soft_wrap=True)
 
 

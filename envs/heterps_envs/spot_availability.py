@@ -113,3 +113,39 @@ def num_changes(moments: tuple[SpotMoment, ...]) -> tuple[int, int]:
     """(losses, returns): moments at which devices vanish, and at which some come back."""
     pairs = [(set(a.available), set(b.available)) for a, b in pairwise(moments)]
     return sum(bool(a - b) for a, b in pairs), sum(bool(b - a) for a, b in pairs)
+
+
+def hastened(
+    moments: tuple[SpotMoment, ...], factor: float, start_s: float = 0.0
+) -> tuple[SpotMoment, ...]:
+    """The same changes, so many times faster.
+
+    Args:
+        moments: Of a trace.
+        factor: Seconds of the trace that pass in one second.
+        start_s: A device that comes back is there so many seconds later: its process has to start.
+    """
+    changes: list[tuple[float, str, bool]] = []
+    for before, after in pairwise(moments):
+        gone, come = set(before.available), set(after.available)
+        at_s = after.time_s / factor
+        changes += [(at_s, name, False) for name in gone - come]
+        changes += [(at_s + start_s, name, True) for name in come - gone]
+    # Who is lost again before its process has started was not there in between.
+    losses = [(at_s, name) for at_s, name, is_there in changes if not is_there]
+    changes = [
+        (at_s, name, is_there)
+        for at_s, name, is_there in changes
+        if not is_there or not any(n == name and at_s - start_s < s <= at_s for s, n in losses)
+    ]
+    names = list(moments[0].price_usd_per_hour)
+    there = dict.fromkeys(names, False) | dict.fromkeys(moments[0].available, True)
+    found = [moments[0]]
+    for at_s, name, is_there in sorted(changes):
+        there[name] = is_there
+        prices = [m for m in moments if m.time_s / factor <= at_s][-1].price_usd_per_hour
+        moment = SpotMoment(at_s, tuple(name for name in names if there[name]), prices)
+        if found[-1].time_s == at_s:
+            found.pop()
+        found.append(moment)
+    return tuple(found)
