@@ -61,8 +61,9 @@ class Blank:
 
     def parameters(self, module: nn.Module, names: Collection[str]) -> dict[str, Tensor]:
         """Uninitialised."""
+        # `empty_like` of a tensor without storage imports torch's compiler, which takes seconds.
         return {
-            name: torch.empty_like(parameter, device="cpu").detach()
+            name: torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
             for name, parameter in module.named_parameters()
             if name in names
         }

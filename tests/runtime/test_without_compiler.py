@@ -45,3 +45,16 @@ def test_a_worker_imports_no_pipelining_of_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_stage_whose_values_come_from_other_ranks_is_made_without_the_compiler() -> None:
+    program = (
+        "import sys, torch, heterps_runtime.worker\n"
+        "from heterps_runtime.start_values import Blank\n"
+        "layer = torch.nn.Conv2d(2, 3, 3, device='meta').to(memory_format=torch.channels_last)\n"
+        "made = Blank().parameters(layer, ['weight'])['weight']\n"
+        "assert made.stride() == layer.weight.stride() and made.device.type == 'cpu'\n"
+        "assert 'sympy' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
