@@ -31,8 +31,9 @@ from heterps_runtime.elastic_worker_settings import WorkerSettings
 from heterps_runtime.run_state import PlanUpdate
 
 POLL_S = 0.005
-# Heartbeats of a process that imports and builds for the first time may come late.
-WARM_UP_FACTOR, WARM_UP_S = 10, 20.0
+# A process imports for seconds before its first heartbeat, on a busy host for many; the heartbeats
+# of one that builds a model for the first time may come late.
+START_S, WARM_UP_S = 300.0, 30.0
 # How long a rank may say that others are lost, while all of them are alive.
 SETTLE_S = 0.5
 # Repairs in a row without a step in between; then something is wrong that no repair mends.
@@ -175,7 +176,7 @@ class Supervisor:
         device, content = line
         member = self._processes.members.get(device)
         if "ready" in content and member is not None:
-            member.is_ready = True
+            member.is_ready, member.beat_at_s = True, time.monotonic()
             if device not in self._known:
                 self._open_recovery().join(device)
                 self._on_message(f"{device} has come")
@@ -307,7 +308,9 @@ class Supervisor:
                     self._last_progress_s = now_s
                 member.beat, member.beat_at_s = beat, now_s
                 continue
-            allowed_s = limit_s if member.is_warm else max(WARM_UP_S, WARM_UP_FACTOR * limit_s)
+            allowed_s = limit_s if member.is_warm else max(WARM_UP_S, limit_s)
+            if not member.is_ready:
+                allowed_s = START_S
             if now_s - member.beat_at_s > allowed_s:
                 self._lose(member, f"no sign of life for {allowed_s:g} s")
 

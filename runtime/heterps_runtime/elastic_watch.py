@@ -39,6 +39,7 @@ class Watch:
         self._generation: int | None = None
         self._connections: Connections | None = None
         self._ending: int | None = None
+        self._interrupted_s: float | None = None
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     @property
@@ -50,6 +51,7 @@ class Watch:
         """The training thread begins a generation; what it connects from here on belongs to it."""
         with self._lock:
             self._generation, self._connections = generation, Connections()
+            self._interrupted_s = None
 
     def leave(self, *, is_broken: bool) -> None:
         """The training thread has left it.
@@ -80,21 +82,15 @@ class Watch:
             os._exit(LOST_SUPERVISOR)
 
     def _interrupt(self, generation: int) -> None:
-        """Cuts the connections of a superseded generation."""
+        """Cuts the connections of a superseded generation, again and again: some are made anew."""
         with self._lock:
-            if self._generation != generation or self._connections is None:
+            if self._generation != generation:
                 return
-            logger.info("generation %d is superseded", generation)
+            assert self._connections is not None
+            if self._interrupted_s is None:
+                logger.info("generation %d is superseded", generation)
+                self._interrupted_s = time.monotonic()
             self._connections.cut()
-            self._connections = None
-        threading.Thread(
-            target=self._end_where_stuck, args=(generation,), name="stuck", daemon=True
-        ).start()
-
-    def _end_where_stuck(self, generation: int) -> None:
-        deadline_s = time.monotonic() + self._grace_s
-        while self._generation == generation:
-            if time.monotonic() > deadline_s:
+            if time.monotonic() - self._interrupted_s > self._grace_s:
                 logger.error("the training thread hangs in generation %d; ending", generation)
                 os._exit(STUCK)
-            time.sleep(BEAT_EVERY_S)
