@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
 import subprocess
 import sys
 import threading
@@ -15,10 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from heterps_agents.recovery_losses import likely_losses
-from heterps_agents.recovery_model import Prediction, Situation
+from heterps_agents.recovery_model import Prediction, Situation, at_step
 from heterps_agents.recovery_pages import Page, Request
 from heterps_configs.plan import Plan
 from heterps_envs.fewer_devices import without_devices
@@ -28,6 +29,15 @@ from heterps_envs.problem import Problem
 MAX_PAGES = 1000
 # Losses that a message names one by one.
 MAX_NAMED = 4
+
+
+class _Wanted(NamedTuple):
+    """What the book is to be filled for."""
+
+    number: int
+    problem: Problem
+    plan: Plan
+    alive: frozenset[str]
 
 
 class RecoveryBook:
@@ -57,8 +67,10 @@ class RecoveryBook:
         self._pages: dict[frozenset[str], Page] = {}
         self._request: Request | None = None
         self._alive: frozenset[str] = frozenset()
+        self._number = 0
+        self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
-        self._reader: threading.Thread | None = None
+        self._threads: tuple[threading.Thread, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -80,14 +92,14 @@ class RecoveryBook:
             alive: Devices that there are; by default all.
         """
         there = frozenset(problem.device_named) if alive is None else alive
-        changes = self._changes(problem, there)
+        if self._process is None:
+            self._start()
         with self._lock:
-            number = 0 if self._request is None else self._request.number + 1
-            # A copy, because what a problem has computed need not be sent along.
-            self._request = Request(number, replace(problem), plan, changes, self.seed)
-            self._alive, self._pages = there, {}
+            self._number += 1
+            self._alive, self._request, self._pages = there, None, {}
             self._is_full.clear()
-        self._send(self._request)
+        # In a thread: devices wait for whoever calls this, and the other process reads in its time.
+        self._wanted.put(_Wanted(self._number, problem, plan, there))
 
     def find(self, situation: Situation, alive: frozenset[str]) -> list[Prediction] | None:
         """Predictions for a change; None where the book has no page for it.
@@ -105,15 +117,7 @@ class RecoveryBook:
         )
         if page is None or is_other or not page.predictions:
             return None
-        remaining = max(0, situation.num_steps - situation.step)
-        return [
-            replace(
-                each,
-                repeated_s=situation.repeated_steps * each.step_s,
-                remaining_s=remaining * each.step_s,
-            )
-            for each in page.predictions
-        ]
+        return [at_step(each, situation) for each in page.predictions]
 
     @property
     def num_pages(self) -> int:
@@ -131,12 +135,13 @@ class RecoveryBook:
             return
         self._process.kill()
         self._process.wait()
-        assert self._reader is not None
-        self._reader.join(timeout=5)
+        self._wanted.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5)
         for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+            assert stream is not None
+            with suppress(OSError):
+                stream.close()
         self._process = None
 
     def _changes(self, problem: Problem, alive: frozenset[str]) -> tuple[frozenset[str], ...]:
@@ -147,15 +152,23 @@ class RecoveryBook:
         fewer = [alive - loss.devices for loss in losses]
         return tuple(dict.fromkeys([*fewer[: len(alive)], *back, *fewer]))[:MAX_PAGES]
 
-    def _send(self, request: Request) -> None:
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-        assert self._process is not None
-        assert self._process.stdin is not None
+    def _write(self, process: subprocess.Popen[bytes]) -> None:
+        """Sends what is wanted; of several plans the last."""
+        assert process.stdin is not None
         # The process may end at any time; then the book stays empty and plans are made on demand.
         with suppress(BrokenPipeError):
-            pickle.dump(request, self._process.stdin)
-            self._process.stdin.flush()
+            while (wanted := self._wanted.get()) is not None:
+                changes = self._changes(wanted.problem, wanted.alive)
+                # A copy, because what a problem has computed need not be sent along.
+                request = Request(
+                    wanted.number, replace(wanted.problem), wanted.plan, changes, self.seed
+                )
+                with self._lock:
+                    if wanted.number != self._number:
+                        continue
+                    self._request = request
+                pickle.dump(request, process.stdin)
+                process.stdin.flush()
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
@@ -167,8 +180,12 @@ class RecoveryBook:
             # A user's Ctrl-C is for the run, which then closes the book.
             start_new_session=True,
         )
-        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
-        self._reader.start()
+        self._threads = tuple(
+            threading.Thread(target=work, args=(self._process,), daemon=True)
+            for work in (self._write, self._read)
+        )
+        for thread in self._threads:
+            thread.start()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None

@@ -8,7 +8,7 @@ slower step that keeps all state in place wins when few steps remain, and loses 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from heterps_configs.plan import Plan
@@ -133,6 +133,21 @@ def predict(situation: Situation, rule: str, plan: Plan) -> Prediction:
         moved_bytes=moved_bytes(moves),
         repeated_s=situation.repeated_steps * step_s,
         remaining_s=remaining * step_s,
+    )
+
+
+def at_step(prediction: Prediction, situation: Situation) -> Prediction:
+    """The same prediction when the run has come to another step.
+
+    Args:
+        prediction: Made for the same plans and losses.
+        situation: How far the run is, and its newest checkpoint.
+    """
+    remaining = max(0, situation.num_steps - situation.step)
+    return replace(
+        prediction,
+        repeated_s=situation.repeated_steps * prediction.step_s,
+        remaining_s=remaining * prediction.step_s,
     )
 
 

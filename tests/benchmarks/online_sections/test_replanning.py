@@ -1,0 +1,28 @@
+"""The section of plans after losses: what it makes of predictions."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.online_sections.replanning import FLEETS, _rule_row
+from heterps_agents.recovery_model import Prediction
+from heterps_configs.plan import Plan
+
+PLAN = Plan.model_construct()
+
+
+def prediction(rule: str, seconds: float) -> Prediction:
+    return Prediction(rule, PLAN, 1.0, 0.0, 0.0, 0, 0.0, seconds)
+
+
+def test_each_rule_is_compared_where_it_has_a_plan() -> None:
+    finish = [
+        {"simple": prediction("simple", 2.0), "merge": prediction("merge", 3.0)},
+        {"merge": prediction("merge", 4.0)},
+    ]
+    row = _rule_row(FLEETS[0], 10, finish)
+    assert row["chosen"] == "simple 1, merge 1"
+    assert row["over_simple"] == 0
+    assert row["over_merge"] == pytest.approx(0.25)
+    assert row["over_borrow"] == "-"
+    assert row["losses"] == 2
