@@ -29,7 +29,16 @@ from heterps_configs.yaml_files import write_text
 # NumPy's libraries read these when they are loaded, which is when a section is.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # In the order in which they are shown. Each is a module of `online_sections`.
-SECTIONS = ("monitor", "drift", "fine_tuning", "real_drift", "fixtures", "spot")
+SECTIONS = (
+    "monitor",
+    "drift",
+    "fine_tuning",
+    "real_drift",
+    "fixtures",
+    "replanning",
+    "state",
+    "spot",
+)
 # Only where --only names them.
 LONG_SECTIONS: tuple[str, ...] = ()
 
