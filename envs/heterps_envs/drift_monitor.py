@@ -96,7 +96,7 @@ class DriftMonitor:
         """Takes one step.
 
         Args:
-            step: Its number; they grow.
+            step: Its number, for the events; steps that are repeated come again.
             ratios: Measured over predicted seconds, above 0; subjects that were not measured in
                 this step are left out.
 
@@ -133,12 +133,12 @@ class _Sum:
     """One side of a CUSUM."""
 
     def __init__(self) -> None:
-        self.value, self.start_step = 0.0, 0
+        self.value, self.start = 0.0, 0
 
-    def take(self, step: int, excess: float, limit: float) -> bool:
+    def take(self, number: int, excess: float, limit: float) -> bool:
         """Whether the sum is beyond its limit."""
         if self.value == 0.0:
-            self.start_step = step
+            self.start = number
         # Beyond the limit it need not grow: else a refused alarm would stand for long.
         self.value = min(max(0.0, self.value + excess), limit)
         return self.value >= limit
@@ -154,8 +154,8 @@ class _Stream:
 
     def __init__(self) -> None:
         self.level, self.noise = 0.0, UNKNOWN_NOISE
-        # Steps, and how far they were from the level of their time.
-        self._recent: deque[tuple[int, float]] = deque(maxlen=NOISE_STEPS)
+        # How many came before, the step, and how far it was from the level of its time.
+        self._recent: deque[tuple[int, int, float]] = deque(maxlen=NOISE_STEPS)
         self._num_taken = 0
         self.forget_sums()
 
@@ -171,21 +171,22 @@ class _Stream:
     def take(self, step: int, logarithm: float) -> tuple[float, int, float] | None:
         """Takes one step; returns factor, first step and significance of a change."""
         residual = logarithm - self.level
-        self._recent.append((step, residual))
+        self._num_taken += 1
+        self._recent.append((self._num_taken, step, residual))
         if self._num_taken % NOISE_EVERY == 0 or self._num_taken < KNOWN_AFTER:
             self._estimate_noise()
-        self._num_taken += 1
         limit = max(QUIET_LIMIT, NOISE_LIMIT * self.noise**2 / (2 * SLACK))
         clip = max(CLIP, 3 * self.noise)
         excess = min(max(residual, -clip), clip)
-        is_up = self._up.take(step, excess - SLACK, limit)
-        is_down = self._down.take(step, -excess - SLACK, limit)
+        is_up = self._up.take(self._num_taken, excess - SLACK, limit)
+        is_down = self._down.take(self._num_taken, -excess - SLACK, limit)
         if not (is_up or is_down):
             return None
-        return self._confirmed((self._up if is_up else self._down).start_step)
+        return self._confirmed((self._up if is_up else self._down).start)
 
-    def _confirmed(self, start_step: int) -> tuple[float, int, float] | None:
-        since = [value for step, value in self._recent if step >= start_step]
+    def _confirmed(self, start: int) -> tuple[float, int, float] | None:
+        recent = [(step, value) for number, step, value in self._recent if number >= start]
+        start_step, since = recent[0][0], [value for _, value in recent]
         shift = statistics.median(since)
         error = MEDIAN_ERROR * self.noise / math.sqrt(len(since))
         if len(since) < MIN_STEPS or abs(shift) < max(SLACK, MIN_SIGMAS * error):
@@ -200,7 +201,7 @@ class _Stream:
 
         The first hardly sees a drift that has begun; the second sees a subject that is never quiet.
         """
-        values = [value for _, value in self._recent]
+        values = [value for _, _, value in self._recent]
         pairs = zip(values, islice(values, 1, None), strict=False)
         differences = [abs(b - a) for a, b in pairs]
         if not differences:

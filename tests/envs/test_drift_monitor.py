@@ -128,3 +128,11 @@ def test_subjects_do_not_disturb_each_other_and_may_be_missing() -> None:
         events += monitor.take(step, measured)
     assert [(event.subject, event.since_step) for event in events] == [(link, 21)]
     assert monitor.noise()[link] < 0.1
+
+
+def test_steps_that_are_repeated_count_once_more() -> None:
+    monitor = DriftMonitor()
+    events = [e for step in (*range(20), *range(12, 20)) for e in monitor.take(step, {DEVICE: 1.0})]
+    assert events == []
+    events = [e for step in range(14, 24) for e in monitor.take(step, {DEVICE: 2.0})]
+    assert [(event.since_step, event.factor) for event in events] == [(14, pytest.approx(2.0))]
