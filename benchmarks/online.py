@@ -40,7 +40,7 @@ SECTIONS = (
     "spot",
 )
 # Only where --only names them.
-LONG_SECTIONS: tuple[str, ...] = ()
+LONG_SECTIONS: tuple[str, ...] = ("injections",)
 
 
 def main() -> None:
