@@ -108,6 +108,10 @@ def test_a_step_without_figures_tells_nothing() -> None:
 def test_a_run_tells_the_device_and_the_link_that_were_slowed_down(tmp_path: Path) -> None:
     # The host needs about 0.2 ms for what takes these devices 4 ms and more.
     problem, watch = problem_of("sequential", slowdowns=(4, 4, 8, 8), step_s=0.01), DriftWatch()
+
+    def on_progress(progress: StepProgress) -> None:
+        watch.take(progress)
+
     run_plan(
         problem,
         chain_of(problem, 3, 6),
@@ -118,7 +122,7 @@ def test_a_run_tells_the_device_and_the_link_that_were_slowed_down(tmp_path: Pat
             Slowdown(device="d1", factor=3, from_step=6),
             Slowdown(link=("d1", "d0"), factor=4, from_step=14),
         ],
-        on_progress=watch.take,
+        on_progress=on_progress,
     )
     factors = {str(subject): factor for subject, factor in watch.monitor.factors().items()}
     assert factors["d1"] == pytest.approx(3, rel=0.1)
