@@ -145,7 +145,7 @@ def run_with_recovery(
     def on_plan(update: PlanUpdate, alive: Sequence[str]) -> None:
         if update.plan != controller.plan:  # by drift; its own it knows
             controller.plan_changed(update.plan, update.problem, alive)
-        if watcher is not None and hasattr(watcher, "plan_changed"):
+        if watcher is not None:
             watcher.plan_changed(update.plan, update.problem, alive)
 
     spot = options.spot

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.cluster import Cluster
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_runtime.devices import torch_devices
 from heterps_runtime.elastic_processes import Line, Member, Processes
 from heterps_runtime.elastic_records import Event, MembershipChange, Replanner
@@ -95,8 +95,8 @@ class Supervisor:
         self._store = serve()
         self._number = -1  # of the newest notice, which is that of the newest generation
         self._broken_below = 0
-        # What the run was planned for last: a change is told against it.
-        self._known = set(self._names) - set(absent)
+        # What the run was planned for last, and which of these have been lost since.
+        self._known, self._gone = set(self._names) - set(absent), set[str]()
         self._holders: set[str] = set()
         self._finished: set[str] = set()
         self._complaint_s: float | None = None
@@ -177,7 +177,7 @@ class Supervisor:
         member = self._processes.members.get(device)
         if "ready" in content and member is not None:
             member.is_ready, member.beat_at_s = True, time.monotonic()
-            if device not in self._known:
+            if device not in self._known or device in self._gone:
                 self._open_recovery().join(device)
                 self._on_message(f"{device} has come")
                 self._ask_for_plan()
@@ -281,8 +281,7 @@ class Supervisor:
 
     def _lose(self, member: Member, why: str) -> None:
         """A device has gone, or is to go."""
-        device = member.device
-        noticed_s = time.monotonic()
+        device, noticed_s = member.device, time.monotonic()
         self._processes.remove(device)
         self._store.set(f"beat-{device}", "")
         self._holders.discard(device)
@@ -290,6 +289,7 @@ class Supervisor:
         if device not in self._known and device not in self._planned_devices():
             return  # it had not come yet
         self._on_message(f"{device} is lost: {why}")
+        self._gone.add(device)
         recovery = self._open_recovery(noticed_s)
         recovery.lose(device, member.fault_s)
         self._ask_for_plan(is_broken=device in self._run.newest.devices)
@@ -319,11 +319,17 @@ class Supervisor:
     def _alive(self) -> tuple[str, ...]:
         """In the order of the cluster; a process that has just been started is not there yet."""
         members = self._processes.members
+        first = self._known - self._gone
         return tuple(
             name
             for name in self._names
-            if name in members and (members[name].is_ready or name in self._known)
+            if name in members and (members[name].is_ready or name in first)
         )
+
+    def _can_anybody_come(self) -> bool:
+        """Whether a process is starting, or will be."""
+        is_starting = any(not member.is_ready for member in self._processes.members.values())
+        return is_starting or any(event.kind == "join" for event in self._events)
 
     def _open_recovery(self, noticed_s: float | None = None) -> OpenRecovery:
         """The recovery under way; a further fault in it belongs to it."""
@@ -342,6 +348,9 @@ class Supervisor:
 
     def _submit(self) -> None:
         alive = self._alive()
+        if not alive:
+            self._wait_for_devices(NotEnoughDevicesError("all devices are lost"))
+            return
         change = MembershipChange(
             step=self._run.next_step,
             num_steps=self._run.newest.num_steps,
@@ -361,14 +370,28 @@ class Supervisor:
         if self._planned_for != self._asked:
             self._submit()
             return
-        update = planning.result()
-        self._known = self._planned_alive
+        try:
+            update = planning.result()
+        except NotEnoughDevicesError as error:
+            self._wait_for_devices(error)
+            return
+        self._known, self._gone = self._planned_alive, set()
         now = self._run.newest.plan
         is_same = update.plan.stages == now.stages and update.plan.pipelines == now.pipelines
         if is_same and not self._is_broken:
             self._recovery = None
             return
         self._adopt(update)
+
+    def _wait_for_devices(self, error: NotEnoughDevicesError) -> None:
+        """Leaves those that are left waiting, with what they hold, where somebody may yet come.
+
+        Raises:
+            NotEnoughDevicesError: Nobody will.
+        """
+        if not self._can_anybody_come():
+            raise error
+        self._on_message(f"{error}; waiting for devices")
 
     def _adopt(self, update: PlanUpdate) -> None:
         """Goes on under a plan: at once where the generation is broken, else behind a step."""
@@ -401,7 +424,7 @@ class Supervisor:
 
     def _look_for_repairs(self, now_s: float) -> None:
         """Begins anew with the same devices, where ranks have lost one another or all wait."""
-        if self._planning is not None or not self._all_ready():
+        if self._planning is not None or self._is_broken or not self._all_ready():
             return
         is_apart = self._complaint_s is not None and now_s - self._complaint_s > SETTLE_S
         is_stalled = now_s - self._last_progress_s > self._watching.stall_s
