@@ -200,7 +200,8 @@ class RecoveryBook:
                 return
             self._pages[page.alive] = page
             is_full = len(self._pages) == len(request.changes)
-        if is_full:
+        # Pages that more effort made better come later.
+        if is_full and not self._is_full.is_set():
             self._on_message(self.summary())
             self._is_full.set()
 

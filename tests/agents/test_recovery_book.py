@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ import pytest
 from heterps_agents.recovery_book import RecoveryBook
 from heterps_agents.recovery_losses import likely_losses, loss_rate
 from heterps_agents.recovery_model import Situation
+from heterps_agents.recovery_pages import Request
+from heterps_agents.recovery_plans import FULL
+from heterps_agents.recovery_worker import better, page, pages
 from heterps_configs.plan import Plan
 from heterps_envs.fewer_devices import without_devices
 from heterps_envs.problem import Problem
@@ -23,7 +27,7 @@ from tests.agents.test_recovery_rules import check, plan_of
 from tests.runtime.small_runs import problem_of
 
 # A process has to start and to import the planners.
-FULL_S = 60.0
+FULL_S = 120.0
 
 
 def test_single_devices_come_first_then_nodes_then_pairs(make_problem: MakeProblem) -> None:
@@ -135,6 +139,25 @@ def test_what_cannot_be_tolerated_is_said_with_its_reason(
     assert "0 of 2 losses; these cannot be tolerated: " in text
     assert "without fast: " in text
     assert "bytes" in text
+
+
+def test_more_effort_replaces_a_plan_that_was_made_anew_only_by_a_faster_one(
+    make_problem: MakeProblem,
+) -> None:
+    problem = make_problem()
+    plan = plan_of(problem, [(0, "fast-0"), (5, "middle-0|middle-1")])
+    request = Request(0, problem, plan, [frozenset(problem.device_named) - {"fast-0"}])
+    first = page(request, request.changes[0])
+    (known,) = (each for each in first.predictions if each.rule == FULL)
+    others = tuple(each for each in first.predictions if each.rule != FULL)
+    slower = first._replace(predictions=(*others, replace(known, step_s=2 * known.step_s)))
+    improved = better(request, slower)
+    assert improved is not None
+    assert improved.predictions[:-1] == others
+    assert improved.predictions[-1].step_s <= known.step_s * (1 + 1e-6)
+    faster = first._replace(predictions=(*others, replace(known, step_s=known.step_s / 2)))
+    assert better(request, faster) is None
+    assert [each.alive for each in pages(request)][:1] == list(request.changes)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a process by its id")

@@ -177,7 +177,7 @@ def test_a_throughput_floor_that_nothing_reaches_any_more_does_not_end_the_run(
     assert found.job == problem.job
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.data())
 def test_all_rules_give_valid_plans_of_what_is_left_for_any_plan_and_loss(
     data: st.DataObject,

@@ -20,7 +20,7 @@ from heterps_envs.simulator import estimate
 from heterps_runtime.elastic_records import MembershipChange
 from tests.heterps.small_profiles import blocks_profile
 
-FULL_S = 60.0
+FULL_S = 120.0
 
 
 @pytest.fixture
