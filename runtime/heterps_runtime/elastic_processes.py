@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Self
 from heterps_runtime.elastic_worker_settings import WorkerSettings
 from heterps_runtime.launcher import LOG_FILE, worker_environment
 
-# How long processes get to end by themselves when the run is over.
-END_S = 10.0
+# The reader ends with the pipe, which a child of the process may hold a little longer.
+JOIN_S = 1.0
 
 
 class Line(NamedTuple):
@@ -108,6 +108,10 @@ class Processes:
         """Processes that have ended."""
         return [m for m in self.members.values() if m.process.poll() is not None]
 
+    def running(self) -> list[Member]:
+        """Processes that have not ended."""
+        return [m for m in self.members.values() if m.process.poll() is None]
+
     def signal(self, device: str, number: signal.Signals) -> None:
         """Sends a signal to a process and its children."""
         with contextlib.suppress(ProcessLookupError):
@@ -118,14 +122,7 @@ class Processes:
         self.signal(device, signal.SIGKILL)
         member = self.members.pop(device)
         member.process.wait()
-        member.reader.join()
-
-    def wait_for_end(self) -> None:
-        """Waits until all have ended by themselves, for a limited time."""
-        deadline_s = time.monotonic() + END_S
-        for member in self.members.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                member.process.wait(max(0.0, deadline_s - time.monotonic()))
+        member.reader.join(JOIN_S)
 
     def _read(self, device: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -15,12 +15,13 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule import build_schedule
 from heterps_runtime.checkpoint_files import CheckpointSettings
 from heterps_runtime.devices import torch_devices
+from heterps_runtime.elastic_heartbeats import Watching
 from heterps_runtime.elastic_processes import Processes
 from heterps_runtime.elastic_records import Event as Event
 from heterps_runtime.elastic_records import MembershipChange as MembershipChange
 from heterps_runtime.elastic_records import Replanner as Replanner
 from heterps_runtime.elastic_state import ElasticState
-from heterps_runtime.elastic_supervisor import Supervisor, Watching
+from heterps_runtime.elastic_supervisor import Supervisor
 from heterps_runtime.launcher import Workers, prepare_directory, reference_command
 from heterps_runtime.run_result import RunResult, StepProgress
 from heterps_runtime.run_specification import SPECIFICATION_FILE, Slowdown

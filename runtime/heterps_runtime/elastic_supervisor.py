@@ -14,45 +14,33 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heterps_configs.cluster import Cluster
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_runtime.devices import torch_devices
+from heterps_runtime.elastic_heartbeats import Heartbeats, Watching
+from heterps_runtime.elastic_injection import Injection
 from heterps_runtime.elastic_processes import Line, Member, Processes
 from heterps_runtime.elastic_records import Event, MembershipChange, Replanner
 from heterps_runtime.elastic_recovery import OpenRecovery
 from heterps_runtime.elastic_state import ElasticState
-from heterps_runtime.elastic_store import Notice, allow_beats, publish, read_beats, serve
-from heterps_runtime.elastic_watch import BEAT_EVERY_S, STUCK
+from heterps_runtime.elastic_store import Notice, allow_beats, publish, serve
+from heterps_runtime.elastic_watch import STUCK
 from heterps_runtime.elastic_worker_settings import WorkerSettings
 from heterps_runtime.run_state import PlanUpdate
 
 POLL_S = 0.005
-# A process imports for seconds before its first heartbeat, on a busy host for many; the heartbeats
-# of one that builds a model for the first time may come late.
-START_S, WARM_UP_S = 300.0, 30.0
 # How long a rank may say that others are lost, while all of them are alive.
 SETTLE_S = 0.5
+# How long processes get to end by themselves: the last checkpoint may still be on its way to a
+# remote storage.
+END_S = 630.0
 # Repairs in a row without a step in between; then something is wrong that no repair mends.
 MAX_REPAIRS = 5
 # New processes for a device whose process has hung, in one run.
 MAX_RESTARTS = 3
-
-
-@dataclass(frozen=True)
-class Watching:
-    """How closely processes are watched.
-
-    Attributes:
-        heartbeat_s: A process without a sign of life for so long is taken for lost, and killed.
-        stall_s: All are alive, but for so long none has done anything: the generation is broken.
-    """
-
-    heartbeat_s: float = 1.5
-    stall_s: float = 30.0
 
 
 class Supervisor:
@@ -87,7 +75,8 @@ class Supervisor:
     ) -> None:
         self._run, self._processes, self._directory = run, processes, directory
         self._replanner, self._watching = replanner, watching
-        self._events, self._on_message, self._on_plan = list(events), on_message, on_plan
+        self._events = Injection(processes, events, self._start)
+        self._on_message, self._on_plan = on_message, on_plan
         self._names = [device.name for device in cluster.devices]
         self._torch_devices = dict(
             zip(self._names, torch_devices(cluster, self._names), strict=True)
@@ -106,9 +95,10 @@ class Supervisor:
         self._planning: Future[PlanUpdate] | None = None
         self._asked, self._planned_for = 0, 0
         self._is_broken = False
+        self._has_steps = False  # the newest generation has done one
         self._recovery: OpenRecovery | None = None
-        self._began_s = self._last_step_s = self._last_poll_s = time.monotonic()
-        self._last_progress_s = self._last_beats_s = self._began_s
+        self._began_s = self._last_step_s = time.monotonic()
+        self._heartbeats = Heartbeats(self._store, watching)
         self._first_step_s: float | None = None
 
     def lead(self, timeout_s: float | None = None) -> None:
@@ -141,25 +131,21 @@ class Supervisor:
                 self._processes.remove(member.device)
         self._number += 1
         publish(self._store, Notice(number=self._number, broken_below=self._broken_below))
-        self._processes.wait_for_end()
-        for _, content in self._processes.lines(POLL_S):
-            self._run.on_line(content)
+        deadline_s = time.monotonic() + END_S
+        while self._processes.running() and time.monotonic() < deadline_s:
+            for _, content in self._processes.lines(POLL_S):
+                self._run.on_line(content)
+            for member, _ in self._heartbeats.overdue(self._processes.running()):
+                self._processes.remove(member.device)
 
     def _look_around(self) -> None:
         """Everything that is not said by a process."""
-        now_s = time.monotonic()
-        # Time in which this process was held up itself says nothing of the others.
-        held_up_s = max(0.0, now_s - self._last_poll_s - 10 * POLL_S)
-        self._last_poll_s = now_s
-        self._last_progress_s += held_up_s
-        for member in self._processes.members.values():
-            member.beat_at_s += held_up_s
-        self._inject()
+        if self._first_step_s is not None:
+            self._events.carry_out(self._run.next_step, self._first_step_s)
         for member in self._processes.ended():
             self._on_end(member)
-        if now_s - self._last_beats_s >= BEAT_EVERY_S / 2:
-            self._last_beats_s = now_s
-            self._look_at_beats(now_s)
+        for member, silent_s in self._heartbeats.overdue(self._processes.members.values()):
+            self._lose(member, f"no sign of life for {silent_s:g} s")
         self._look_at_plan()
         self._look_for_repairs(time.monotonic())
         self._run.on_poll()
@@ -175,7 +161,9 @@ class Supervisor:
     def _on_line(self, line: Line) -> None:
         device, content = line
         member = self._processes.members.get(device)
-        if "ready" in content and member is not None:
+        if "ready" in content:
+            if member is None or member.process.pid != content["ready"]:
+                return  # of a process that has gone
             member.is_ready, member.beat_at_s = True, time.monotonic()
             if device not in self._known or device in self._gone:
                 self._open_recovery().join(device)
@@ -207,8 +195,8 @@ class Supervisor:
         for name in self._run.newest.devices:
             if name in self._processes.members:
                 self._processes.members[name].is_warm = True
-        self._last_progress_s = time.monotonic()
-        self._num_repairs = 0
+        self._heartbeats.note_progress()
+        self._num_repairs, self._has_steps = 0, True
         recovery = self._recovery
         if recovery is not None and recovery.state and not self._is_broken:
             self._run.recoveries.append(recovery.ended(generation, sent_s))
@@ -228,35 +216,10 @@ class Supervisor:
                 number=self._names.index(device),
                 port=self._store.port,
                 torch_device=self._torch_devices[device],
-                grace_s=self._watching.stall_s,
+                grace_s=self._watching.stall_to_begin_s,
                 is_standby=self._number >= 0 or device not in self._run.newest.devices,
             )
         )
-
-    def _inject(self) -> None:
-        """Carries out the events that are due."""
-        for event in list(self._events):
-            if event.step is not None:
-                is_due = self._run.next_step >= event.step and self._first_step_s is not None
-            else:
-                assert event.time_s is not None
-                is_due = (
-                    self._first_step_s is not None
-                    and time.monotonic() - self._first_step_s >= event.time_s
-                )
-            if is_due:
-                self._events.remove(event)
-                self._carry_out(event)
-
-    def _carry_out(self, event: Event) -> None:
-        member = self._processes.members.get(event.device)
-        if event.kind == "join":
-            if member is None:
-                self._start(event.device)
-        elif member is not None:
-            member.fault_s = time.monotonic()
-            is_stop = event.kind == "stop"
-            self._processes.signal(event.device, signal.SIGSTOP if is_stop else signal.SIGKILL)
 
     def _on_end(self, member: Member) -> None:
         code = member.process.returncode
@@ -283,7 +246,7 @@ class Supervisor:
         """A device has gone, or is to go."""
         device, noticed_s = member.device, time.monotonic()
         self._processes.remove(device)
-        self._store.set(f"beat-{device}", "")
+        allow_beats(self._store, [device])
         self._holders.discard(device)
         self._finished.discard(device)
         if device not in self._known and device not in self._planned_devices():
@@ -296,23 +259,6 @@ class Supervisor:
 
     def _planned_devices(self) -> tuple[str, ...]:
         return self._run.newest.devices
-
-    def _look_at_beats(self, now_s: float) -> None:
-        members = self._processes.members
-        beats = read_beats(self._store, list(members))
-        limit_s = self._watching.heartbeat_s
-        for device, beat in beats.items():
-            member = members[device]
-            if beat != member.beat:
-                if beat.partition(" ")[2] != member.beat.partition(" ")[2]:
-                    self._last_progress_s = now_s
-                member.beat, member.beat_at_s = beat, now_s
-                continue
-            allowed_s = limit_s if member.is_warm else max(WARM_UP_S, limit_s)
-            if not member.is_ready:
-                allowed_s = START_S
-            if now_s - member.beat_at_s > allowed_s:
-                self._lose(member, f"no sign of life for {allowed_s:g} s")
 
     # -- the next generation
 
@@ -329,7 +275,7 @@ class Supervisor:
     def _can_anybody_come(self) -> bool:
         """Whether a process is starting, or will be."""
         is_starting = any(not member.is_ready for member in self._processes.members.values())
-        return is_starting or any(event.kind == "join" for event in self._events)
+        return is_starting or self._events.has_joins
 
     def _open_recovery(self, noticed_s: float | None = None) -> OpenRecovery:
         """The recovery under way; a further fault in it belongs to it."""
@@ -416,18 +362,19 @@ class Supervisor:
             specification=self._run.newest,
         )
         publish(self._store, notice)
-        self._is_broken = False
+        self._is_broken = self._has_steps = False
         self._holders.update(devices)
         self._finished.clear()
         self._complaint_s = None
-        self._last_progress_s = time.monotonic()
+        self._heartbeats.note_progress()
 
     def _look_for_repairs(self, now_s: float) -> None:
         """Begins anew with the same devices, where ranks have lost one another or all wait."""
         if self._planning is not None or self._is_broken or not self._all_ready():
             return
         is_apart = self._complaint_s is not None and now_s - self._complaint_s > SETTLE_S
-        is_stalled = now_s - self._last_progress_s > self._watching.stall_s
+        members = [self._processes.members[name] for name in self._run.newest.devices]
+        is_stalled = self._heartbeats.is_stalled(members, self._has_steps)
         if not is_apart and not is_stalled:
             return
         self._num_repairs += 1
