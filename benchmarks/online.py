@@ -31,6 +31,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 # In the order in which they are shown. Each is a module of `online_sections`.
 SECTIONS = (
     "monitor",
+    "moves",
     "drift",
     "fine_tuning",
     "real_drift",
@@ -40,7 +41,7 @@ SECTIONS = (
     "spot",
 )
 # Only where --only names them.
-LONG_SECTIONS: tuple[str, ...] = ("injections",)
+LONG_SECTIONS: tuple[str, ...] = ("recovery", "injections")
 
 
 def main() -> None:

@@ -1,0 +1,177 @@
+"""Recovery of killed and hung ranks: from the fault to the first new step.
+
+python benchmarks/online.py --only recovery
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.agent_sections.section import Row, TableRows, progress_bar
+from benchmarks.online_sections.injection_cases import plan_named, problem
+from benchmarks.online_sections.section import SectionResult, Settings, Target
+from heterps.elastic import ElasticController
+from heterps_configs.errors import HeterpsError
+from heterps_envs.simulator import estimate
+from heterps_runtime.checkpoint_files import CheckpointSettings
+from heterps_runtime.elastic_run import Event, run_elastic
+from heterps_runtime.recovery_record import Recovery
+
+TITLE = "Recovery of killed and hung ranks"
+HEARTBEAT_S = 1.5
+KILL, HANG, TWO = "kill", "hang", "two at once"
+KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    KILL: (("d1",), ("d3",), ("d0",), ("d2",)),
+    HANG: (("d1",), ("d3",), ("d0",), ("d2",)),
+    TWO: (("d1", "d2"), ("d0", "d3"), ("d2", "d3"), ("d0", "d1")),
+}
+PLANS = ("two pipelines", "chain of four")
+# Seconds: of one repetition, until the fault in it, and until lost devices come back.
+PERIOD_S, FAULT_S, JOIN_S = 16.0, 8.0, 11.0
+REPEATS, QUICK_REPEATS = 4, 1
+# Of training before the first fault; the plans for likely losses are made meanwhile.
+LEAD_S = 6.0
+TARGETS = [
+    Target("killed rank: fault to first new step, median", "kill median_s", 1.0, unit=" s"),
+    Target("killed rank: the same, slowest", "kill slowest_s", 1.0, unit=" s"),
+    Target(
+        "hung rank: the same, median (heartbeat + 1 s)", "hang median_s", HEARTBEAT_S + 1, unit=" s"
+    ),
+    Target("hung rank: the same, slowest", "hang slowest_s", HEARTBEAT_S + 1, unit=" s"),
+]
+NOTE = (
+    "Four emulated devices, a model of 340,000 parameters, AdamW, a checkpoint every 20 steps; "
+    f"plans by the controller of the command, heartbeats missed for {HEARTBEAT_S:g} s. Devices "
+    "that are lost come back, and others go. `first_step_s`: from the fault to the end of the new "
+    "step: `noticed`, `planned`, `connected` (ranks have met), `state` (all of it is in place), "
+    "and the step itself; medians. Every stage of `two pipelines` has a replica of its layers. "
+    "torchrun: the same number of ranks on one host, one is killed, `--max-restarts 1`, until the "
+    "first step of all; it loads no state."
+)
+
+
+def run(settings: Settings) -> SectionResult:
+    """Every kind of fault under every plan."""
+    repeats = QUICK_REPEATS if settings.quick else REPEATS
+    plans = PLANS[:1] if settings.quick else PLANS
+    store = settings.store("recovery", repeats=repeats, period_s=PERIOD_S)
+    cases = [(kind, plan) for kind in KINDS for plan in plans]
+    with progress_bar("recovery", len(cases) + 1) as advance:
+        for kind, plan in cases:
+            if f"{kind} {plan}" not in store:
+                store.add(f"{kind} {plan}", {"found": _recoveries(kind, plan, repeats)})
+            advance(f"{kind}, {plan}")
+        if "torchrun" not in store:
+            store.add("torchrun", {"seconds": [_torchrun_s() for _ in range(min(repeats, 2))]})
+        advance("torchrun")
+    rows, summary = [], {}
+    for kind, plan in cases:
+        found = store[f"{kind} {plan}"]["found"]
+        rows.append(_row(kind, plan, found))
+    for kind in KINDS:
+        every = [e["first_step_s"] for p in plans for e in store[f"{kind} {p}"]["found"]]
+        summary[f"{kind} median_s"] = statistics.median(every) if every else float("inf")
+        summary[f"{kind} slowest_s"] = max(every, default=float("inf"))
+    restarts = [seconds for seconds in store["torchrun"]["seconds"] if seconds is not None]
+    summary["torchrun restart median_s"] = statistics.median(restarts) if restarts else None
+    rows.append(
+        {
+            **dict.fromkeys(rows[0], ""),
+            "fault": "kill, torchrun restarts",
+            "repeats": len(store["torchrun"]["seconds"]),
+            "first_step_s": summary["torchrun restart median_s"] or "never",
+            "slowest_s": max(restarts, default="never"),
+        }
+    )
+    return SectionResult([TableRows("recovery", "Recovery", NOTE, rows)], summary, store)
+
+
+def _row(kind: str, plan: str, found: Sequence[Row]) -> Row:
+    def median(name: str) -> float:
+        return statistics.median([entry[name] or 0.0 for entry in found]) if found else float("nan")
+
+    return {
+        "fault": kind,
+        "plan": plan,
+        "repeats": len(found),
+        "first_step_s": median("first_step_s"),
+        "slowest_s": max((entry["first_step_s"] for entry in found), default=float("nan")),
+        "noticed_s": median("detected_s"),
+        "planned_s": median("replanned_s"),
+        "connected_s": median("connected_s"),
+        "state_s": median("state_s"),
+        "prepared share": sum("prepared before" in e["decision"] for e in found)
+        / max(len(found), 1),
+        "steps repeated": median("steps_repeated"),
+    }
+
+
+def _recoveries(kind: str, plan_name: str, repeats: int) -> list[dict[str, Any]]:
+    """One run in which devices are lost and come back, and its recoveries from losses."""
+    of = problem()
+    plan = plan_named(plan_name, of)
+    events, until_s = [], LEAD_S + repeats * PERIOD_S
+    for index in range(repeats):
+        began_s = LEAD_S + index * PERIOD_S
+        for device in KINDS[kind][index % len(KINDS[kind])]:
+            fault = Event("stop" if kind == HANG else "lose", device, time_s=began_s + FAULT_S)
+            events += [fault, Event("join", device, time_s=began_s + JOIN_S)]
+    steps = int(until_s / estimate(of, plan).step_time_s)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        controller = stack.enter_context(ElasticController(of, plan))
+        result = run_elastic(
+            of,
+            plan,
+            steps=steps,
+            replanner=controller,
+            checkpoint=CheckpointSettings(folder=folder, every=20),
+            heartbeat_s=HEARTBEAT_S,
+            events=events,
+            on_message=lambda text: None,
+            timeout_s=4 * until_s + 120,
+        )
+    return [entry.model_dump(mode="json") for entry in result.recoveries if _is_wanted(entry, kind)]
+
+
+def _is_wanted(entry: Recovery, kind: str) -> bool:
+    """A recovery from the whole fault, not from a join, and of devices that trained."""
+    return len(entry.lost) == (2 if kind == TWO else 1) and not entry.joined
+
+
+def _torchrun_s() -> float | None:
+    """Seconds from a rank's end to the first step behind torchrun's restart; None: never."""
+    script = Path(__file__).with_name("torchrun_restart.py")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
+            "--max-restarts", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
+            str(script), folder,
+        ]  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        try:
+            process.wait(180)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        times = [Path(folder, name) for name in ("fault", "again")]
+        if not times[0].exists():
+            raise HeterpsError("torchrun did not start in time")
+        if not times[1].exists():
+            return None
+        fault_s, again_s = (float(path.read_text()) for path in times)
+        return again_s - fault_s
