@@ -16,16 +16,16 @@ from benchmarks.online_sections.state_cases import (
     LAYERS,
     LOST_STEP,
     QUICK_WIDTH,
-    SAVED_STEP,
+    SAVE_EVERY,
     WIDTH,
     cases,
-    checkpoint_of,
     problem_of,
     recovered,
     restarted_s,
     state_bytes,
 )
 from heterps_envs.problem import Problem
+from heterps_runtime.checkpoint_files import find_checkpoint
 from heterps_runtime.recovery_record import Recovery
 from heterps_runtime.remote_storage import RemoteStorage
 from heterps_runtime.remote_upload import upload_checkpoint
@@ -43,7 +43,7 @@ TARGETS = [
 NOTE = (
     "{layers} linear layers of width {width} with AdamW: {gigabytes:.2f} GB of parameters and "
     "moments, on four processes of this host, none emulated, links at the speed of the host; one "
-    "is killed behind step {lost}, the last checkpoint is behind step {saved}. `recovery_s`: from "
+    "is killed behind step {lost}, every {every} steps are saved. `recovery_s`: from "
     "the kill until the first step under the new plan is done, that step, detection and the new "
     "generation included; the plan is given. Steps that are repeated after a rollback are not in "
     "it. `restart_s`: from the start of three new processes until their first step is done; each "
@@ -80,7 +80,7 @@ def run(settings: Settings) -> SectionResult:
         width=QUICK_WIDTH if settings.quick else WIDTH,
         gigabytes=state_bytes(problem.profile) / 1e9,
         lost=LOST_STEP,
-        saved=SAVED_STEP,
+        every=SAVE_EVERY,
     )
     table = TableRows("large state", "Local sources first, and a restart from remote", note, rows)
     return SectionResult([table], summary, store)
@@ -96,7 +96,7 @@ def _measured(problem: Problem, advance: Callable[[str], object]) -> Row:
             found |= _figures(case.name, recovery)
             advance(case.name)
         url = f"file://{folder / 'remote'}"
-        upload_checkpoint(RemoteStorage(url), checkpoint_of(folder / "1"))
+        upload_checkpoint(RemoteStorage(url), find_checkpoint(folder / "1"))
         after = cases(problem)[1].after
         for rate in RATES_BYTES_PER_S:
             found[f"{rate:g} s"] = restarted_s(problem, after, f"{url}?bytes_per_s={rate:g}")

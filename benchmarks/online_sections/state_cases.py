@@ -22,7 +22,7 @@ from heterps_configs.job import Job
 from heterps_configs.model_profile import ModelProfile
 from heterps_configs.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
-from heterps_runtime.checkpoint_files import CheckpointSettings, complete_checkpoints
+from heterps_runtime.checkpoint_files import CheckpointSettings
 from heterps_runtime.elastic_run import Event, MembershipChange, run_elastic
 from heterps_runtime.model_source import factory_source
 from heterps_runtime.recovery_record import Recovery
@@ -36,7 +36,8 @@ LAYERS = 21
 WIDTH, QUICK_WIDTH = 2048, 640
 DEVICES = ("d0", "d1", "d2", "d3")
 JOB = Job(global_batch_size=8, micro_batch_size=2, dtype="float32", optimizer="adamw")
-SAVED_STEP, LOST_STEP, STEPS = 3, 4, 6
+# The second save begins when the first one is complete: at the fault, there is a whole one.
+SAVE_EVERY, LOST_STEP, STEPS = 3, 7, 9
 LOST = "d3"
 LIMIT_S = 300.0
 
@@ -102,7 +103,7 @@ def cases(problem: Problem) -> list[Case]:
 
 
 def recovered(problem: Problem, case: Case, folder: Path) -> Recovery:
-    """Kills a device behind a step, two steps after the last checkpoint; what came of it.
+    """Kills a device behind a step; what came of it.
 
     Args:
         problem: Of the run.
@@ -122,7 +123,7 @@ def recovered(problem: Problem, case: Case, folder: Path) -> Recovery:
         case.before,
         steps=STEPS,
         replanner=Fixed(),
-        checkpoint=CheckpointSettings(folder=str(folder), every=SAVED_STEP),
+        checkpoint=CheckpointSettings(folder=str(folder), every=SAVE_EVERY),
         events=[Event("lose", LOST, step=LOST_STEP)],
         timeout_s=LIMIT_S,
         on_message=lambda message: None,
@@ -155,11 +156,6 @@ def restarted_s(problem: Problem, plan: Plan, url: str | None, folder: Path | No
         except _StopError:
             return time.perf_counter() - began_s
     raise AssertionError
-
-
-def checkpoint_of(folder: Path) -> Path:
-    """The checkpoint behind the last save before the fault."""
-    return next(path for path in complete_checkpoints(folder) if path.name.endswith("3"))
 
 
 def _layers(width: int) -> nn.Sequential:

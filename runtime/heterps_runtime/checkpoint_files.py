@@ -123,9 +123,10 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:06d}"
 
 
-def unfinished_path(folder: Path, step: int) -> Path:
-    """Where it is written."""
-    return folder / f"{_UNFINISHED}{checkpoint_path(folder, step).name}"
+def unfinished_path(folder: Path, step: int, generation: int = 0) -> Path:
+    """Where it is written, by one generation of a run: what an earlier one left never mixes in."""
+    suffix = f"-{generation}" if generation else ""
+    return folder / f"{_UNFINISHED}{checkpoint_path(folder, step).name}{suffix}"
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
@@ -185,7 +186,11 @@ def drop_unfinished(folder: Path) -> None:
 
 
 def publish(
-    folder: Path, document: CheckpointDocument, keep: int, needed: Collection[str] = ()
+    folder: Path,
+    document: CheckpointDocument,
+    keep: int,
+    needed: Collection[str] = (),
+    generation: int = 0,
 ) -> Path:
     """Makes what was written the newest checkpoint, and removes what is older than the `keep` last.
 
@@ -196,12 +201,14 @@ def publish(
         document: Of the new one.
         keep: How many stay.
         needed: Others that stay besides.
+        generation: Of the run, which wrote it.
 
     Raises:
         OSError: A file cannot be written.
         HeterpsError: The same, or the ranks wrote into different folders.
     """
-    written, path = unfinished_path(folder, document.step), checkpoint_path(folder, document.step)
+    written = unfinished_path(folder, document.step, generation)
+    path = checkpoint_path(folder, document.step)
     for rank in range(document.num_ranks):
         if not checksums_path(written, rank).is_file():
             raise HeterpsError(

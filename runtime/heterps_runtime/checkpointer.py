@@ -96,7 +96,8 @@ class Checkpointer:
             tensors = owned_tensors(owned, self._communicator.rank, held.buffers)
             self._tiers.hold(step, tensors)
             document = _document(step, held.tied_names, specification)
-            self._saving = step, self._thread.submit(self._write, tensors, document)
+            generation = specification.generation
+            self._saving = step, self._thread.submit(self._write, tensors, document, generation)
 
     def close(self) -> None:
         """Waits for the last save, and for its upload where nobody else does.
@@ -111,11 +112,13 @@ class Checkpointer:
         if self._failure is not None:
             raise self._failure
 
-    def abandon(self, timeout_s: float = 5.0) -> None:
+    def abandon(self, timeout_s: float = 0.05) -> None:
         """Gives up a save under way, of a group that is broken and severed; never raises.
 
+        The thread may still write for a while; then it finds its connections closed.
+
         Args:
-            timeout_s: How long to wait for the thread, which finds its connections closed.
+            timeout_s: How long to wait for it, in case that it is done.
         """
         if self._saving is not None:
             (step, future), self._saving = self._saving, None
@@ -124,18 +127,21 @@ class Checkpointer:
                 self._tiers.saved(step, future.result())
         self._thread.shutdown(wait=False)
 
-    def _write(self, tensors: dict[str, Tensor], document: CheckpointDocument) -> Path | None:
+    def _write(
+        self, tensors: dict[str, Tensor], document: CheckpointDocument, generation: int
+    ) -> Path | None:
         """In the thread; the path on rank 0."""
         rank, is_first = self._communicator.rank, self._communicator.rank == 0
+        path = unfinished_path(self._folder, document.step, generation)
         if is_first:
             drop_unfinished(self._folder)
         try:
-            write_tensors(unfinished_path(self._folder, document.step), tensors, self._group, rank)
+            write_tensors(path, tensors, self._group, rank)
             if not is_first:
                 return None
             origin = () if self._origin is None else (self._origin,)
             needed = (*origin, *self._tiers.needed)
-            return publish(self._folder, document, self._settings.keep, needed)
+            return publish(self._folder, document, self._settings.keep, needed, generation)
         except Exception:
             if is_first:
                 drop_unfinished(self._folder)
