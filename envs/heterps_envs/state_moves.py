@@ -28,9 +28,10 @@ from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.tied import tied_layers
 
-# Seconds of a move beside its bytes: new stages, process groups and buffers on every rank. Median
-# of moves of small models between emulated devices; who knows better says so.
-MOVE_OVERHEAD_S = 0.3
+# Seconds of a move beside its bytes: new stages, process groups and buffers on every rank. Of small
+# models between four processes on two cores (`python benchmarks/online.py --only moves`); who knows
+# better says so.
+MOVE_OVERHEAD_S = 0.1
 # Smaller states come from one source.
 CHUNK_BYTES = 4 * 2**20
 # Into so many chunks for each source at most: finer ones balance hardly better.
