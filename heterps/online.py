@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from heterps.online_process import BackgroundSearch, Search
+from heterps.online_process import BackgroundSearches, Search
 from heterps.online_search import PREFERENCE, STALE, Answer, Candidate, SearchTask
 from heterps_agents.policy import Policy
 from heterps_configs.plan import Plan
@@ -75,7 +75,8 @@ class OnlineController:
         fine_tune_s: Seconds of PPO in the corrected simulator for each drift.
         horizon_steps: A move must pay back within so many steps; None: within those that remain.
         on_message: Receives one line for people at each decision.
-        start_search: Begins a search; by default in a process in the background.
+        start_search: Begins a search; by default in a process in the background, the first of
+            which is started at once, so that it has imported everything when it is needed.
     """
 
     def __init__(
@@ -88,13 +89,15 @@ class OnlineController:
         seed: int = 0,
         horizon_steps: int | None = None,
         on_message: Callable[[str], None] = lambda text: None,
-        start_search: Callable[[SearchTask], Search] = BackgroundSearch,
+        start_search: Callable[[SearchTask], Search] | None = None,
     ) -> None:
         self.problem, self.plan, self.policy = problem, plan, policy
         self.fine_tune_s, self.seed, self.horizon_steps = fine_tune_s, seed, horizon_steps
         self.decisions: list[Decision] = []
         self.belief = ProblemBelief(problem)
-        self._on_message, self._start_search = on_message, start_search
+        self._on_message = on_message
+        self._processes = BackgroundSearches() if start_search is None else None
+        self._start_search = start_search or self._processes
         self._search: Search | None = None
         # What the running plan is called in the answers of the search, and what began it.
         self._running, self._drift = STALE, dict[str, float]()
@@ -116,6 +119,13 @@ class OnlineController:
         search, self._search = self._search, None
         if search is not None and search.close():
             self._on_message("the search for plans was ended with the run")
+        if self._processes is not None:
+            self._processes.close()
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether answers may come that `observe` has not seen."""
+        return self._search is not None and self._search.is_working()
 
     def on_drift(self, events: Sequence[DriftEvent]) -> None:
         """Takes what the monitor of single steps is sure of; the next measurements are acted on."""
@@ -179,6 +189,7 @@ class OnlineController:
         task = SearchTask(
             self.belief, replace(self.problem), self.plan, self.policy, self.fine_tune_s, self.seed
         )
+        assert self._start_search is not None
         self._search = self._start_search(task)
 
     def _take(self, step: int, remaining_steps: int, answer: Answer) -> Plan | None:

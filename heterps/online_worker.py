@@ -14,7 +14,10 @@ import threading
 from contextlib import suppress
 from typing import BinaryIO
 
-from heterps.online_search import SearchTask, answers
+from heterps.online_search import EFFORT, SearchTask, answers
+from heterps.warm_up import warm_up
+from heterps_agents.ppo import PolicyPlanner
+from heterps_agents.registry import planner_named
 
 # Added to the priority: on cores that the run keeps busy, a tenth of one is left for the first
 # answer, which takes seconds; what is left of them for the fine-tuning, which takes longer.
@@ -34,7 +37,12 @@ def main() -> None:
     # What libraries print must not come between the answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    task: SearchTask = pickle.load(sys.stdin.buffer)
+    for planner in (planner_named("exact"), PolicyPlanner(effort=EFFORT)):
+        warm_up(planner, "throughput")
+    try:
+        task: SearchTask = pickle.load(sys.stdin.buffer)
+    except EOFError:  # nothing had to be searched
+        return
     threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
     with suppress(BrokenPipeError):
         try:

@@ -12,7 +12,7 @@ from rich.table import Table
 from benchmarks.agent_sections.section import Row, SectionResult, TableRows
 from benchmarks.common import machine
 
-ONLY_IN_JSON = ("cpu_ms_median", "evaluations")
+ONLY_IN_JSON = ("cpu_ms_median", "evaluations", "messages")
 # Gaps are what tables are about: their headings need not say so.
 HEADINGS = {
     "gap_median": "median",

@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 TITLE = "Fine-tuning against more search"
 PROBLEMS, QUICK_PROBLEMS = 20, 2
 # CPU seconds of PPO, and of the search that every policy gets besides.
-FINE_TUNE_S, QUICK_FINE_TUNE_S, SEARCH_S = 4.0, 1.5, 1.0
+FINE_TUNE_S, QUICK_FINE_TUNE_S, SEARCH_S = 2.5, 1.5, 0.5
 EFFORT, WIDTHS = "high", (64, 128, 256, 512, 1024, 2048)
 TUNED, SAME, MORE = "fine-tuned", "not tuned, same search", "not tuned, its CPU as search"
 ALL = (TUNED, SAME, MORE)

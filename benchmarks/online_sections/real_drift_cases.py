@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from heterps_configs.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_runtime.measurements import Measurements
 from heterps_runtime.run import PlanUpdate, run_plan
-from heterps_runtime.run_result import RunResult
+from heterps_runtime.run_result import StepProgress
 from heterps_runtime.trace import trace_source
 
 Floats = NDArray[np.float64]
@@ -36,7 +36,8 @@ JOB = Job(global_batch_size=16, micro_batch_size=2, dtype="float32")
 LAYER_S = 5e-3
 # The controller is told that so many steps remain; the runs are the beginning of such a training.
 REMAINING_STEPS, MEASURE_EVERY = 2000, 4
-ADAPTED_STEPS, KNOWING_STEPS = 48, 14
+# A run has settled behind so many steps under one plan without a search.
+SETTLED_STEPS, MOST_STEPS = 16, 400
 # Steps behind a change of the plan whose times are not counted.
 SETTLING_STEPS = 3
 LIMIT_S = 300.0
@@ -71,12 +72,55 @@ def best_plan(problem: Problem) -> Plan:
     return place(problem, "exact").plan
 
 
-def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> tuple[RunResult, list[str]]:
-    """Trains under the stale plan, with a controller that believes it; what it says beside that."""
+class _SettledError(Exception):
+    """Enough was seen of a run."""
+
+
+@dataclass
+class _Steps:
+    """Seconds of the steps of a run, by plan; it is ended when it has settled."""
+
+    watcher: OnlineController
+    seconds: list[list[float]] = field(default_factory=list)
+    step: int = 0
+
+    def __call__(self, progress: StepProgress) -> None:
+        while len(self.seconds) <= progress.generation:
+            self.seconds.append([])
+        self.seconds[progress.generation].append(progress.step_time_s)
+        self.step = progress.step
+        adopted = sum(decision.adopted for decision in self.watcher.decisions)
+        runs_newest = len(self.seconds) == adopted + 1
+        is_quiet = len(self.seconds[-1]) >= SETTLED_STEPS and not self.watcher.is_searching
+        if runs_newest and is_quiet:
+            raise _SettledError
+
+
+class AdaptedRun(NamedTuple):
+    """What a run with a controller came to.
+
+    Attributes:
+        first_step_s: Median of measured steps under the first plan.
+        last_step_s: The same under the last one.
+        num_plans: How many plans ran.
+        num_steps: How many steps it took in all.
+        messages: What the controller said.
+    """
+
+    first_step_s: float
+    last_step_s: float
+    num_plans: int
+    num_steps: int
+    messages: list[str]
+
+
+def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> AdaptedRun:
+    """Trains under the stale plan, with a controller that believes it, until it has settled."""
     messages: list[str] = []
     with OnlineController(
         believed, plan, Policy.load(DEFAULT_POLICY), fine_tune_s=0, on_message=messages.append
     ) as watcher:
+        steps = _Steps(watcher)
 
         def controller(measurements: Measurements) -> PlanUpdate | None:
             found = watcher.observe(
@@ -84,35 +128,21 @@ def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> tuple[RunResul
             )
             return None if found is None else PlanUpdate(found, watcher.problem)
 
-        with tempfile.TemporaryDirectory() as folder:
-            result = run_plan(
-                truth, plan, steps=ADAPTED_STEPS, controller=controller,
-                measure_every=MEASURE_EVERY, timeout_s=LIMIT_S, run_directory=Path(folder),
+        with suppress(_SettledError):
+            run_plan(
+                truth, plan, steps=MOST_STEPS, controller=controller, on_progress=steps,
+                measure_every=MEASURE_EVERY, timeout_s=LIMIT_S,
             )  # fmt: skip
-    return result, messages
+    first, last = (
+        statistics.median(own[SETTLING_STEPS:]) for own in (steps.seconds[0], steps.seconds[-1])
+    )
+    return AdaptedRun(first, last, len(steps.seconds), steps.step + 1, messages)
 
 
 def knowing_step_time_s(truth: Problem, plan: Plan) -> float:
     """Measured seconds of a step under a plan that was made for the truth."""
-    result = run_plan(truth, plan, steps=KNOWING_STEPS, timeout_s=LIMIT_S)
+    result = run_plan(truth, plan, steps=SETTLED_STEPS, timeout_s=LIMIT_S)
     return statistics.median(result.step_times_s[SETTLING_STEPS:])
-
-
-def last_step_time_s(result: RunResult) -> float:
-    """Of the steps under the last plan."""
-    times = _times_of(result, result.generations[-1])
-    return statistics.median(times[SETTLING_STEPS:] or times)
-
-
-def first_step_time_s(result: RunResult) -> float:
-    """Of the steps under the first plan."""
-    times = _times_of(result, 0)
-    return statistics.median(times[SETTLING_STEPS:] or times)
-
-
-def _times_of(result: RunResult, generation: int) -> list[float]:
-    pairs = zip(result.step_times_s, result.generations, strict=True)
-    return [seconds for seconds, own in pairs if own == generation]
 
 
 def _measurement(device_type: str, forward_s: Floats) -> Measurement:

@@ -54,6 +54,9 @@ class LateSearch:
         found, self.waiting = self.waiting, []
         return found
 
+    def is_working(self) -> bool:
+        return not self.is_closed
+
     def close(self) -> bool:
         self.is_closed = True
         return True
@@ -155,10 +158,11 @@ def test_a_further_drift_supersedes_the_search(problem: Problem) -> None:
     watcher.observe(5, 1000, measured(problem, plan, {"fast": 3.0}))
     watcher.observe(10, 1000, measured(problem, plan, {"fast": 1.5}))
     assert searches[0].is_closed
-    assert not searches[1].is_closed
+    assert watcher.is_searching
     assert "the search begins anew" in messages[-1]
     watcher.close()
     assert searches[1].is_closed
+    assert not watcher.is_searching
     assert messages[-1] == "the search for plans was ended with the run"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heterps.online_process import BackgroundSearch
+from heterps.online_process import BackgroundSearch, BackgroundSearches, waiting_process
 from heterps.online_search import SearchTask, answers
 from heterps.placing import place
 from heterps_agents.policy import Policy
@@ -49,7 +49,7 @@ def test_the_best_candidate_is_no_slower_than_the_running_plan() -> None:
 
 def test_the_process_answers_as_this_one_would() -> None:
     task = a_task()
-    search = BackgroundSearch(task)
+    search = BackgroundSearch(task, waiting_process())
     assert search.wait(LIMIT_S)
     (found,) = search.poll()
     assert not search.close()
@@ -67,6 +67,22 @@ def test_a_search_that_is_closed_leaves_no_process() -> None:
     assert is_alive(pid)
     assert search.close()
     assert not is_alive(pid)
+
+
+def test_a_waiting_process_takes_the_next_search_and_ends_with_the_others() -> None:
+    searches = BackgroundSearches()
+    first = searches._spare
+    assert first is not None
+    search = searches(a_task())
+    second = searches._spare
+    assert search._process is first
+    assert second is not None
+    assert search.wait(LIMIT_S)
+    assert len(search.poll()) == 1
+    search.close()
+    searches.close()
+    assert not is_alive(first.pid)
+    assert not is_alive(second.pid)
 
 
 def test_a_search_ends_with_whoever_started_it(tmp_path: Path) -> None:
