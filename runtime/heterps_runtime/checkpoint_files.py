@@ -28,6 +28,7 @@ from heterps_configs.plan import Plan
 DOCUMENT_FILE = "checkpoint.json"
 _STEP = re.compile(r"step-(\d+)")
 _UNFINISHED = ".saving-"
+_WRITTEN_BY = re.compile(r"step-\d+-(\d+)$")
 
 
 class CheckpointSettings(Document):
@@ -179,10 +180,17 @@ def prepare_folder(folder: Path, *, is_resumed: bool) -> None:
     drop_unfinished(folder)
 
 
-def drop_unfinished(folder: Path) -> None:
-    """Removes what saves left that never ended."""
+def drop_unfinished(folder: Path, generation: int | None = None) -> None:
+    """Removes what saves left that never ended.
+
+    Args:
+        folder: Of the checkpoints.
+        generation: Only what it and earlier ones of the run left; None for all.
+    """
     for path in folder.glob(f"{_UNFINISHED}*"):
-        shutil.rmtree(path, ignore_errors=True)
+        match = _WRITTEN_BY.search(path.name)
+        if generation is None or match is None or int(match[1]) <= generation:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def publish(

@@ -7,6 +7,7 @@ the last save of a run fails, the run fails.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -122,8 +123,9 @@ class Checkpointer:
         """
         if self._saving is not None:
             (step, future), self._saving = self._saving, None
+            is_cancelled = future.cancel()
             wait([future], timeout=timeout_s)
-            if future.done() and future.exception() is None:
+            if not is_cancelled and future.done() and future.exception() is None:
                 self._tiers.saved(step, future.result())
         self._thread.shutdown(wait=False)
 
@@ -134,7 +136,7 @@ class Checkpointer:
         rank, is_first = self._communicator.rank, self._communicator.rank == 0
         path = unfinished_path(self._folder, document.step, generation)
         if is_first:
-            drop_unfinished(self._folder)
+            drop_unfinished(self._folder, generation)
         try:
             write_tensors(path, tensors, self._group, rank)
             if not is_first:
@@ -144,7 +146,8 @@ class Checkpointer:
             return publish(self._folder, document, self._settings.keep, needed, generation)
         except Exception:
             if is_first:
-                drop_unfinished(self._folder)
+                # Nothing else: a later generation may be writing by now.
+                shutil.rmtree(path, ignore_errors=True)
             raise
 
     def _end_save(self) -> None:

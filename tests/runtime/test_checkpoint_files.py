@@ -13,6 +13,7 @@ from heterps_runtime.checkpoint_files import (
     checkpoint_path,
     checksums_path,
     complete_checkpoints,
+    drop_unfinished,
     find_checkpoint,
     layer_sizes,
     prepare_folder,
@@ -76,3 +77,21 @@ def test_saves_are_due_at_multiples_and_at_the_end() -> None:
     often, once = CheckpointSettings(folder="x", every=3), CheckpointSettings(folder="x")
     assert [step for step in range(1, 9) if often.is_due(step, 8)] == [3, 6, 8]
     assert [step for step in range(1, 9) if once.is_due(step, 8)] == [8]
+
+
+def test_generations_of_a_run_leave_one_another_s_saves_alone(tmp_path: Path) -> None:
+    paths = [unfinished_path(tmp_path, 4, generation) for generation in (0, 1, 2)]
+    for path in paths:
+        path.mkdir()
+    drop_unfinished(tmp_path, 1)
+    assert [path.exists() for path in paths] == [False, False, True]
+    drop_unfinished(tmp_path)
+    assert not paths[2].exists()
+
+
+def test_checkpoint_of_the_same_step_makes_room(tmp_path: Path) -> None:
+    first = _save(tmp_path, 2)
+    (first / "old").write_text("")
+    assert _save(tmp_path, 2) == first
+    assert not (first / "old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]
