@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from heterps_runtime.owned_stages import OwnedStages
 from heterps_runtime.remote_storage import RemoteStorage
 from heterps_runtime.remote_upload import upload_checkpoint
 from heterps_runtime.state_layout import State, state_bytes
+from heterps_runtime.worker import is_lost_connection
 from tests.runtime.local_states import (
     Back,
     assert_equal,
@@ -32,6 +36,7 @@ from tests.runtime.local_states import (
     specification_of,
     trained,
 )
+from tests.runtime.recovery_script import SAVED
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -280,3 +285,25 @@ def test_joining_device_gets_all_from_replicas_and_idle_ones_nothing(dtype: str)
     expected = [run.step() for _ in range(2)]
     limit = 1e-5 if dtype == "float32" else 2e-3
     assert found_losses == pytest.approx(expected, abs=limit)
+
+
+@pytest.mark.slow
+def test_lost_rank_ends_a_recovery_at_once_and_the_others_begin_again(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.runtime.recovery_script", str(tmp_path)]
+    ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(3)]
+    try:
+        assert [process.wait(timeout=240) for process in ranks] == [0, 0, 9]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    names: list[str] = []
+    for result in results:
+        # Both ranks hear of it long before the limit of the group.
+        assert is_lost_connection(RuntimeError(result["message"])), result["message"]
+        assert result["step"] == SAVED
+        assert result["is_equal"]
+        assert result["bytes"]["local"] > 0
+        names += result["names"]
+    assert len(names) == 8

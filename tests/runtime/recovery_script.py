@@ -1,0 +1,89 @@
+"""One rank of a recovery between processes; one of them is killed in the middle of it.
+
+    python -m tests.runtime.recovery_script FOLDER RANK
+
+Rank 0 is new, the two others hold trained stages. Rank 2 ends when all look for checkpoints; the
+others find its connections closed, meet again, and recover without it. Results are in `RANK.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from heterps_configs.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_runtime.checkpoint import load_state_dict
+from heterps_runtime.checkpoint_files import CheckpointSettings
+from heterps_runtime.checkpoint_tiers import CheckpointTiers, SavedStep
+from heterps_runtime.communication import Communicator
+from heterps_runtime.local_run import LocalRun
+from heterps_runtime.migrate import state_of
+from heterps_runtime.owned_stages import build_stages
+from heterps_runtime.start_values import Blank
+from heterps_runtime.state_layout import State
+from heterps_runtime.state_recovery import Recovered, recover
+from tests.runtime.local_states import save, specification_of
+from tests.runtime.small_runs import DEVICES, chain_of, problem_of
+
+STEPS, SAVED = 3, 2
+
+
+def main(folder: Path, rank: int) -> None:
+    torch.set_num_threads(1)
+    problem = problem_of("sequential")
+    run = LocalRun(specification_of(problem, chain_of(problem, 2, 4, devices=DEVICES[:3])))
+    for step in range(STEPS):
+        if step == SAVED and rank == 0:
+            save(run, folder / "saved", SAVED)
+        run.step()
+    held = {} if rank == 0 else state_of(run.owned[DEVICES[rank]])
+    tiers = CheckpointTiers(CheckpointSettings(folder=str(folder / "saved")))
+    if rank == 2:
+        tiers.saved_steps = _end  # type: ignore[method-assign]
+    message = ""
+    try:
+        _recovered(folder, problem, rank, chain_of(problem, 2, 6, devices=DEVICES[:3]), held, tiers)
+    except RuntimeError as error:
+        message = str(error)
+    dist.destroy_process_group()
+    plan = chain_of(problem, 6, devices=DEVICES[:2])
+    found, state = _recovered(folder, problem, rank, plan, held, tiers)
+    saved = load_state_dict(folder / "saved").model
+    result = {
+        "message": message,
+        "step": found.step,
+        "bytes": found.bytes_by_source,
+        "is_equal": all(torch.equal(value, saved[name]) for name, value in state.items()),
+        "names": sorted(state),
+    }
+    (folder / f"{rank}.json").write_text(json.dumps(result))
+
+
+def _recovered(
+    folder: Path, problem: Problem, rank: int, plan: Plan, held: State, tiers: CheckpointTiers
+) -> tuple[Recovered, dict[str, Tensor]]:
+    """All ranks of a plan meet and recover; the parameters that this one has then."""
+    size = len(plan.devices)
+    store, limit = f"file://{folder / f'store-{size}'}", timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=limit)
+    specification = specification_of(problem, plan)
+    modules = build_stages(specification, DEVICES[rank], Blank())
+    step = STEPS if held else None
+    found = recover(held, step, specification, modules, Communicator(), tiers)
+    return found, {n: p for m in modules.values() for n, p in m.parameters_by_name().items()}
+
+
+def _end() -> tuple[list[SavedStep], list[str]]:
+    os._exit(9)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
