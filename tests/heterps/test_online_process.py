@@ -20,7 +20,7 @@ from heterps_envs.correction import ProblemBelief
 from heterps_envs.problem import Problem
 from tests.heterps.small_profiles import blocks_profile
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 def a_task(fine_tune_s: float = 0.0) -> SearchTask:
