@@ -6,9 +6,15 @@ import pytest
 
 from benchmarks.online_sections.replanning import FLEETS, _rule_row
 from heterps_agents.recovery_model import Prediction
-from heterps_configs.plan import Plan
+from heterps_configs.job import Job
+from heterps_configs.plan import Pipeline, Plan, Stage
 
-PLAN = Plan.model_construct()
+PLAN = Plan(
+    model="any", model_fingerprint="any", num_layers=1, cluster="any",
+    job=Job(global_batch_size=1),
+    stages=(Stage(name="s0", first_layer=0, last_layer=0, devices=("a",)),),
+    pipelines=(Pipeline(stages=("s0",), micro_batches=(0,)),),
+)  # fmt: skip
 
 
 def prediction(rule: str, seconds: float) -> Prediction:
