@@ -14,7 +14,7 @@ from heterps_runtime.elastic_watch import BEAT_EVERY_S
 
 # A process imports for seconds before its first heartbeat, on a busy host for many; the heartbeats
 # of one that builds a model for the first time may come late.
-START_S, WARM_UP_S = 300.0, 30.0
+START_S, WARM_UP_S = 300.0, 120.0
 # A model that is read for the first time may be large, and its storage slow.
 FIRST_READ_S = 1200.0
 # A supervisor that looks less often than this was held up.
