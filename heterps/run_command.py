@@ -247,8 +247,14 @@ def checkpoint_settings(
     """What --checkpoint, --checkpoint-every, --keep and --remote say together.
 
     Raises:
-        HeterpsError: One of the others stands without --checkpoint.
+        HeterpsError: One of the others stands without --checkpoint, or that is no folder.
     """
+    # A URL has lost one of its slashes by becoming a path.
+    if folder is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
+        raise HeterpsError(
+            f"--checkpoint {folder}: is a URL; name a folder of this host here, and give the URL "
+            "with --remote"
+        )
     given = {"every": every, "keep": keep, "remote": remote}
     if folder is None:
         names = {"every": "--checkpoint-every", "keep": "--keep", "remote": "--remote"}

@@ -46,6 +46,7 @@ def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
     [
         (("--resume",), "--resume: needs --checkpoint"),
         (("--keep", 3), "--keep 3: needs --checkpoint"),
+        (("--checkpoint", "s3://bucket/run"), "with --remote"),
         (("--checkpoint-every", 3), "--checkpoint-every 3: needs --checkpoint"),
         (("--checkpoint", "nothing", "--resume"), "no complete checkpoint"),
         (("--weights", "nothing"), "is no folder"),
