@@ -40,6 +40,7 @@ LIMIT_S = 300.0
 class _Change(NamedTuple):
     what: str
     problem: Problem
+    is_undone: bool = False
 
 
 def run(settings: Settings) -> SectionResult:
@@ -60,7 +61,8 @@ def run(settings: Settings) -> SectionResult:
         "real_move_s": statistics.median(row["measured_s"] for row in real),
     }
     note = (
-        "The plan of a cluster and that of the changed one, both by `auto`. `named`: moved to the "
+        "The plan of a cluster and those of the changed one, all by `auto`: its first device gets "
+        "slower, or it is lost and comes back. `named`: moved to the "
         "devices that the new plan happens to name; `moved`: equal devices exchanged so that the "
         "fewest bytes move. Predicted seconds over the cluster's links."
     )
@@ -85,8 +87,8 @@ def _planned_rows(model: str, cluster: str) -> Iterator[Row]:
     for change in _changes(problem, old):
         new = place(change.problem).plan
         kept = keep_in_place(change.problem, old, new)
-        named, moved = (state_moves(change.problem, old, plan) for plan in (new, kept))
         before, after = (estimate(change.problem, plan).step_time_s for plan in (new, kept))
+        named, moved = (state_moves(change.problem, old, plan) for plan in (new, kept))
         yield {
             "case": f"{model} on {cluster}",
             "change": change.what,
@@ -97,11 +99,13 @@ def _planned_rows(model: str, cluster: str) -> Iterator[Row]:
             "moved_s": move_s(change.problem, moved),
             "step_time_change": after / before - 1,
         }
+        if not change.is_undone:
+            old = kept
 
 
 def _changes(problem: Problem, plan: Plan) -> Iterator[_Change]:
-    """The first device of the plan is slower, or the last one is lost."""
-    slow, lost = plan.devices[0], plan.devices[-1]
+    """The first device of the plan is slower and as before; then it is lost, and comes back."""
+    slow = plan.devices[0]
     column, measured = problem.class_of[slow], list[StageMeasurement]()
     for stage in plan.stages:
         if slow in stage.devices:
@@ -112,8 +116,9 @@ def _changes(problem: Problem, plan: Plan) -> Iterator[_Change]:
                 for times in (tables.forward_s, tables.backward_s)
             ]
             measured.append(StageMeasurement(slow, stage.first_layer, stage.last_layer, *seconds))
-    yield _Change(f"{slow} {SLOWDOWN:g} x slower", correct(problem, measured))
-    yield _Change(f"{lost} lost", without_devices(problem, [lost]))
+    yield _Change(f"{slow} {SLOWDOWN:g} x slower", correct(problem, measured), is_undone=True)
+    yield _Change(f"{slow} lost", without_devices(problem, [slow]))
+    yield _Change(f"{slow} back", problem)
 
 
 def _real_rows() -> list[Row]:
