@@ -118,7 +118,7 @@ class ElasticCase:
 def uninterrupted(
     problem: Problem, steps: int, checkpoint: Path | None = None, first_step: int = 0
 ) -> list[float]:
-    """The losses of one process that nothing happens to; from a checkpoint on, where one is given."""
+    """The losses of one process that nothing happens to; or its losses behind a checkpoint."""
     plan = chain(problem, DEVICES[:1])
     schedule = build_schedule(problem, plan)
     specification = build_specification(
