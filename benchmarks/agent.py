@@ -26,7 +26,7 @@ from heterps_configs.yaml_files import write_text
 
 # NumPy's libraries read these when they are loaded, which is when a section is.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-SECTIONS = ("chains", "graphs", "training", "environments")
+SECTIONS = ("chains", "prices", "graphs", "training", "environments")
 
 
 def main() -> None:
@@ -36,6 +36,7 @@ def main() -> None:
         only=f"one section, or several with commas between: {', '.join(SECTIONS)}",
         workloads="folder of the published files (default: $HETERPS_WORKLOADS)",
         policy="chain policy: a path or a shipped name (default: generalist)",
+        price_policy="chain policy for prices: the same (default: price-generalist)",
         graph_policy="graph policy: the same (default: graph-generalist)",
         policies="chain policies of several seeds, with commas between (default: trained here)",
         markdown="write the tables to this file",
@@ -98,6 +99,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         seed=options.seed,
         workloads=Path(workloads) if workloads else None,
         policy=options.policy or Settings.policy,
+        price_policy=options.price_policy or Settings.price_policy,
         graph_policy=options.graph_policy or Settings.graph_policy,
         policies=tuple(options.policies.split(",")) if options.policies else (),
         partial_file=options.json.with_suffix(".partial.jsonl") if options.json else None,

@@ -59,7 +59,10 @@ class Scorer(Protocol):
 
 
 class BeamResult(NamedTuple):
-    """Best placements of each problem: (N, P K), and (N, P K, L) for the code."""
+    """Best placements of each problem: (N, P K), and (N, P K, L) for the code.
+
+    Under a price limit, price per hour times step time stands in place of the step time.
+    """
 
     step_time_s: Floats
     code: NDArray[np.int16]

@@ -87,7 +87,7 @@ def expand(
                 continue
             start = view.first_layer[0, action]
             if start == 0:
-                _finish(beams, group, beams.node[row], view, action, room.nodes, slack)
+                _finish(p, one, beams, group, beams.node[row], view, action, room.nodes, slack)
                 start = -1
             elif not _is_useful(
                 p,
@@ -130,21 +130,36 @@ def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _finish(
-    beams: Any, group: int, behind: int, view: Any, action: int, nodes: Any, slack: float
+    p: Any,
+    one: Any,
+    beams: Any,
+    group: int,
+    behind: int,
+    view: Any,
+    action: int,
+    nodes: Any,
+    slack: float,
 ) -> None:
-    """Records a candidate that covers the rest, if it is among the best of its beam."""
+    """Records a candidate that covers the rest, if it is among the best of its beam.
+
+    Under a price limit the best are those of the least price times step time.
+    """
     reached_s, found_s = view.behind_s[0, action], beams.found_s[group]
+    kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
+    cost = reached_s
+    if one.price_limit_usd_per_hour[0] < np.inf:
+        prices = p.price_usd_per_hour[one.problem[0]]
+        cost *= np.dot(one.used[0].astype(np.float64), prices) + replicas * prices[kind]
     place = len(found_s) - 1
-    if reached_s >= min(beams.limit_s[group], found_s[place]):
+    if reached_s >= beams.limit_s[group] or cost >= found_s[place]:
         return
     beams.limit_s[group] = min(beams.limit_s[group], slack * reached_s)
     node = beams.found_node[group, place]  # Of the one that it drives out.
-    while place > 0 and reached_s < found_s[place - 1]:
+    while place > 0 and cost < found_s[place - 1]:
         found_s[place] = found_s[place - 1]
         beams.found_node[group, place] = beams.found_node[group, place - 1]
         place -= 1
-    found_s[place], beams.found_node[group, place] = reached_s, node
-    kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
+    found_s[place], beams.found_node[group, place] = cost, node
     _put_node(nodes, node, behind, 0, kind, replicas)
 
 

@@ -66,6 +66,7 @@ class Beams(NamedTuple):
         node: (R,) of the front stage; -1 before the first one.
         limit_s: (G,) step time that a placement must beat to be of use.
         found_s: (G, K) of the best complete placements, the best first; inf where there is none.
+            Times their price per hour in beams with a price limit.
         found_node: (G, K) of their front stages.
     """
 

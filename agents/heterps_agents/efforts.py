@@ -31,7 +31,8 @@ class Effort:
         window: Stages that are chosen anew together, exactly; 0 for none.
         price_width: Width of the beams for the objective price.
         price_targets: Targets of each set of device classes for that objective; of a policy that
-            knows prices, of each round.
+            knows prices, lengths of the step at most.
+        price_shares: Of such a policy, targets for each length.
         price_rounds: Rounds of such a policy around the best placement.
         exact_s: Predicted seconds up to which the planner `auto` prefers the exact solver. Eight
             device classes take a third of what is predicted.
@@ -47,6 +48,7 @@ class Effort:
     window: int
     price_width: int
     price_targets: int
+    price_shares: int
     price_rounds: int
     exact_s: float
     begins_with: str | None = None
@@ -63,16 +65,18 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         "fast": Effort(
             first_width=1, first_targets=12, width=1, targets=8, rounds=1, descents=4, elite=1,
-            window=2, price_width=1, price_targets=4, price_rounds=1, exact_s=0.1,
+            window=2, price_width=1, price_targets=4, price_shares=4,
+            price_rounds=1, exact_s=0.1,
         ),
         "normal": Effort(
             first_width=4, first_targets=6, width=16, targets=6, rounds=1, descents=6, elite=1,
-            window=4, price_width=4, price_targets=4, price_rounds=1, exact_s=1.7,
+            window=4, price_width=8, price_targets=4, price_shares=2,
+            price_rounds=1, exact_s=1.7,
         ),
         "high": Effort(
             first_width=4, first_targets=6, width=64, targets=6, rounds=2, descents=10, elite=2,
-            window=8, price_width=16, price_targets=8, price_rounds=2,
-            exact_s=10.0, begins_with="normal",
+            window=8, price_width=16, price_targets=8, price_shares=3,
+            price_rounds=2, exact_s=10.0, begins_with="normal",
         ),
     }
 )  # fmt: skip

@@ -25,6 +25,7 @@ from heterps_agents.efforts import Effort, effort_named
 from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import (
     MISSES_FLOOR,
+    ROUNDING,
     Goal,
     code_cost,
     read_stages,
@@ -58,6 +59,13 @@ LARGEST_TARGET, AROUND = 32.0, (0.7, 1.1)
 SLOWEST = 32.0
 # Under price limits: what costs so many times the best is still looked at, for its descent.
 PRICE_SLACK = 1.05
+# Steps of the first round: each so many times as long as the next shorter one. Fill of the
+# placements looked for, over that of the fastest.
+PRICE_STEP_RATIO, PRICE_FILLS = 1.2, (0.4, 1.3)
+# The same of the rounds around the best placement; shares of the bottleneck over the best one's.
+PRICE_AROUND, PRICE_AROUND_RATIO, PRICE_SHARES_AROUND = (0.95, 1.1, 1.3), 1.1, (0.85, 1.05)
+# Bottlenecks between so much of a target and the target are looked for.
+PRICE_EARLY = 0.9
 # Partial windows that are kept at most, and stages that are tried between two looks at the clock.
 MOST_LABELS, WINDOW_CHUNK = 20_000, 1_000_000
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
@@ -191,7 +199,8 @@ class _Search:
     def _all_targets(self) -> tuple[float, float]:
         """Targets below which no placement is, and above which none is worth it."""
         problems, lower_s = self.problems, float(self.problems.lower_bound_s[0])
-        low = max(lower_s - 2 * self._least_fill_s, float(problems.least_target_s[0]))
+        least_fill_s = float(problems.fastest_prefix_s[0, -1])
+        low = max(lower_s - 2 * least_fill_s, float(problems.least_target_s[0]))
         high = LARGEST_TARGET * lower_s if math.isinf(self._known_s) else self._known_s
         return low, max(high, 1.01 * low)
 
@@ -268,67 +277,85 @@ class _Search:
     def find_cheap(self) -> None:
         """The least price times step time: few and cheap devices, as slow as is worth it."""
         quick = dataclasses.replace(self.effort, rounds=0, begins_with=None)
-        fast = self._fastest(quick)
+        fast = self._fastest(quick, self.code)
         if fast._known_s > self.goal.floor_s:
-            fast = self._fastest(self.effort)
+            fast = self._fastest(self.effort, fast.code)
         if fast.code is not None:
             self._descend(np.zeros(1), fast.code[None], 1)
+        knows_prices = isinstance(self.scorer, Policy) and self.scorer.knows_prices
         if math.isfinite(fast._known_s):
             slowest_s = min(self.goal.floor_s, SLOWEST * fast._known_s)
-            if isinstance(self.scorer, Policy) and self.scorer.knows_prices:
-                self._priced_rounds(fast._known_s, slowest_s)
+            if knows_prices:
+                self._priced_rounds(fast, slowest_s)
             else:
                 self._cheap_beams(slowest_s)
         self._windows()
 
-    def _fastest(self, effort: Effort) -> _Search:
+    def _fastest(self, effort: Effort, start: Code | None) -> _Search:
         """The search for the least step time, from what is known."""
         fast = _Search(self.scorer, self.tables, self.kernel, Goal(), self.budget, effort)
-        fast.know(self.code)
+        fast.know(start)
         fast.find_fast()
         return fast
 
-    def _priced_rounds(self, fastest_s: float, slowest_s: float) -> None:
+    def _priced_rounds(self, fast: _Search, slowest_s: float) -> None:
         """Beams under price limits: for steps of every length, then around the best placement."""
-        effort, problems = self.effort, self.problems
-        low = max(float(problems.least_target_s[0]), fastest_s - 2 * self._least_fill_s)
-        self._priced_beams(low, slowest_s, slowest_s, effort.price_width)
+        effort, least_price = self.effort, float(self.kernel.price_usd_per_hour.min())
+        if least_price > 0:
+            slowest_s = min(slowest_s, self._known_s / least_price)
+        shortest_s, (_, share) = min(fast._known_s, slowest_s), fast._step_and_share()
+        count = math.ceil(math.log(slowest_s / shortest_s) / math.log(PRICE_STEP_RATIO))
+        count = min(max(count, 1), effort.price_targets)
+        ratio = (slowest_s / shortest_s) ** (1 / count)
+        steps_s = slowest_s / max(ratio, PRICE_STEP_RATIO) ** np.arange(count)
+        # Cheaper placements have fewer stages, so less of the step is fill.
+        shares = 1 - (1 - share) * np.geomspace(*PRICE_FILLS, effort.price_shares)
+        self._priced_beams(steps_s, shares, max(ratio, PRICE_STEP_RATIO), effort.price_width)
         for _ in range(effort.price_rounds):
             before = self.cost
             self._windows()
             if math.isinf(self._known_s):
                 return
-            stages, count = self._elite.stages[0], int(self._elite.num_stages[0])
-            used = np.empty(self.kernel.num_classes, np.int64)
-            step_time_s = search_cost(stages, count, self.kernel, used, False, math.inf)
-            bottleneck_s = step_time_s - fill_s(self.kernel, stages, count)
-            self._priced_beams(
-                AROUND[0] * bottleneck_s, AROUND[1] * bottleneck_s, slowest_s, effort.width
-            )
+            step_time_s, share = self._step_and_share()
+            steps_s = np.minimum(step_time_s * np.array(PRICE_AROUND), slowest_s)
+            shares = share * np.geomspace(*PRICE_SHARES_AROUND, effort.price_shares)
+            self._priced_beams(np.unique(steps_s), shares, PRICE_AROUND_RATIO, effort.price_width)
             if not self.cost < before:
                 return
 
-    def _priced_beams(self, low: float, high: float, slowest_s: float, width: int) -> None:
-        """One beam for each target. What costs more per hour than its limit is no better at all."""
-        count = self.effort.price_targets
-        if self.budget.is_exhausted or self._left < width * count:
+    def _priced_beams(self, steps_s: Floats, shares: Floats, ratio: float, width: int) -> None:
+        """One beam for each length of the step and share of it that is the bottleneck.
+
+        What costs more per hour than its limit is no better than what is known, whatever its step.
+
+        Args:
+            steps_s: (S,) longest steps.
+            shares: (B,) of the step.
+            ratio: A step is so many times as long as the next shorter one that is looked for.
+            width: Of the beams.
+        """
+        if self.budget.is_exhausted or self._left < width * len(steps_s) * len(shares):
             return
-        targets = np.geomspace(low, max(high, 1.01 * low), count)
-        below = np.concatenate([[low * low / targets[1]], targets[:-1]])
-        # No step with a bottleneck above the next smaller target is shorter.
-        shortest_s = below + self._least_fill_s
-        price_limits = PRICE_SLACK * self._known_s / shortest_s
+        targets = steps_s[:, None] * np.clip(shares, 0.05, 0.99)
+        fill_limits = steps_s[:, None] - targets * PRICE_EARLY
+        price_limits = np.broadcast_to(
+            (PRICE_SLACK * ratio * self._known_s / steps_s)[:, None], targets.shape
+        )
         found = beam(
-            self.scorer, self.problems, targets[None], (slowest_s - below)[None], width,
-            np.array([slowest_s]), price_limits=price_limits[None], slack=math.inf,
-            most_found=MOST_FOUND, should_stop=lambda: self.budget.is_exhausted,
+            self.scorer, self.problems, targets.reshape(1, -1), fill_limits.reshape(1, -1), width,
+            np.array([steps_s.max() * (1 + ROUNDING)]), price_limits=price_limits.reshape(1, -1),
+            slack=math.inf, most_found=MOST_FOUND,
+            should_stop=lambda: self.budget.is_exhausted,
         )  # fmt: skip
-        self.budget.spend(width * count)
+        self.budget.spend(width * targets.size)
         self._descend(found.step_time_s[0], found.code[0], self.effort.descents)
 
-    @property
-    def _least_fill_s(self) -> float:
-        return float(self.problems.fastest_prefix_s[0, -1])
+    def _step_and_share(self) -> tuple[float, float]:
+        """Step time of the best placement, and the bottleneck's share of it."""
+        stages, count = self._elite.stages[0], int(self._elite.num_stages[0])
+        used = np.empty(self.kernel.num_classes, np.int64)
+        step_time_s = search_cost(stages, count, self.kernel, used, False, math.inf)
+        return step_time_s, 1 - fill_s(self.kernel, stages, count) / step_time_s
 
     def _cheap_beams(self, slowest_s: float) -> None:
         """One beam for each set of classes and target, and the descent of the cheapest."""

@@ -19,6 +19,8 @@ from heterps_envs.closed_form import kernel_tables
 from heterps_envs.problem import Problem
 
 DEFAULT_POLICY = "generalist"
+# For the objective price.
+PRICE_POLICY = "price-generalist"
 
 
 @register("ppo")
@@ -29,7 +31,7 @@ class PolicyPlanner:
 
     Args:
         seed: Written into plans.
-        policy: By default the shipped generalist.
+        policy: By default the shipped one for the objective: `DEFAULT_POLICY`, `PRICE_POLICY`.
         effort: One of `heterps_agents.efforts.EFFORTS`.
 
     Raises:
@@ -44,13 +46,21 @@ class PolicyPlanner:
         effort_named(effort)
         self.seed, self.effort = seed, effort
         self._policy = policy
+        self._shipped: dict[str, Policy] = {}
 
     @property
     def policy(self) -> Scorer:
-        """The policy; the shipped one is read when it is first needed."""
-        if self._policy is None:
-            self._policy = Policy.load(DEFAULT_POLICY)
-        return self._policy
+        """The policy for short steps; the shipped one is read when it is first needed."""
+        return self._policy or self._load(DEFAULT_POLICY)
+
+    def policy_for(self, goal: Goal) -> Scorer:
+        """The policy for an objective: the one that was given, else the shipped one."""
+        return self._policy or self._load(PRICE_POLICY if goal.is_price else DEFAULT_POLICY)
+
+    def _load(self, name: str) -> Policy:
+        if name not in self._shipped:
+            self._shipped[name] = Policy.load(name)
+        return self._shipped[name]
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found.
@@ -66,6 +76,7 @@ class PolicyPlanner:
             key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s),
         )
         code = learned_code(
-            self.policy, problem.tables, kernel, goal, budget, effort_named(self.effort), start
-        )
+            self.policy_for(goal), problem.tables, kernel, goal, budget,
+            effort_named(self.effort), start,
+        )  # fmt: skip
         return answer(problem, kernel, code, planner=self.name, seed=self.seed)

@@ -56,12 +56,32 @@ def cost(chain: Chain, code: Code) -> float:
     return chain.goal.cost(code, chain.kernel)
 
 
-def entries(policy: Policy, quick: bool, is_price: bool = False) -> list[Entry[Chain, Code]]:
+def entries(policy: Policy, quick: bool) -> list[Entry[Chain, Code]]:
     """The lines of a table, top to bottom."""
-    decodings = {} if is_price else decoding_methods(policy)  # these know step times only
+    return _lines({**decoding_methods(policy), **effort_methods(policy)}, quick)
+
+
+def cheapest_entries(
+    policy: Policy, for_short_steps: Policy, quick: bool
+) -> list[Entry[Chain, Code]]:
+    """The same for the objective price; the decodings know step times only.
+
+    Args:
+        policy: Trained on prices.
+        for_short_steps: Not; the planner asks it about subsets of the device classes.
+        quick: Few lines.
+    """
+    others = {
+        name.replace("policy,", "policy for short steps,"): run
+        for name, run in effort_methods(for_short_steps).items()
+    }
+    return _lines({**effort_methods(policy), **others}, quick)
+
+
+def _lines(policies: dict[str, Run], quick: bool) -> list[Entry[Chain, Code]]:
     return [
         exact_entry(quick),
-        *(Entry(name, run) for name, run in {**decodings, **effort_methods(policy)}.items()),
+        *(Entry(name, run) for name, run in policies.items()),
         Entry("greedy", _greedy),
         *_search_entries(quick),
     ]

@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from benchmarks.agent_sections.chain_methods import Chain, cost, entries, learner_entries
+from benchmarks.agent_sections.chain_methods import (
+    Chain,
+    cost,
+    entries,
+    learner_entries,
+)
 from benchmarks.agent_sections.section import SectionResult, Settings, every
 from benchmarks.agent_sections.set_tables import digest, numbers, set_tables
-from heterps_agents.exact import solve
 from heterps_agents.objective import Goal
 from heterps_agents.policy import Policy
 from heterps_envs.bounds import price_bound
@@ -21,14 +25,8 @@ from heterps_envs.problem import CostTables
 from heterps_envs.test_sets import CHAIN_SETS, chain_set
 
 QUICK_PROBLEMS = 4
-# The set with the objective price: how many problems, and the floor over the shortest step time.
-CHEAPEST, PRICE_PROBLEMS, FLOOR = "in-range, cheapest", 60, 1.5
 NOTES = {
     "in-range": "Sizes that policies are trained on: 8-32 layers, 2-4 device classes.",
-    CHEAPEST: (
-        f"Problems of `in-range` with the objective price: US dollars a step, no step longer than "
-        f"{FLOOR:g} times the shortest. The policy was trained for short steps alone."
-    ),
     "longer": "Three times longer than trained on: 64-96 layers.",
     "more-types": "More device classes than trained on: 5-6.",
     "beyond-exact": "8-12 device classes, 48-128 layers, where the exact solver stops.",
@@ -43,8 +41,6 @@ def run(settings: Settings) -> SectionResult:
     names = [name for name in CHAIN_SETS if name != "published" or settings.workloads]
     sets = {name: problems_of(name, settings) for name in names}
     lines = {name: entries(policy, settings.quick) for name in names}
-    sets[CHEAPEST] = cheapest_problems(sets["in-range"])
-    lines[CHEAPEST] = entries(policy, settings.quick, is_price=True)
     if not settings.quick:
         lines["in-range"] += learner_entries()
     store = settings.store(
@@ -61,17 +57,6 @@ def problems_of(name: str, settings: Settings) -> list[Chain]:
     """A set's problems that may have a placement."""
     tables = chain_set(name, settings.workloads)
     return chains_of(every(tables, QUICK_PROBLEMS if settings.quick else None))
-
-
-def cheapest_problems(chains: Sequence[Chain]) -> list[Chain]:
-    """Some problems of a set with the objective price, under a floor near the shortest step."""
-    cheapest = []
-    for tables, kernel, _ in every(chains, PRICE_PROBLEMS):
-        optimum = solve(kernel)
-        if optimum.status == "optimal":
-            goal = Goal(is_price=True, floor_s=FLOOR * optimum.step_time_s)
-            cheapest.append(Chain(tables, kernel, goal))
-    return cheapest
 
 
 def chains_of(tables: Sequence[CostTables], goal: Goal | None = None) -> list[Chain]:

@@ -28,6 +28,7 @@ class Settings:
         seed: Of all that is drawn.
         workloads: Folder of published files; None: their sets are left out.
         policy: The chain policy that the tables show: a path or a shipped name.
+        price_policy: The same for the objective price.
         graph_policy: The same for graphs.
         policies: Chain policies of other seeds, for the spread; none: some are trained.
         partial_file: Finished rows are kept there; None: only in memory.
@@ -37,6 +38,7 @@ class Settings:
     seed: int = 0
     workloads: Path | None = None
     policy: str = "generalist"
+    price_policy: str = "price-generalist"
     graph_policy: str = "graph-generalist"
     policies: tuple[str, ...] = ()
     partial_file: Path | None = None

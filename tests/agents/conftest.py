@@ -11,10 +11,7 @@ from heterps_configs.cluster import Cluster
 from heterps_configs.job import Job
 from heterps_configs.model_profile import LayerProfile, ModelProfile
 from heterps_envs.problem import Problem
-from heterps_envs.stage_state import (
-    NUM_CANDIDATE_FEATURES,
-    NUM_GLOBAL_FEATURES,
-)
+from heterps_envs.stage_state import feature_sizes
 
 MakeProblem = Callable[..., Problem]
 
@@ -91,11 +88,23 @@ def make_problem() -> MakeProblem:
 @pytest.fixture(scope="session")
 def random_policy() -> Policy:
     """An untrained policy: what the search alone guarantees must hold for it too."""
+    return untrained(with_prices=False)
+
+
+@pytest.fixture(scope="session")
+def random_price_policy() -> Policy:
+    """The same, which reads the features of prices."""
+    return untrained(with_prices=True)
+
+
+def untrained(with_prices: bool) -> Policy:
+    """Random weights."""
     rng, hidden = np.random.default_rng(0), 16
-    context = 2 * hidden + NUM_GLOBAL_FEATURES
+    candidate_features, state_features = feature_sizes(with_prices)
+    context = 2 * hidden + state_features
     sizes = {
-        "candidate_in": NUM_CANDIDATE_FEATURES,
-        "state_in": NUM_GLOBAL_FEATURES,
+        "candidate_in": candidate_features,
+        "state_in": state_features,
         "candidate_hidden": hidden,
         "score_candidate": hidden,
         "score_context": context,

@@ -50,6 +50,38 @@ def test_placements_are_never_worse_than_their_start(
             assert goal.cost(code, kernel) <= goal.cost(start, kernel)
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+def test_policies_that_know_prices_never_lose_their_start_and_keep_the_floor(
+    random_price_policy: Policy, sizes: dict[str, Any]
+) -> None:
+    for tables in generate(3, seed=43, **sizes):
+        kernel = kernel_tables(tables)
+        start = greedy_start(tables, kernel, Goal())
+        if start is None:
+            continue
+        goal = Goal(is_price=True, floor_s=1.2 * Goal().cost(start, kernel))
+        effort = EFFORTS["fast"]
+        code = learned_code(random_price_policy, tables, kernel, goal, Budget(), effort, start)
+        assert code is not None
+        assert goal.cost(code, kernel) <= goal.cost(start, kernel)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 3000), min_size=2, max_size=3))
+def test_larger_budgets_never_cost_policies_that_know_prices(
+    random_price_policy: Policy, seed: int, evaluations: list[int]
+) -> None:
+    tables = generate(1, seed, layers=(4, 12))[0]
+    kernel, costs = kernel_tables(tables), []
+    goal = Goal(is_price=True)
+    for budget in sorted(evaluations):
+        code = learned_code(
+            random_price_policy, tables, kernel, goal, Budget(budget), EFFORTS["fast"]
+        )
+        costs.append(np.inf if code is None else goal.cost(code, kernel))
+    assert costs == sorted(costs, reverse=True)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 10_000),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heterps_agents.efforts import EFFORTS
-from heterps_agents.evaluation import HeldOut
+from heterps_agents.evaluation import CheapestHeldOut, HeldOut
 from heterps_agents.learned_search import learned_code
 from heterps_agents.objective import Goal
 from heterps_agents.planner import Budget
@@ -139,6 +139,21 @@ def test_the_policy_is_read_when_it_is_needed() -> None:
     policy = PolicyPlanner().policy
     assert isinstance(policy, Policy)
     assert np.isfinite(policy.weights["score_out.weight"]).all()
+    assert not policy.knows_prices
+
+
+def test_another_policy_is_asked_for_the_least_price(random_policy: Policy) -> None:
+    policy = PolicyPlanner().policy_for(Goal(is_price=True))
+    assert isinstance(policy, Policy)
+    assert policy.knows_prices
+    assert PolicyPlanner(policy=random_policy).policy_for(Goal(is_price=True)) is random_policy
+
+
+def test_the_shipped_policy_for_prices_is_near_the_optimum_on_unseen_problems() -> None:
+    held = CheapestHeldOut(held_out(30))
+    gap = held.gap(Policy.load("price-generalist"), "normal")
+    assert gap.median < 1e-9
+    assert gap.solved >= 0.85
 
 
 def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
@@ -156,6 +171,6 @@ def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
     assert held.gap(policy, width=16).median < 0.01
 
 
-@pytest.mark.parametrize("name", ["generalist", "quick"])
+@pytest.mark.parametrize("name", ["generalist", "price-generalist", "quick"])
 def test_the_shipped_training_configs_are_valid(name: str) -> None:
     assert isinstance(library.load("training", name), TrainingConfig)

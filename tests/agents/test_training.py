@@ -20,6 +20,7 @@ from heterps_agents.callbacks import (
     reached,
 )
 from heterps_agents.evaluation import Gap, HeldOut
+from heterps_agents.exact_frontier import solve_frontier
 from heterps_agents.network import StagePolicy
 from heterps_agents.policy import Policy
 from heterps_agents.problem_source import (
@@ -27,6 +28,7 @@ from heterps_agents.problem_source import (
     perturbed,
     pool_of,
     refresh,
+    with_frontier,
     with_optimum,
     with_reference,
 )
@@ -35,6 +37,7 @@ from heterps_agents.training import fine_tune, train
 from heterps_agents.training_run import TrainingResult
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
+from heterps_envs.closed_form import kernel_tables
 from heterps_envs.generator import generate
 from heterps_envs.vector_env import StagePlacementVecEnv
 
@@ -144,6 +147,33 @@ def test_a_run_that_was_stopped_and_resumed_ends_with_the_weights_of_one_that_wa
     assert second.steps == result.steps
     for name, value in result.policy.weights.items():
         np.testing.assert_array_equal(second.policy.weights[name], value)
+
+
+@pytest.mark.parametrize("objective", ["price", "budget"])
+def test_prices_are_learned_and_resume_exactly(objective: str, tmp_path: Path) -> None:
+    def stop(state: TrainingProgress) -> None:
+        if state.steps == 256:
+            raise KeyboardInterrupt
+
+    config = TINY.model_copy(update={"objective": objective})
+    whole = train(config, tmp_path / "whole")
+    assert whole.policy.knows_prices
+    assert {"cheapest/fast_gap_median", "cheapest/normal_solved"} <= whole.scores.keys()
+    train(config, tmp_path / "parts", progress=stop)
+    resumed = train(config, tmp_path / "parts", resume=True)
+    for name, value in whole.policy.weights.items():
+        np.testing.assert_array_equal(resumed.policy.weights[name], value)
+    with pytest.raises(HeterpsError, match="was trained with objective"):
+        train(TINY, tmp_path / "parts", resume=True)
+
+
+def test_anchors_are_the_exact_frontier() -> None:
+    tables = generate(1, seed=6, layers=(6, 8), classes=(3, 3))[0]
+    found = with_frontier(tables, longest_exact_s=10.0)
+    assert found is not None
+    points = solve_frontier(kernel_tables(tables)).points
+    assert [one.step_time_s for one in found.anchors] == [one.step_time_s for one in points]
+    assert with_frontier(tables, longest_exact_s=1e-9) is None
 
 
 def test_an_environment_goes_on_where_another_stood() -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.agent_sections.chain_methods import NORMAL, Chain, cost, entries
-from benchmarks.agent_sections.chains import chains_of, cheapest_problems
+from benchmarks.agent_sections.chain_methods import (
+    NORMAL,
+    Chain,
+    cheapest_entries,
+    cost,
+    entries,
+)
+from benchmarks.agent_sections.chains import chains_of
 from benchmarks.agent_sections.comparison import Measured, measure, summarise
+from benchmarks.agent_sections.prices import cheapest_problems
 from heterps_agents.policy import Policy
 from heterps_envs.generator import generate
 
@@ -15,8 +22,9 @@ LINES = entries(POLICY, quick=True)
 
 
 def test_nothing_is_cheaper_than_the_cheapest_that_keeps_the_floor() -> None:
-    (chain,) = cheapest_problems(chains_of(generate(1, 5, layers=(6, 8), classes=(2, 2))))
-    found = measure(entries(POLICY, quick=True, is_price=True), chain, cost, seed=0)
+    (chain,) = cheapest_problems(generate(1, 5, layers=(6, 8), classes=(2, 2)))
+    lines = cheapest_entries(Policy.load("price-generalist"), POLICY, quick=True)
+    found = measure(lines, chain, cost, seed=0)
     optimum = found["exact"]["cost"]
     assert optimum is not None
     assert all(one["cost"] is None or one["cost"] >= optimum * (1 - 1e-9) for one in found.values())
