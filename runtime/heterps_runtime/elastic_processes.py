@@ -22,6 +22,8 @@ from heterps_runtime.launcher import LOG_FILE, worker_environment
 
 # The reader ends with the pipe, which a child of the process may hold a little longer.
 JOIN_S = 1.0
+# PF_EXITING of Linux.
+_EXITING = 0x4
 
 
 class Line(NamedTuple):
@@ -63,6 +65,7 @@ class Processes:
         self._directory, self._num_threads = directory, num_threads
         self._lines: queue.Queue[Line] = queue.Queue()
         self.members: dict[str, Member] = {}
+        self._dying: list[Member] = []
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +78,9 @@ class Processes:
     ) -> None:
         for device in list(self.members):
             self.remove(device)
+        for member in self._dying:
+            member.process.wait()
+            member.reader.join(JOIN_S)
 
     def start(self, settings: WorkerSettings) -> None:
         """Starts the process of a device that has none."""
@@ -104,9 +110,10 @@ class Processes:
             while True:
                 yield self._lines.get_nowait()
 
-    def ended(self) -> list[Member]:
-        """Processes that have ended."""
-        return [m for m in self.members.values() if m.process.poll() is not None]
+    def ended(self) -> list[tuple[Member, int]]:
+        """Processes that have ended, with their codes as `subprocess` has them."""
+        codes = ((member, exit_code(member.process)) for member in self.members.values())
+        return [(member, code) for member, code in codes if code is not None]
 
     def running(self) -> list[Member]:
         """Processes that have not ended."""
@@ -118,11 +125,10 @@ class Processes:
             os.killpg(self.members[device].process.pid, number)
 
     def remove(self, device: str) -> None:
-        """Ends a process, whatever its state, and forgets it."""
+        """Ends a process, whatever its state, and forgets it; the system may take its time."""
         self.signal(device, signal.SIGKILL)
-        member = self.members.pop(device)
-        member.process.wait()
-        member.reader.join(JOIN_S)
+        self._dying.append(self.members.pop(device))
+        self._dying = [member for member in self._dying if member.process.poll() is None]
 
     def _read(self, device: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -130,3 +136,24 @@ class Processes:
             # A process that is killed may leave half a line; model code may print as well.
             if text.startswith("{") and text.endswith("}\n"):
                 self._lines.put(Line(device, json.loads(text)))
+
+
+def exit_code(process: subprocess.Popen[str]) -> int | None:
+    """How a process has ended, also where the system has not done away with it yet; else None.
+
+    To free the memory of a process takes up to half a second on a busy host, and so long nobody can
+    wait for it. That it is about to end, and how, stands in /proc at once (proc_pid_stat(5)).
+    """
+    code = process.poll()
+    if code is not None:
+        return code
+    try:
+        text = Path(f"/proc/{process.pid}/stat").read_text()
+    except OSError:
+        return None  # no such file system, or it has just been done away with
+    # Behind the name, which may hold spaces: fields 3 (state), 9 (flags) and 52 (exit code).
+    fields = text.rpartition(")")[2].split()
+    status = int(fields[49])
+    if not int(fields[6]) & _EXITING or status == 0:
+        return None
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

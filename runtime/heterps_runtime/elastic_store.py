@@ -65,6 +65,7 @@ def publish(store: Store, notice: Notice) -> None:
     """Hands out a notice; numbers follow one another."""
     store.set(_notice_key(notice.number), notice.model_dump_json())
     store.set(_NEWEST, str(notice.number))
+    store.set(_head_key(notice.number), str(notice.broken_below))
 
 
 def newest_number(store: Store) -> int:
@@ -81,6 +82,12 @@ def wait_for_notice(store: Store, after: int) -> Notice:
     """The newest notice behind number `after`, as soon as there is one."""
     store.wait([_notice_key(after + 1)], _FOREVER)
     return read_notice(store, max(newest_number(store), after + 1))
+
+
+def wait_for_head(store: Store, number: int) -> int:
+    """`broken_below` of a notice, as soon as it is published; the rest of it may be long."""
+    store.wait([_head_key(number)], _FOREVER)
+    return int(store.get(_head_key(number)))
 
 
 def meet(store: Store, notice: Notice, device: str) -> None:
@@ -124,6 +131,10 @@ def read_beats(store: Store, devices: Iterable[str]) -> Mapping[str, str]:
 
 def _notice_key(number: int) -> str:
     return f"notice-{number}"
+
+
+def _head_key(number: int) -> str:
+    return f"head-{number}"
 
 
 def _beat_key(device: str) -> str:

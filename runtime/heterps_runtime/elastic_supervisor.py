@@ -142,8 +142,8 @@ class Supervisor:
         """Everything that is not said by a process."""
         if self._first_step_s is not None:
             self._events.carry_out(self._run.next_step, self._first_step_s)
-        for member in self._processes.ended():
-            self._on_end(member)
+        for member, code in self._processes.ended():
+            self._on_end(member, code)
         for member, silent_s in self._heartbeats.overdue(self._processes.members.values()):
             self._lose(member, f"no sign of life for {silent_s:g} s")
         self._look_at_plan()
@@ -221,8 +221,7 @@ class Supervisor:
             )
         )
 
-    def _on_end(self, member: Member) -> None:
-        code = member.process.returncode
+    def _on_end(self, member: Member, code: int) -> None:
         if code == 1:
             self._raise_error_of(member.device)
         why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -1,4 +1,4 @@
-"""The watch of an elastic worker: a thread that shows signs of life and looks for new notices.
+"""The watch of an elastic worker: threads that show signs of life and listen for new notices.
 
 The training thread may wait for a rank that has gone, in a call that nothing interrupts. When its
 generation is superseded, the watch cuts its connections; where it then still does not come back,
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from heterps_runtime.elastic_sockets import Connections
-from heterps_runtime.elastic_store import beat, connect, newest_number, read_notice
+from heterps_runtime.elastic_store import beat, connect, wait_for_head
 
 BEAT_EVERY_S = 0.1
 # Exit codes: the training thread did not come back; the supervisor has gone.
@@ -40,7 +40,9 @@ class Watch:
         self._connections: Connections | None = None
         self._ending: int | None = None
         self._interrupted_s: float | None = None
-        threading.Thread(target=self._run, name="watch", daemon=True).start()
+        self._newest, self._broken_below = -1, 0
+        for work in (self._beat, self._listen):
+            threading.Thread(target=self._while_led, args=(work,), daemon=True).start()
 
     @property
     def is_ending(self) -> bool:
@@ -65,18 +67,35 @@ class Watch:
         if connections is not None and is_broken:
             connections.cut()
 
-    def _run(self) -> None:
+    def _beat(self) -> None:
+        store = connect(self._port)
+        while True:
+            beat(store, self._device, self._progress())
+            self._react()
+            time.sleep(BEAT_EVERY_S)
+
+    def _listen(self) -> None:
+        store, number = connect(self._port), 0
+        while True:
+            self._broken_below = wait_for_head(store, number)
+            self._newest = number
+            number += 1
+            self._react()
+
+    def _react(self) -> None:
+        """Ends the own generation where it is superseded."""
+        generation = self._generation
+        if generation is None or self._newest <= generation:
+            return
+        if generation < self._broken_below:
+            self._interrupt(generation)
+        else:
+            self._ending = generation
+
+    def _while_led(self, work: Callable[[], None]) -> None:
+        """Goes on until the supervisor has gone; then nobody else is to stay."""
         try:
-            store = connect(self._port)
-            while True:
-                beat(store, self._device, self._progress())
-                newest, generation = newest_number(store), self._generation
-                if generation is not None and newest > generation:
-                    if generation < read_notice(store, newest).broken_below:
-                        self._interrupt(generation)
-                    else:
-                        self._ending = generation
-                time.sleep(BEAT_EVERY_S)
+            work()
         except RuntimeError as error:
             logger.info("the supervisor has gone: %s", str(error).partition("\n")[0])
             os._exit(LOST_SUPERVISOR)
