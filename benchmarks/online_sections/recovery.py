@@ -5,7 +5,7 @@ python benchmarks/online.py --only recovery
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import signal
 import statistics
@@ -14,32 +14,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.agent_sections.section import Row, TableRows, progress_bar
-from benchmarks.online_sections.injection_cases import plan_named, problem
+from benchmarks.online_sections.recovery_run import HEARTBEAT_S, KINDS, PERIOD_S, TWO
 from benchmarks.online_sections.section import SectionResult, Settings, Target
-from heterps.elastic import ElasticController
 from heterps_configs.errors import HeterpsError
-from heterps_envs.simulator import estimate
-from heterps_runtime.checkpoint_files import CheckpointSettings
-from heterps_runtime.elastic_run import Event, run_elastic
-from heterps_runtime.recovery_record import Recovery
 
 TITLE = "Recovery of killed and hung ranks"
-HEARTBEAT_S = 1.5
-KILL, HANG, TWO = "kill", "hang", "two at once"
-KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    KILL: (("d1",), ("d3",), ("d0",), ("d2",)),
-    HANG: (("d1",), ("d3",), ("d0",), ("d2",)),
-    TWO: (("d1", "d2"), ("d0", "d3"), ("d2", "d3"), ("d0", "d1")),
-}
 PLANS = ("two pipelines", "chain of four")
-# Seconds: of one repetition, until the fault in it, and until lost devices come back.
-PERIOD_S, FAULT_S, JOIN_S = 16.0, 8.0, 11.0
-REPEATS, QUICK_REPEATS = 4, 1
-# Of training before the first fault; the plans for likely losses are made meanwhile.
-LEAD_S = 6.0
+REPEATS, QUICK_REPEATS = 3, 1
+RUN_LIMIT_S = 400.0
 TARGETS = [
     Target("killed rank: fault to first new step, median", "kill median_s", 1.0, unit=" s"),
     Target("killed rank: the same, slowest", "kill slowest_s", 1.0, unit=" s"),
@@ -54,6 +38,7 @@ NOTE = (
     "that are lost come back, and others go. `first_step_s`: from the fault to the end of the new "
     "step: `noticed`, `planned`, `connected` (ranks have met), `state` (all of it is in place), "
     "and the step itself; medians. Every stage of `two pipelines` has a replica of its layers. "
+    "Processes are forked from one that has imported torch, so that devices come back at once. "
     "torchrun: the same number of ranks on one host, one is killed, `--max-restarts 1`, until the "
     "first step of all; it loads no state."
 )
@@ -115,36 +100,22 @@ def _row(kind: str, plan: str, found: Sequence[Row]) -> Row:
     }
 
 
-def _recoveries(kind: str, plan_name: str, repeats: int) -> list[dict[str, Any]]:
-    """One run in which devices are lost and come back, and its recoveries from losses."""
-    of = problem()
-    plan = plan_named(plan_name, of)
-    events, until_s = [], LEAD_S + repeats * PERIOD_S
-    for index in range(repeats):
-        began_s = LEAD_S + index * PERIOD_S
-        for device in KINDS[kind][index % len(KINDS[kind])]:
-            fault = Event("stop" if kind == HANG else "lose", device, time_s=began_s + FAULT_S)
-            events += [fault, Event("join", device, time_s=began_s + JOIN_S)]
-    steps = int(until_s / estimate(of, plan).step_time_s)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        controller = stack.enter_context(ElasticController(of, plan))
-        result = run_elastic(
-            of,
-            plan,
-            steps=steps,
-            replanner=controller,
-            checkpoint=CheckpointSettings(folder=folder, every=20),
-            heartbeat_s=HEARTBEAT_S,
-            events=events,
-            on_message=lambda text: None,
-            timeout_s=4 * until_s + 120,
-        )
-    return [entry.model_dump(mode="json") for entry in result.recoveries if _is_wanted(entry, kind)]
+def _recoveries(kind: str, plan: str, repeats: int) -> list[Row]:
+    """Of one run in which devices are lost and come back: its recoveries from losses."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = "benchmarks.online_sections.recovery_run"
+        command = [sys.executable, "-m", module, folder, kind, plan, str(repeats)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S)
+        path = Path(folder, "recoveries.json")
+        if not path.exists():
+            raise HeterpsError(f"{kind}, {plan}: {ended.stderr[-500:]}")
+        found: list[Row] = json.loads(path.read_text())
+    return [entry for entry in found if _is_wanted(entry, kind)]
 
 
-def _is_wanted(entry: Recovery, kind: str) -> bool:
+def _is_wanted(entry: Row, kind: str) -> bool:
     """A recovery from the whole fault, not from a join, and of devices that trained."""
-    return len(entry.lost) == (2 if kind == TWO else 1) and not entry.joined
+    return len(entry["lost"]) == (2 if kind == TWO else 1) and not entry["joined"]
 
 
 def _torchrun_s() -> float | None:
