@@ -11,12 +11,16 @@ import torch.distributed as dist
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule import build_schedule
-from heterps_runtime import checkpoint_files, checkpointer
+from heterps_runtime import checkpoint_files, checkpointer, remote_storage
 from heterps_runtime.checkpoint_files import CheckpointSettings, complete_checkpoints
 from heterps_runtime.communication import Communicator
+from heterps_runtime.remote_checkpoint import remote_checkpoints
+from heterps_runtime.remote_storage import RemoteStorage
 from heterps_runtime.run_specification import RunSpecification
 from heterps_runtime.specification_builder import build_specification
+from heterps_runtime.starting_point import StartingPoint
 from heterps_runtime.trainer import Trainer
+from heterps_runtime.verify import reference_losses
 from tests.runtime.small_runs import plan_of, problem_of
 
 STEPS = 4
@@ -93,3 +97,52 @@ def test_crash_in_the_middle_of_a_save_leaves_the_one_before(
         Trainer(_specification(folder), tmp_path, communicator).run()
     assert [path.name for path in complete_checkpoints(folder)] == ["step-000002"]
     assert (folder / ".saving-step-000004" / ".metadata").is_file()
+
+
+def test_run_goes_on_from_its_remote_copies_alone(
+    communicator: Communicator, tmp_path: Path
+) -> None:
+    problem = problem_of("sequential")
+    plan = plan_of(problem, {"a": (0, -1, "d0")})
+    remote = f"file://{tmp_path / 'remote'}"
+
+    def start(folder: str, *, is_resumed: bool) -> RunSpecification:
+        settings = CheckpointSettings(folder=str(tmp_path / folder), every=2, remote=remote)
+        point = StartingPoint(checkpoint=settings, is_resumed=is_resumed)
+        steps = STEPS + 2 if is_resumed else STEPS
+        schedule = build_schedule(problem, plan)
+        built = build_specification(problem, plan, schedule, devices=("d0",), num_steps=steps)
+        return point.applied_to(built, problem, plan)[0]
+
+    first: list[dict[str, Any]] = []
+    specification = start("first", is_resumed=False)
+    Trainer(specification, tmp_path, communicator, on_step=first.append).run()
+    assert not [line["message"] for line in first if "message" in line]
+    assert list(remote_checkpoints(RemoteStorage(remote))) == [2, 4]
+    with pytest.raises(HeterpsError, match=r"remote: has checkpoints already .*step-000004.*"):
+        start("other", is_resumed=False)
+    resumed = start("second", is_resumed=True)
+    assert (resumed.first_step, resumed.resume_from) == (4, f"{remote}/step-000004")
+    second: list[dict[str, Any]] = []
+    Trainer(resumed, tmp_path, communicator, on_step=second.append).run()
+    whole = reference_losses(specification.model_copy(update={"num_steps": STEPS + 2}))
+    found = [line["loss"] for line in first + second if "loss" in line]
+    assert found == pytest.approx(whole, abs=1e-5)
+    assert list(remote_checkpoints(RemoteStorage(remote))) == [4, 6]
+
+
+def test_remote_storage_that_refuses_is_a_remark_of_the_run(
+    communicator: Communicator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_storage, "RETRY_S", (0.0,))
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    specification = _specification(tmp_path / "checkpoints", num_steps=2)
+    assert specification.checkpoint is not None
+    settings = specification.checkpoint.model_copy(update={"remote": f"file://{blocked}"})
+    specification = specification.model_copy(update={"checkpoint": settings})
+    lines: list[dict[str, Any]] = []
+    Trainer(specification, tmp_path, communicator, on_step=lines.append).run()
+    (message,) = [line["message"] for line in lines if "message" in line]
+    assert "step-000002 could not be copied to the remote storage; the run goes on" in message
+    assert len(complete_checkpoints(tmp_path / "checkpoints")) == 1
