@@ -102,6 +102,7 @@ class AdaptedRun(NamedTuple):
     Attributes:
         first_step_s: Median of measured steps under the first plan.
         last_step_s: The same under the last one.
+        plan: The last one.
         num_plans: How many plans ran.
         num_steps: How many steps it took in all.
         messages: What the controller said.
@@ -109,6 +110,7 @@ class AdaptedRun(NamedTuple):
 
     first_step_s: float
     last_step_s: float
+    plan: Plan
     num_plans: int
     num_steps: int
     messages: list[str]
@@ -136,7 +138,7 @@ def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> AdaptedRun:
     first, last = (
         statistics.median(own[SETTLING_STEPS:]) for own in (steps.seconds[0], steps.seconds[-1])
     )
-    return AdaptedRun(first, last, len(steps.seconds), steps.step + 1, messages)
+    return AdaptedRun(first, last, watcher.plan, len(steps.seconds), steps.step + 1, messages)
 
 
 def knowing_step_time_s(truth: Problem, plan: Plan) -> float:
