@@ -207,7 +207,7 @@ def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -
         if fronts[front, 0] > 0:
             cheapest = min(cheapest, p.price_usd_per_hour[z, front])
     longest_s = rows.target_s[row] + rows.fill_limit_s[row]
-    return max(cheapest, p.dollars_prefix[z, start] / longest_s)
+    return max(cheapest, p.dollars_prefix[z, start] / longest_s)  # type: ignore[no-any-return]
 
 
 @njit(cache=True, inline="always")
