@@ -22,7 +22,8 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate
 from heterps_envs.spot_availability import SpotMoment, hastened, spot_moments
 from heterps_envs.spot_costs import DETECTION, PLANNING, REPEATED, STATE, SpotSettings
-from heterps_envs.spot_replay import SpotResult, replay
+from heterps_envs.spot_records import SpotResult
+from heterps_envs.spot_replay import replay
 from heterps_envs.spot_trace import SpotTrace, read_spot_trace
 from heterps_runtime.checkpoint_files import CheckpointSettings
 from heterps_runtime.elastic_records import Event

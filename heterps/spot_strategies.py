@@ -19,7 +19,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate
 from heterps_envs.spot_availability import SpotMoment
 from heterps_envs.spot_costs import SpotSettings
-from heterps_envs.spot_replay import SpotAnswer, SpotChange, SpotStrategy
+from heterps_envs.spot_records import SpotAnswer, SpotChange, SpotStrategy
 
 Rules = Callable[[Problem, Plan, Collection[str]], dict[str, Plan]]
 

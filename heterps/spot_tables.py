@@ -14,7 +14,7 @@ from heterps.spot_strategies import FullPlans, ceiling_samples
 from heterps_envs.problem import Problem
 from heterps_envs.spot_availability import SpotMoment, mean_available_devices, num_changes
 from heterps_envs.spot_costs import CAUSES, SpotSettings
-from heterps_envs.spot_replay import SpotResult
+from heterps_envs.spot_records import SpotResult
 
 
 @dataclass(frozen=True)

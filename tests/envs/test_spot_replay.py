@@ -16,7 +16,8 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator import estimate
 from heterps_envs.spot_availability import SpotMoment
 from heterps_envs.spot_costs import SpotSettings
-from heterps_envs.spot_replay import SpotAnswer, SpotChange, SpotResult, replay
+from heterps_envs.spot_records import SpotAnswer, SpotChange, SpotResult
+from heterps_envs.spot_replay import replay
 from tests.envs.small_problems import chain_problem, plan_of
 
 # Two layers of 1000 parameters: 4000 bytes of weights each, and plain SGD keeps nothing more.
