@@ -264,7 +264,7 @@ def _lost() -> tuple[list[SavedStep], list[str]]:
     raise RuntimeError("Connection closed by peer")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_joining_device_gets_all_from_replicas_and_idle_ones_nothing(dtype: str) -> None:
     problem = problem_of("gpt2", dtype=dtype, optimizer="sgd-momentum")
     run = trained(problem, chain_of(problem, 2, 4, devices=DEVICES[:3]), 2)
