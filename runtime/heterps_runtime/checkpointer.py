@@ -27,7 +27,7 @@ from heterps_runtime.checkpoint_files import (
 )
 from heterps_runtime.checkpoint_storage import write_tensors
 from heterps_runtime.checkpoint_tiers import CheckpointTiers
-from heterps_runtime.communication import TIMEOUT, Communicator
+from heterps_runtime.communication import Communicator
 from heterps_runtime.owned_stages import OwnedStages, owners_by_name
 from heterps_runtime.run_specification import RunSpecification
 
@@ -73,7 +73,7 @@ class Checkpointer:
         self._origin = specification.resume_from
         self._folder = Path(self._settings.folder)
         self._communicator, self._on_event = communicator, on_event
-        self._group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._group: dist.ProcessGroup = communicator.new_group()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: tuple[int, Future[Path | None]] | None = None
         self._failure: HeterpsError | None = None

@@ -44,16 +44,27 @@ class Communicator:
     Args:
         device: Where this rank computes.
         has_nccl: Whether GPUs may use nccl. It waits for ever for a rank that has gone.
+        connect_timeout: How long ranks may take to connect where one of them may go meanwhile: in
+            that, nothing can interrupt gloo. None for as long as anything else may take.
 
     Attributes:
         device: The same.
         has_nccl: The same.
+        connect_timeout: The same.
         places: Where all ranks compute, by rank.
     """
 
-    def __init__(self, device: torch.device = CPU, *, has_nccl: bool = True) -> None:
+    def __init__(
+        self,
+        device: torch.device = CPU,
+        *,
+        has_nccl: bool = True,
+        connect_timeout: timedelta | None = None,
+    ) -> None:
         if not dist.is_initialized():
             dist.init_process_group("gloo", timeout=TIMEOUT)
+        self.connect_timeout = connect_timeout
+        self._lengthen(dist.group.WORLD)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         everyone = range(self.world_size)
         self.directions = {"forward": self._new(everyone), "backward": self._new(everyone)}
@@ -73,6 +84,10 @@ class Communicator:
     def backend_of(self, ranks: Iterable[int]) -> Backend:
         """What carries messages among some ranks."""
         return backend_of(ranks, self.places) if self.has_nccl else "gloo"
+
+    def new_group(self) -> dist.ProcessGroup:
+        """One more group of all ranks, over gloo."""
+        return self._new(range(self.world_size))
 
     def channel(self, name: tuple[object, ...], ranks: Sequence[int]) -> dist.ProcessGroup:
         """A group of its own over nccl; one of the same name is kept."""
@@ -135,8 +150,15 @@ class Communicator:
         is_bound = backend == "nccl" and self.rank in members
         group: dist.ProcessGroup = dist.new_group(
             members,
-            timeout=TIMEOUT,
+            timeout=self.connect_timeout or TIMEOUT,
             backend=backend,
             device_id=self.device if is_bound else None,
         )
+        if self.rank in members:
+            self._lengthen(group)
         return group
+
+    def _lengthen(self, group: dist.ProcessGroup | None) -> None:
+        """The ranks are connected: collectives may take longer than connecting."""
+        if self.connect_timeout is not None and group is not None:
+            group._get_backend(CPU)._set_default_timeout(TIMEOUT)

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,7 +28,7 @@ import torch.distributed as dist
 
 from heterps_runtime.allocator import keep_freed_memory
 from heterps_runtime.checkpoint_tiers import CheckpointTiers
-from heterps_runtime.communication import TIMEOUT, Communicator
+from heterps_runtime.communication import Communicator
 from heterps_runtime.devices import available_device
 from heterps_runtime.elastic_holding import Holding
 from heterps_runtime.elastic_store import (
@@ -50,6 +51,8 @@ from heterps_runtime.worker import is_lost_connection, report_error, watch_paren
 
 # By name: as a program this module is `__main__`.
 logger = logging.getLogger("heterps_runtime.elastic_worker")
+# Ranks that have met connect in milliseconds; on a busy host in a second.
+CONNECT_TIMEOUT = timedelta(seconds=10)
 # Beside the end of a connection: what torch and gloo say when ranks do not find one another.
 _SIGNS = ("gloo/", "Timed out", "Socket Timeout", "Connect timeout", "Failed to recv")
 
@@ -124,9 +127,11 @@ class ElasticWorker:
             store=generation_store(store, notice.number),
             rank=specification.ranks[self._device],
             world_size=len(specification.devices),
-            timeout=TIMEOUT,
+            timeout=CONNECT_TIMEOUT,
         )
-        communicator = Communicator(self._torch_device, has_nccl=False)
+        communicator = Communicator(
+            self._torch_device, has_nccl=False, connect_timeout=CONNECT_TIMEOUT
+        )
         rank, size = communicator.rank, communicator.world_size
         logger.info("generation %d: rank %d of %d", notice.number, rank, size)
         self._trainer = ElasticTrainer(

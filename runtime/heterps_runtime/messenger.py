@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heterps_runtime.communication import Communicator
+from heterps_runtime.communication import TIMEOUT, Communicator
 
 Direction = Literal["forward", "backward"]
 
@@ -55,16 +55,17 @@ class ProcessMessenger:
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._groups = communicator.directions
+        self._is_patient = communicator.connect_timeout is not None
 
     def receive(self, buffer: Tensor, source: int, direction: Direction, tag: int) -> Work:
         """Asks for a message of rank `source`."""
-        work: Work = self._groups[direction].recv([buffer], source, tag)
-        return work
+        work = self._groups[direction].recv([buffer], source, tag)
+        return _PatientWork(work) if self._is_patient else work
 
     def send(self, buffer: Tensor, destination: int, direction: Direction, tag: int) -> Work:
         """Sends to rank `destination`."""
-        work: Work = self._groups[direction].send([buffer], destination, tag)
-        return work
+        work = self._groups[direction].send([buffer], destination, tag)
+        return _PatientWork(work) if self._is_patient else work
 
     def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
         """Starts one all-reduce."""
@@ -79,3 +80,16 @@ class ProcessMessenger:
         group = self._communicator.groups([ranks])[ranks]
         dist.all_reduce(own, dist.ReduceOp.MAX, group=group)
         return float(own)
+
+
+class _PatientWork:
+    """A message that may take longer than its group was given to connect."""
+
+    def __init__(self, work: dist.Work) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        self._work.wait(TIMEOUT)
+
+    def is_completed(self) -> bool:
+        return self._work.is_completed()
