@@ -1,9 +1,10 @@
 """One run of the fault injections, in a process of its own.
 
-    python -m benchmarks.online_sections.injection_run FOLDER [--resume]
+    python -m benchmarks.online_sections.injection_run FOLDER [--resume] [--quiet]
     python -m benchmarks.online_sections.injection_run --serve
 
 FOLDER has `case.json`; the run leaves `outcome.json` there: losses by step, recoveries, remarks.
+With --quiet nothing is done to it.
 With --serve, folders come as lines of standard input, the process that runs each is forked, and so
 are those of its devices (`forked`); a line with its number says that it has begun, one with its
 exit code that it has ended.
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -191,7 +192,7 @@ def processes_in(folder: Path) -> list[tuple[int, str]]:
     return found
 
 
-def main(folder: Path, *, is_resumed: bool, is_forked: bool = False) -> None:
+def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> None:
     """Runs the case of a folder."""
     os.chdir(folder)  # by which all its processes are known
     template = None
@@ -205,7 +206,7 @@ def main(folder: Path, *, is_resumed: bool, is_forked: bool = False) -> None:
     replanner: Replanner = Rules(of)
     if case.has_controller:
         replanner = ElasticController(of, plan, on_message=injector.on_message)
-    if not is_resumed:
+    if "--quiet" not in options:
         threading.Thread(target=injector.run, daemon=True).start()
     outcome: dict[str, Any] = {"error": None}
     try:
@@ -218,7 +219,7 @@ def main(folder: Path, *, is_resumed: bool, is_forked: bool = False) -> None:
             checkpoint=CheckpointSettings(
                 folder=str(folder / "checkpoints"), every=CHECKPOINT_EVERY
             ),
-            resume=is_resumed,
+            resume="--resume" in options,
             heartbeat_s=HEARTBEAT_S,
             events=[Event("join", device, step=step) for device, step in case.joins],
             on_progress=injector.on_progress,
@@ -254,7 +255,7 @@ def serve() -> None:
             for descriptor in (1, 2):
                 os.dup2(log, descriptor)
             try:
-                main(Path(folder), is_resumed="--resume" in options, is_forked=True)
+                main(Path(folder), options, is_forked=True)
             except BaseException:
                 traceback.print_exc()
             sys.stderr.flush()
@@ -268,4 +269,4 @@ if __name__ == "__main__":
     if "--serve" in sys.argv:
         serve()
     else:
-        main(Path(sys.argv[1]).resolve(), is_resumed="--resume" in sys.argv)
+        main(Path(sys.argv[1]).resolve(), sys.argv[2:])

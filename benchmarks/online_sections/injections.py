@@ -66,7 +66,8 @@ NOTE = (
     "three in ten are planned by the controller of the command, the others by its rules alone. "
     f"Expected of every run: it ends within {LIMIT_S:g} s, every step has the loss of the "
     "uninterrupted run, the last checkpoint its parameters, and no process is left. Where the "
-    "supervisor is killed, all workers must end, and `--resume` must reach the end. Full disk: "
+    "supervisor is killed, all workers must end, and the run must reach the end with `--resume`, "
+    "or anew where no checkpoint was complete. Full disk: "
     "writes of one process fail. Processes are forked from one that has imported torch instead of "
     "started; nothing else differs. `pause_s`: from the last step before a fault to the first "
     "behind it, on a busy machine."
@@ -149,7 +150,7 @@ def case_row(case: Case, keep: Path | None = None) -> Row:
 
 def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:
     """Failure, its detail and the outcome of the last process."""
-    ended, log = _ended(folder, is_resumed=False)
+    ended, log = _ended(folder)
     if not ended:
         return "hang", log, {}
     if case.kind == "supervisor killed":
@@ -159,9 +160,11 @@ def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:
         bad = _bad_checkpoint(folder)
         if bad:
             return "bad checkpoint", bad, {}
-        ended, log = _ended(folder, is_resumed=True)
+        # Behind a crash before the first checkpoint was complete, a user starts anew.
+        is_resumed = bool(complete_checkpoints(folder / "checkpoints"))
+        ended, log = _ended(folder, is_resumed=is_resumed, is_second=True)
         if not ended:
-            return "hang", f"resumed: {log}", {}
+            return "hang", f"again: {log}", {}
     path = folder / "outcome.json"
     if not path.exists():
         return "error", f"no outcome: {log}", {}
@@ -169,11 +172,12 @@ def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:
     return *_judged(case, folder, outcome), outcome
 
 
-def _ended(folder: Path, *, is_resumed: bool) -> tuple[bool, str]:
+def _ended(folder: Path, *, is_resumed: bool = False, is_second: bool = False) -> tuple[bool, str]:
     """Whether the run ended within its time, and the end of what it printed."""
     server = _server()
     assert server.stdin is not None
-    server.stdin.write(f"{folder}{' --resume' if is_resumed else ''}\n")
+    options = f"{' --resume' if is_resumed else ''}{' --quiet' if is_second else ''}"
+    server.stdin.write(f"{folder}{options}\n")
     server.stdin.flush()
     pid = int(_line(server, LIMIT_S) or 0)
     is_over = _line(server, LIMIT_S) is not None
