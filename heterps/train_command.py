@@ -58,16 +58,14 @@ def run_train(
     if output is not None:
         result.policy.save(output)
     if as_json:
+        from heterps_agents.policy_file import finite_or_none
+
         print_json(
             {
                 "policy": str(output or result.policy_file),
                 "steps": result.steps,
                 "seconds": result.seconds,
-                # JSON has no infinity: null where no placement was found for some problem.
-                "scores": {
-                    name: value if math.isfinite(value) else None
-                    for name, value in result.scores.items()
-                },
+                "scores": finite_or_none(result.scores),
                 "interrupted": result.interrupted,
             }
         )

@@ -27,6 +27,7 @@ from heterps_agents.graph_evaluation import HeldOutGraphs
 from heterps_agents.graph_network import GraphScorer
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.graph_training_rollouts import Collected, collect
+from heterps_agents.policy_file import finite_or_none
 from heterps_configs.errors import HeterpsError
 from heterps_configs.graph_training_config import GraphTrainingConfig
 from heterps_configs.yaml_files import write_bytes, write_text
@@ -291,7 +292,7 @@ class _Run:
             steps=clock.steps,
             updates=self.updates,
             seconds=round(clock.seconds, 1),
-            scores=scores,
+            scores=finite_or_none(scores),
         )
         path = self.directory / POLICY_FILE
         policy.save(path)

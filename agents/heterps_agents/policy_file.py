@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -17,6 +18,11 @@ from heterps_configs.errors import HeterpsError
 from heterps_configs.yaml_files import write_bytes
 
 _META = "meta"
+
+
+def finite_or_none(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """Scores as JSON has them: null in place of infinity, where some problem has no placement."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
 def read_policy_file(

@@ -18,6 +18,7 @@ from heterps_agents.callbacks import Clock, Milestone, TrainingProgress, reached
 from heterps_agents.evaluation import SCORE_WIDTHS, Gap, TestSets
 from heterps_agents.network import StagePolicy
 from heterps_agents.policy import Policy
+from heterps_agents.policy_file import finite_or_none
 from heterps_agents.problem_source import ProblemSource, refresh
 from heterps_agents.timed_env import TimedVecEnv
 from heterps_configs.training_config import TrainingConfig
@@ -146,7 +147,7 @@ class TrainingRun:
             seconds=round(seconds, 1),
             cpu_s=round(self._cpu_s, 1),
             milestones={name: entry._asdict() for name, entry in self.milestones.items()},
-            scores=scores,
+            scores=finite_or_none(scores),
         )
         path = self.directory / POLICY_FILE
         policy.save(path)
