@@ -29,6 +29,7 @@ from heterps_runtime.elastic_state import ElasticState
 from heterps_runtime.elastic_store import Notice, allow_beats, publish, serve
 from heterps_runtime.elastic_watch import STUCK
 from heterps_runtime.elastic_worker_settings import WorkerSettings
+from heterps_runtime.launcher import log_hint
 from heterps_runtime.run_state import PlanUpdate
 
 POLL_S = 0.005
@@ -238,7 +239,9 @@ class Supervisor:
         """
         number = self._names.index(device)
         path = self._directory / f"error-{number}.json"
-        message = json.loads(path.read_text())["message"] if path.exists() else "no message"
+        message = "it ended with code 1; " + log_hint(self._directory)
+        if path.exists():
+            message = json.loads(path.read_text())["message"]
         raise HeterpsError(f"rank {number} ({device}): {message}")
 
     def _lose(self, member: Member, why: str) -> None:

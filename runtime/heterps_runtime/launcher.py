@@ -176,13 +176,7 @@ class Workers:
         return HeterpsError(f"the workers ended with code {code}; {self._log_hint()}")
 
     def _log_hint(self, rank_log: Path | None = None) -> str:
-        """The end of a rank's log, or where it has none of the log of all."""
-        for name, path in (("its", rank_log), ("the workers'", self.directory / LOG_FILE)):
-            text = path.read_text(errors="replace") if path is not None and path.exists() else ""
-            lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
-            if lines:
-                return "\n".join([f"{name} log ends with:", *lines])
-        return "they left no log"
+        return log_hint(self.directory, rank_log)
 
     def _end(self) -> None:
         if self._process.poll() is None:
@@ -193,6 +187,16 @@ class Workers:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
         self._reader.join()
+
+
+def log_hint(directory: Path, rank_log: Path | None = None) -> str:
+    """The end of a rank's log, or where it has none of the log of all."""
+    for name, path in (("its", rank_log), ("the workers'", directory / LOG_FILE)):
+        text = path.read_text(errors="replace") if path is not None and path.exists() else ""
+        lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
+        if lines:
+            return "\n".join([f"{name} log ends with:", *lines])
+    return "they left no log"
 
 
 def prepare_directory(directory: Path) -> None:
