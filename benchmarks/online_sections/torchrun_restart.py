@@ -1,6 +1,6 @@
 """A rank under torchrun that kills itself once: how long until all train again?
 
-    torchrun --nproc-per-node 4 --max-restarts 1 torchrun_restart.py FOLDER
+    torchrun --nproc-per-node 4 --max-restarts 3 torchrun_restart.py FOLDER
 
 The killed rank leaves the time of its end in FOLDER, rank 0 that of the first step behind the
 restart. No state is saved or loaded: this is the least that a restart takes.
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
             dist.all_reduce(parameter.grad)
         optimizer.step()
         time.sleep(0.02)
-        if attempt == 1 and step == 0 and rank == 0:
+        if attempt > 0 and step == 0 and rank == 0:
             (folder / "again").write_text(repr(time.monotonic()))
         if attempt == 0 and step == FAULT_STEP and rank == VICTIM:
             (folder / "fault").write_text(repr(time.monotonic()))
