@@ -15,6 +15,8 @@ from heterps_runtime.elastic_watch import BEAT_EVERY_S
 # A process imports for seconds before its first heartbeat, on a busy host for many; the heartbeats
 # of one that builds a model for the first time may come late.
 START_S, WARM_UP_S = 300.0, 120.0
+# The others wait for one that has come: the model is recorded, the first stage still to be built.
+STANDBY_S = 20.0
 # A model that is read for the first time may be large, and its storage slow.
 FIRST_READ_S = 1200.0
 # A supervisor that looks less often than this was held up.
@@ -104,7 +106,9 @@ class Heartbeats:
         if not member.is_ready:
             return START_S
         limit_s = self._watching.heartbeat_s
-        return limit_s if member.is_warm else max(WARM_UP_S, limit_s)
+        if member.is_warm:
+            return limit_s
+        return max(STANDBY_S if member.is_standby else WARM_UP_S, limit_s)
 
 
 def _progress(beat: str) -> str:

@@ -41,6 +41,7 @@ class Member:
         is_ready: It has imported what it needs, and waits for a generation.
         is_warm: It has trained a step: from here on its heartbeats come regularly.
         fault_s: When a fault was injected into it; None where none was.
+        is_standby: It has recorded the model before it was ready, so little can hold it up.
     """
 
     device: str
@@ -51,6 +52,7 @@ class Member:
     fault_s: float | None = None
     beat: str = ""
     beat_at_s: float = 0.0
+    is_standby: bool = False
 
 
 class Processes:
@@ -100,7 +102,13 @@ class Processes:
                 env=worker_environment(self._num_threads),
             )
         reader = threading.Thread(target=self._read, args=(device, process), daemon=True)
-        self.members[device] = Member(device, process, reader, beat_at_s=time.monotonic())
+        self.members[device] = Member(
+            device,
+            process,
+            reader,
+            beat_at_s=time.monotonic(),
+            is_standby=settings.is_standby,
+        )
         reader.start()
 
     def lines(self, wait_s: float) -> Iterable[Line]:

@@ -11,6 +11,7 @@ import pytest
 from heterps_runtime import elastic_heartbeats
 from heterps_runtime.elastic_heartbeats import (
     FIRST_READ_S,
+    STANDBY_S,
     START_S,
     WARM_UP_S,
     Heartbeats,
@@ -70,6 +71,15 @@ def test_a_process_that_is_not_warm_has_more_time(
     scene = _Scene(monkeypatch, **state)
     assert scene.pass_s(limit_s - 1) == []
     assert scene.pass_s(2)[0] == limit_s
+
+
+def test_a_standby_that_never_trained_holds_the_others_up_for_seconds_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = _Scene(monkeypatch, is_ready=True)
+    scene.member.is_standby = True
+    assert scene.pass_s(STANDBY_S - 1) == []
+    assert scene.pass_s(2)[0] == STANDBY_S
 
 
 def test_time_in_which_the_supervisor_was_held_up_counts_for_nobody(
