@@ -23,6 +23,7 @@ def _options(**changed: object) -> argparse.Namespace:
         "only": None,
         "workloads": None,
         "policy": None,
+        "price_policy": None,
         "graph_policy": None,
         "policies": None,
     }
