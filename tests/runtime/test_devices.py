@@ -214,6 +214,7 @@ class _Communicator:
     rank = 0
     device = torch.device("cpu")
     places = (Place("a", "cpu"), Place("a", "cpu"))
+    connect_timeout = None
 
     def __init__(self) -> None:
         self.directions = {"forward": _Group(), "backward": _Group()}
