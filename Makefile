@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+APART := tests/heterps/ tests/runtime/
 
 .PHONY: help install demo test lint format
 .DEFAULT_GOAL := help
@@ -31,8 +32,10 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests that compute and start nothing run on two cores; those that start processes, one by one.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out $(APART), $(wildcard tests/*/))
+	$(BIN)/python -m pytest $(APART)
 
 format: $(INSTALLED)
 	$(BIN)/ruff format
