@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.beam import Scorer, beam
+from heterps_agents.class_subsets import class_subsets, renamed, restricted
 from heterps_agents.cross_entropy import cross_entropy_code
 from heterps_agents.efforts import Effort, effort_named
 from heterps_agents.greedy import greedy_code
@@ -38,7 +37,7 @@ from heterps_agents.refine import admit, descend_best, fill_s, no_elite
 from heterps_agents.window_kernels import improve_windows
 from heterps_agents.window_labels import labels_for
 from heterps_envs.bounds import price_bound
-from heterps_envs.closed_form import CLASS_MASK, KernelTables
+from heterps_envs.closed_form import KernelTables
 from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
 
@@ -68,8 +67,6 @@ PRICE_AROUND, PRICE_AROUND_RATIO, PRICE_SHARES_AROUND = (0.95, 1.1, 1.3), 1.1, (
 PRICE_EARLY = 0.9
 # Partial windows that are kept at most, and stages that are tried between two looks at the clock.
 MOST_LABELS, WINDOW_CHUNK = 20_000, 1_000_000
-# All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
-_MOST_CLASSES_FOR_SUBSETS = 4
 # Where no beam finds a placement, and greedy neither.
 RESCUE_EVALUATIONS = 5000
 _ENDLESS = 1 << 60
@@ -362,13 +359,13 @@ class _Search:
         effort = self.effort
         subsets = [
             subset
-            for subset in _class_subsets(self.tables)
-            if math.isfinite(price_bound(_restricted(self.tables, subset))[0])
+            for subset in class_subsets(self.tables)
+            if math.isfinite(price_bound(restricted(self.tables, subset))[0])
         ]
         charge = len(subsets) * effort.price_targets * effort.price_width
         if not subsets or self.budget.is_exhausted or self._left < charge:
             return
-        packed = pack_problems([_restricted(self.tables, subset) for subset in subsets])
+        packed = pack_problems([restricted(self.tables, subset) for subset in subsets])
         targets = np.geomspace(
             np.minimum(packed.least_target_s, slowest_s), slowest_s, effort.price_targets, axis=1
         )
@@ -379,38 +376,6 @@ class _Search:
         )  # fmt: skip
         self.budget.spend(charge)
         for index, subset in enumerate(subsets):
-            found.code[index] = _renamed(found.code[index], np.array(subset, np.int16))
+            found.code[index] = renamed(found.code[index], np.array(subset, np.int16))
         codes = found.code.reshape(-1, found.code.shape[2])
         self._descend(found.step_time_s.ravel(), codes, effort.descents)
-
-
-def _class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
-    """Sets of device classes that might be all that a cheap placement uses, the likeliest first."""
-    dollars = (tables.compute_s * tables.price_usd_per_hour).sum(axis=0)
-    cheapest_first = [int(kind) for kind in np.argsort(dollars, kind="stable")]
-    if tables.num_classes > _MOST_CLASSES_FOR_SUBSETS:
-        for size in range(1, tables.num_classes + 1):
-            yield tuple(sorted(cheapest_first[:size]))
-        return
-    for size in range(1, tables.num_classes + 1):
-        for subset in combinations(cheapest_first, size):
-            yield tuple(sorted(subset))
-
-
-def _restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
-    """The problem with some device classes only."""
-    kept = list(classes)
-    fields = {name: getattr(tables, name) for name in CostTables.__dataclass_fields__}
-    for name in ("forward_s", "backward_s", "optimizer_s"):
-        fields[name] = fields[name][:, kept]
-    for name in ("device_count", "memory_bytes", "price_usd_per_hour"):
-        fields[name] = fields[name][kept]
-    for name in ("latency_s", "inverse_bandwidth_s_per_byte"):
-        fields[name] = fields[name][np.ix_(kept, kept)]
-    return CostTables(**fields)
-
-
-def _renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:
-    """Codes with class i replaced by `names[i]`."""
-    kinds = np.minimum(codes & CLASS_MASK, len(names) - 1)
-    return np.asarray((codes & ~CLASS_MASK) | names[kinds], np.int16)

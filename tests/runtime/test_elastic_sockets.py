@@ -51,7 +51,13 @@ def test_a_socket_that_listens_is_left_alone() -> None:
         other.close()
 
 
-def test_cutting_twice_and_cutting_nothing_does_no_harm() -> None:
+def test_cutting_nothing_and_cutting_twice_does_no_harm() -> None:
     connections = Connections()
     connections.cut()
-    connections.cut()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        own, other = _pair(listener)
+        connections.cut()
+        connections.cut()
+        assert other.recv(1) == b""
+        own.close()
+        other.close()
