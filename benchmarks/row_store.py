@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import machine
 from heterps_configs.yaml_files import write_text
 
 Row = dict[str, Any]
@@ -63,3 +65,26 @@ def _rows_of(path: Path, settings: dict[str, Any]) -> Iterator[tuple[str, Row]]:
             yield content["key"], content["row"]
     except json.JSONDecodeError:
         return
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a section is run.
+
+    Attributes:
+        quick: A look, in little time.
+        seed: Of all that is drawn.
+        partial_file: Finished rows are kept beside it; None: only in memory.
+    """
+
+    quick: bool = False
+    seed: int = 0
+    partial_file: Path | None = None
+
+    def store(self, section: str, **depends_on: object) -> RowStore:
+        """Finished rows of a section; forgotten where these settings were others."""
+        path = self.partial_file
+        if path is not None:
+            path = path.with_name(f"{path.stem}.{section}{path.suffix}")
+        settings = {"quick": self.quick, "seed": self.seed, **machine(), **depends_on}
+        return RowStore(path, settings)

@@ -13,43 +13,29 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.common import machine
 from benchmarks.row_store import RowStore
+from benchmarks.row_store import Settings as RunSettings
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RunSettings):
     """How a section is run.
 
     Attributes:
-        quick: A look: few problems, few budgets, little training.
-        seed: Of all that is drawn.
         workloads: Folder of published files; None: their sets are left out.
         policy: The chain policy that the tables show: a path or a shipped name.
         price_policy: The same for the objective price.
         graph_policy: The same for graphs.
         policies: Chain policies of other seeds, for the spread; none: some are trained.
-        partial_file: Finished rows are kept there; None: only in memory.
     """
 
-    quick: bool = False
-    seed: int = 0
     workloads: Path | None = None
     policy: str = "generalist"
     price_policy: str = "price-generalist"
     graph_policy: str = "graph-generalist"
     policies: tuple[str, ...] = ()
-    partial_file: Path | None = None
-
-    def store(self, section: str, **depends_on: object) -> RowStore:
-        """Finished rows of a section; forgotten where these settings were others."""
-        path = self.partial_file
-        if path is not None:
-            path = path.with_name(f"{path.stem}.{section}{path.suffix}")
-        settings = {"quick": self.quick, "seed": self.seed, **machine(), **depends_on}
-        return RowStore(path, settings)
 
 
 class TableRows(NamedTuple):

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from benchmarks.agent_sections.section import Row, TableRows, finite
 from benchmarks.common import machine
 from benchmarks.row_store import RowStore
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a section is run.
-
-    Attributes:
-        quick: A look, under two minutes for all sections together.
-        seed: Of all that is drawn.
-        partial_file: Finished rows are kept beside it; None: only in memory.
-    """
-
-    quick: bool = False
-    seed: int = 0
-    partial_file: Path | None = None
-
-    def store(self, section: str, **depends_on: object) -> RowStore:
-        """Finished rows of a section; forgotten where these settings were others."""
-        path = self.partial_file
-        if path is not None:
-            path = path.with_name(f"{path.stem}.{section}{path.suffix}")
-        settings = {"quick": self.quick, "seed": self.seed, **machine(), **depends_on}
-        return RowStore(path, settings)
+from benchmarks.row_store import Settings as Settings
 
 
 class Target(NamedTuple):
