@@ -23,6 +23,7 @@ from heterps_agents.beam_kernels import (
     write_found,
 )
 from heterps_agents.beam_state import Beams, room_for
+from heterps_agents.blas_threads import one_blas_thread
 from heterps_agents.policy import Policy
 from heterps_envs.stage_problems import StageProblems
 from heterps_envs.stage_state import empty_rows, start_rows
@@ -68,6 +69,7 @@ class BeamResult(NamedTuple):
     code: NDArray[np.int16]
 
 
+@one_blas_thread()
 def beam(
     scorer: Scorer,
     problems: StageProblems,

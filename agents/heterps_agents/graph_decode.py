@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_agents.blas_threads import one_blas_thread
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.graph_rollout_kernels import Record, empty_record, roll_out, size_scales
 from heterps_envs.graph_pool import GraphPool
@@ -57,6 +58,7 @@ class GraphDecoder:
         problem: Row of the one to place.
     """
 
+    @one_blas_thread()
     def __init__(self, policy: GraphPolicy, pool: GraphPool, problem: int = 0) -> None:
         self.pool, self.problem = pool, problem
         self.num_nodes = int(pool.problems.num_nodes[problem])
@@ -66,6 +68,7 @@ class GraphDecoder:
         self._first, self._last = policy.node_terms(embeddings)
         self._weights = policy.scorer_weights()
 
+    @one_blas_thread()
     def roll_out(
         self,
         temperature: Floats,
