@@ -28,7 +28,9 @@ class Effort:
         rounds: Such rounds at most; they end when one finds nothing better.
         descents: Placements of a round that are improved by small changes.
         elite: Placements of a round whose windows are chosen anew.
-        window: Stages that are chosen anew together, exactly; 0 for none.
+        window: Stages that are chosen anew together, exactly; 0 for none. Where the best placement
+            has no more, the exact solver's sweep takes them all.
+        window_tries: Stages tried in the windows of a placement, before a look whether that helps.
         price_width: Width of the beams for the objective price.
         price_targets: Targets of each set of device classes for that objective; of a policy that
             knows prices, lengths of the step at most.
@@ -46,6 +48,7 @@ class Effort:
     descents: int
     elite: int
     window: int
+    window_tries: int
     price_width: int
     price_targets: int
     price_shares: int
@@ -65,17 +68,17 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         "fast": Effort(
             first_width=1, first_targets=12, width=1, targets=8, rounds=1, descents=4, elite=1,
-            window=2, price_width=1, price_targets=4, price_shares=4,
+            window=2, window_tries=100_000, price_width=1, price_targets=4, price_shares=4,
             price_rounds=1, exact_s=0.1,
         ),
         "normal": Effort(
-            first_width=4, first_targets=6, width=16, targets=6, rounds=1, descents=6, elite=1,
-            window=4, price_width=8, price_targets=4, price_shares=2,
+            first_width=4, first_targets=8, width=16, targets=6, rounds=1, descents=6, elite=1,
+            window=4, window_tries=100_000, price_width=8, price_targets=4, price_shares=2,
             price_rounds=1, exact_s=1.7,
         ),
         "high": Effort(
             first_width=4, first_targets=6, width=64, targets=6, rounds=2, descents=10, elite=2,
-            window=8, price_width=16, price_targets=8, price_shares=3,
+            window=8, window_tries=1_000_000, price_width=16, price_targets=8, price_shares=3,
             price_rounds=2, exact_s=10.0, begins_with="normal",
         ),
     }

@@ -83,6 +83,7 @@ def solve(
     known: NDArray[np.int16] | None = None,
     max_seconds: float = MAX_SECONDS,
     max_table_bytes: float = MAX_TABLE_BYTES,
+    polish_evaluations: int = START_EVALUATIONS,
 ) -> ExactResult:
     """The best placement of all, by the closed form.
 
@@ -93,13 +94,15 @@ def solve(
         max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
             transitions as should take this long.
         max_table_bytes: Refuse to start when `table_bytes` is more.
+        polish_evaluations: Of annealing, for what the narrow sweep finds. It pays where what is
+            known is poor; with a placement that is hardly to be improved the proof is all.
     """
     goal = goal or Goal()
     if predicted_seconds(kernel) > max_seconds or table_bytes(kernel) > max_table_bytes:
         return _nothing("over budget", 0)
     if known is None:
         known = _good_code(kernel, goal)
-    search = _Search(kernel, goal, known, max_seconds / SECONDS_PER_TRANSITION)
+    search = _Search(kernel, goal, known, max_seconds / SECONDS_PER_TRANSITION, polish_evaluations)
     status = search.run()
     if status != "optimal":
         incumbent = search.incumbent if status == "over budget" else None
@@ -114,9 +117,15 @@ class _Search:
     """Better and better placements from the beam, until a sweep that drops nothing ends."""
 
     def __init__(
-        self, kernel: KernelTables, goal: Goal, known: NDArray[np.int16], max_transitions: float
+        self,
+        kernel: KernelTables,
+        goal: Goal,
+        known: NDArray[np.int16],
+        max_transitions: float,
+        polish_evaluations: int,
     ) -> None:
         self.kernel, self.goal, self.max_transitions = kernel, goal, max_transitions
+        self.polish_evaluations = polish_evaluations
         self.incumbent: NDArray[np.int16] | None = None
         self._cost = goal.cost(known, kernel)
         self._scratch = scratch(kernel, int(np.prod(kernel.device_count + 1)))
@@ -155,8 +164,8 @@ class _Search:
             return False
         code = _best_code(self.kernel, self.goal, space, labels)
         if code is not None:
-            if width > 0:
-                code = polish(code, self.kernel, START_EVALUATIONS, 0, self.goal)
+            if width > 0 and self.polish_evaluations > 0:
+                code = polish(code, self.kernel, self.polish_evaluations, 0, self.goal)
             cost = self.goal.cost(code, self.kernel)
             if cost <= self._cost * (1 + ROUNDING):
                 self.incumbent, self._cost = code, min(cost, self._cost)

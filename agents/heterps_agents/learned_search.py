@@ -4,6 +4,7 @@
     rounds of targets around the best, wide beams     better ones, with other stages
     after each: the best few descend                  `heterps_agents.refine`
     then: windows of stages, chosen anew and exactly  `heterps_agents.window_kernels`
+    a window of all stages                            `heterps_agents.exact`: its answer is proven
 
 The order of all this depends on the effort alone. A budget only ends it sooner, so that a larger
 one never gives a worse placement; the best so far is what is returned. There is no randomness.
@@ -21,6 +22,7 @@ from heterps_agents.beam import Scorer, beam
 from heterps_agents.class_subsets import class_subsets, renamed, restricted
 from heterps_agents.cross_entropy import cross_entropy_code
 from heterps_agents.efforts import Effort, effort_named
+from heterps_agents.exact import SECONDS_PER_TRANSITION, solve
 from heterps_agents.greedy import greedy_code
 from heterps_agents.objective import (
     MISSES_FLOOR,
@@ -65,8 +67,10 @@ PRICE_STEP_RATIO, PRICE_FILLS = 1.2, (0.4, 1.3)
 PRICE_AROUND, PRICE_AROUND_RATIO, PRICE_SHARES_AROUND = (0.95, 1.1, 1.3), 1.1, (0.85, 1.05)
 # Bottlenecks between so much of a target and the target are looked for.
 PRICE_EARLY = 0.9
-# Partial windows that are kept at most, and stages that are tried between two looks at the clock.
-MOST_LABELS, WINDOW_CHUNK = 20_000, 1_000_000
+# Partial windows that are kept at most.
+MOST_LABELS = 20_000
+# Seconds, predicted and then counted in stages tried, for all stages at once.
+SWEEP_S = 0.04
 # Where no beam finds a placement, and greedy neither.
 RESCUE_EVALUATIONS = 5000
 _ENDLESS = 1 << 60
@@ -122,6 +126,7 @@ class _Search:
         self.problems = pack_problems([tables])
         self._elite = no_elite(effort.elite, kernel.num_layers)
         self._labels = labels_for(MOST_LABELS, kernel.num_layers, kernel.num_classes)
+        self._is_proven = self._is_swept = False
 
     @property
     def cost(self) -> float:
@@ -164,6 +169,8 @@ class _Search:
             self._begin_with(effort_named(self.effort.begins_with))
         self._windows()
         for _ in range(self.effort.rounds):
+            if self._is_proven:
+                return
             before = self.cost
             self._beams(*self._targets_around(), self.effort.width, self.effort.targets)
             self._windows()
@@ -188,7 +195,7 @@ class _Search:
         smaller = _Search(self.scorer, self.tables, self.kernel, self.goal, self.budget, effort)
         smaller.know(self.code)
         smaller.find_fast()
-        found = smaller._elite
+        self._is_proven, found = smaller._is_proven, smaller._elite
         for stages, count, cost in zip(found.stages, found.num_stages, found.cost, strict=True):
             if count > 0:
                 admit(self._elite, stages, count, cost, False)
@@ -238,9 +245,13 @@ class _Search:
     def _windows(self) -> None:
         """Chooses windows of the best placements anew until none gets better."""
         elite = self._elite
-        if self.effort.window == 0:
+        if self.effort.window == 0 or self._is_proven:
             return
+        if 0 < elite.num_stages[0] <= self.effort.window:
+            self._sweep()
         for _ in range(len(elite.cost)):
+            if self._is_proven:
+                return
             promising = elite.cost <= PROMISING * self.cost
             waiting = np.flatnonzero(~elite.is_done & (elite.num_stages > 0) & promising)
             if len(waiting) == 0:
@@ -254,13 +265,31 @@ class _Search:
                 count, cost = self._improve_windows(stages, count, cost, size)
             admit(elite, stages, count, cost, True)
 
+    def _sweep(self) -> None:
+        """Chooses all stages anew, exactly, where that is no more work than a few windows."""
+        code = self.code
+        if self._is_swept or code is None or self.budget.is_exhausted or self._left == 0:
+            return
+        self._is_swept, count = True, int(self._elite.num_stages[0])
+        seconds = min(SWEEP_S, self._left * count * SECONDS_PER_TRANSITION)
+        if self.budget.seconds_left is not None:
+            seconds = min(seconds, self.budget.seconds_left)
+        found = solve(self.kernel, self.goal, known=code, max_seconds=seconds, polish_evaluations=0)
+        self.budget.spend(-(-found.transitions // count))
+        self._is_proven = found.status == "optimal"
+        better = found.incumbent if found.code is None else found.code
+        if better is not None:
+            stages = np.empty((self.kernel.num_layers + 1, 3), np.int64)
+            cost = code_cost(better, self.kernel, self.goal.is_price, self.goal.floor_s)
+            admit(self._elite, stages, read_stages(better, stages), cost, self._is_proven)
+
     def _improve_windows(
         self, stages: NDArray[np.int64], count: int, cost: float, size: int
     ) -> tuple[int, float]:
         """Changes the stages in place; returns how many there are then, and their cost."""
         while not self.budget.is_exhausted:
             per_evaluation, before = count, cost
-            most = min(WINDOW_CHUNK, self._left * per_evaluation)
+            most = min(self.effort.window_tries, self._left * per_evaluation)
             count, cost, tried = improve_windows(
                 self.kernel, self.problems.class_price[0], self.problems.value_prefix_s[0],
                 self.goal.is_price, self.goal.floor_s, stages, count, cost,

@@ -286,26 +286,39 @@ def run_backward(g: Any, devices: Any, row: Any) -> None:
     node = unsigned(g.num_nodes)
     while node > 0:
         node -= unsigned(1)
-        device = unsigned(devices[node])
-        start_s = max(row.free_s[device], row.gradient_s[node])
-        finish_s = start_s + g.backward_s[node, device]
-        row.start_s[1, node] = start_s
-        row.finish_s[1, node] = finish_s
-        row.free_s[device] = finish_s
-        first = unsigned(g.producer_start[node])
-        edge = unsigned(g.producer_start[node + unsigned(1)])
-        while edge > first:
-            edge -= unsigned(1)
-            producer = unsigned(g.producers[edge])
-            home = unsigned(devices[producer])
-            if home == device:
-                row.gradient_s[producer] = max(row.gradient_s[producer], finish_s)
-            elif row.is_sent[edge]:
-                # The first reader on this device sends the sum over all of them.
-                channel = unsigned(g.channel[device, home])
-                per_byte_s = g.inverse_bandwidth_s_per_byte[device, home]
-                sent_s = max(finish_s, row.channel_free_s[channel])
-                sent_s += g.gradient_bytes[producer] * per_byte_s
-                row.channel_free_s[channel] = sent_s
-                arrival_s = sent_s + g.latency_s[device, home]
-                row.gradient_s[producer] = max(row.gradient_s[producer], arrival_s)
+        place_backward(g, node, unsigned(devices[node]), devices, row)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def place_backward(g: Any, node: Any, device: Any, devices: Any, row: Any) -> None:
+    """Runs the backward pass of the next node, of those that are left the last one.
+
+    Args:
+        g: `OneGraph`.
+        node: The node, unsigned.
+        device: Where it runs, unsigned.
+        devices: (V,) devices of all nodes.
+        row: `GraphRow` after the backward passes of the nodes behind it.
+    """
+    start_s = max(row.free_s[device], row.gradient_s[node])
+    finish_s = start_s + g.backward_s[node, device]
+    row.start_s[1, node] = start_s
+    row.finish_s[1, node] = finish_s
+    row.free_s[device] = finish_s
+    first = unsigned(g.producer_start[node])
+    edge = unsigned(g.producer_start[node + unsigned(1)])
+    while edge > first:
+        edge -= unsigned(1)
+        producer = unsigned(g.producers[edge])
+        home = unsigned(devices[producer])
+        if home == device:
+            row.gradient_s[producer] = max(row.gradient_s[producer], finish_s)
+        elif row.is_sent[edge]:
+            # The first reader on this device sends the sum over all of them.
+            channel = unsigned(g.channel[device, home])
+            per_byte_s = g.inverse_bandwidth_s_per_byte[device, home]
+            sent_s = max(finish_s, row.channel_free_s[channel])
+            sent_s += g.gradient_bytes[producer] * per_byte_s
+            row.channel_free_s[channel] = sent_s
+            arrival_s = sent_s + g.latency_s[device, home]
+            row.gradient_s[producer] = max(row.gradient_s[producer], arrival_s)
