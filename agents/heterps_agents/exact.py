@@ -83,6 +83,7 @@ def solve(
     known: NDArray[np.int16] | None = None,
     max_seconds: float = MAX_SECONDS,
     max_table_bytes: float = MAX_TABLE_BYTES,
+    max_transitions: float = math.inf,
     polish_evaluations: int = START_EVALUATIONS,
 ) -> ExactResult:
     """The best placement of all, by the closed form.
@@ -94,6 +95,7 @@ def solve(
         max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
             transitions as should take this long.
         max_table_bytes: Refuse to start when `table_bytes` is more.
+        max_transitions: Give up after so many, if these are fewer.
         polish_evaluations: Of annealing, for what the narrow sweep finds. It pays where what is
             known is poor; with a placement that is hardly to be improved the proof is all.
     """
@@ -102,7 +104,8 @@ def solve(
         return _nothing("over budget", 0)
     if known is None:
         known = _good_code(kernel, goal)
-    search = _Search(kernel, goal, known, max_seconds / SECONDS_PER_TRANSITION, polish_evaluations)
+    max_transitions = min(max_transitions, max_seconds / SECONDS_PER_TRANSITION)
+    search = _Search(kernel, goal, known, max_transitions, polish_evaluations)
     status = search.run()
     if status != "optimal":
         incumbent = search.incumbent if status == "over budget" else None

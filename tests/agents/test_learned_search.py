@@ -156,6 +156,23 @@ def test_windows_say_what_their_placements_cost(goal: Goal) -> None:
 
 
 @pytest.mark.parametrize("goal", GOALS)
+def test_where_the_best_placement_has_few_stages_even_a_poor_policy_finds_the_optimum(
+    random_policy: Policy, goal: Goal
+) -> None:
+    effort, swept = EFFORTS["high"], 0
+    for tables in generate(12, seed=71, layers=(6, 14), classes=(2, 3)):
+        kernel = kernel_tables(tables)
+        code = learned_code(random_policy, tables, kernel, goal, Budget(), effort)
+        best = solve(kernel, goal).code
+        assert code is not None
+        assert best is not None
+        if read_stages(code, np.empty((kernel.num_layers + 1, 3), np.int64)) <= effort.window:
+            swept += 1
+            assert goal.cost(code, kernel) <= goal.cost(best, kernel) * (1 + 1e-9)
+    assert swept > 6
+
+
+@pytest.mark.parametrize("goal", GOALS)
 def test_a_window_of_all_stages_is_exact(goal: Goal) -> None:
     tried = 0
     for tables in generate(10, seed=45, layers=(4, 8), classes=(1, 3), count_range=(1, 2)):
