@@ -1,18 +1,15 @@
 """Simulated annealing of graph placements under the graph simulator.
 
-A step moves one node to another device (more often to that of a neighbour in the graph), moves it
-with some of the nodes that it reads one after another (a piece of a chain, so that no new transfer
-appears inside), moves those nodes of a device that lie in a random range of the order to another
-device, or lets two nodes swap their devices. Worse placements are accepted with the probability
-exp(-log(cost ratio) / temperature) (Kirkpatrick, Gelatt and Vecchi, 1983). Placements that exceed
-memory cost more the more they do. Where other placements are known, samples of a policy for
-example, a step may also take over a piece of one of them.
+A step changes the placement in one of the ways of `heterps_agents.graph_moves`. Worse placements
+are accepted with the probability exp(-log(cost ratio) / temperature) (Kirkpatrick, Gelatt and
+Vecchi, 1983). Placements that exceed memory cost more the more they do. Where other placements are
+known, samples of a policy for example, a step may also take over a piece of one of them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,22 +17,26 @@ from numpy.typing import NDArray
 
 from heterps_agents.chunks import chunks
 from heterps_agents.earliest_finish import simple_placement
+from heterps_agents.graph_moves import move_nodes, take_piece
 from heterps_agents.planner import Budget
 from heterps_envs.graph_problem import GraphProblems, GraphTables, Placement, pack_graphs
-from heterps_envs.graph_simulator import empty_row, overflow_of, step_time_of
+from heterps_envs.graph_resimulation import (
+    ROUNDING,
+    Blocks,
+    empty_blocks,
+    keep_placement,
+    step_time_within,
+)
+from heterps_envs.graph_simulator import empty_row, one_graph, overflow_of, step_time_of
+from heterps_envs.uncounted import uncounted
 
 DEFAULT_EVALUATIONS = 30_000
 # Of a start from a simple rule, and of one that is good already; for graphs of up to `_USUAL_NODES`
 # nodes. In larger ones a single node matters less, and so must the temperature.
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.02, 0.01
 _USUAL_NODES, _COOLING = 32, 1.5
-# Shares of the moves; the rest swaps.
-_SINGLE, _CHAIN, _RANGE = 0.3, 0.45, 0.1
-_LONGEST_CHAIN = 6
-# Where there are other placements: how often a piece of one of them is taken over, at most so long.
-_RECOMBINATION, _LONGEST_PIECE = 0.25, 12
-# So often a node goes to the device of a neighbour in the graph, if there is another one.
-_TO_NEIGHBOUR = 0.4
+# Where there are other placements: how often a piece of one of them is taken over.
+_RECOMBINATION = 0.25
 
 
 def anneal_graph(
@@ -104,18 +105,48 @@ def anneal_packed_graph(
     current = np.zeros(problems.max_nodes, np.int16)
     current[:nodes] = start[:nodes]
     repair(current[:nodes], able, num_able)
-    best, state = current.copy(), empty_row(problems)
+    search = _started(problems, row, current)
     known = np.zeros((0, nodes), np.int16) if others is None else others
-    costs = np.full(2, placement_cost(problems, row, current, state)[0])
     temperature *= min(1.0, _USUAL_NODES / nodes) ** _COOLING
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
             problems, row, chunk.evaluations, chunk.rng,
             temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
-            able, num_able, current, best, costs, state, known,
+            able, num_able, search, known,
         )  # fmt: skip
-    fits = overflow_of(problems, row, best, state.free_s) == 0
-    return best[:nodes], float(costs[1]) if fits else math.inf
+    fits = overflow_of(problems, row, search.best, search.scratch) == 0
+    return search.best[:nodes], float(search.costs[1]) if fits else math.inf
+
+
+class _Search(NamedTuple):
+    """What annealing remembers.
+
+    Attributes:
+        current, trial, best: (V,) placements.
+        moved: (V,) the nodes on which `trial` and `current` differ.
+        costs: (2,) of `current` and `best`.
+        memory_bytes: (D,) held by each device in `trial`, up to rounding.
+        scratch: (D,).
+        blocks: Of `current`.
+    """
+
+    current: Placement
+    trial: Placement
+    best: Placement
+    moved: NDArray[np.int64]
+    costs: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    scratch: NDArray[np.float64]
+    blocks: Blocks
+
+
+def _started(problems: GraphProblems, row: int, start: Placement) -> _Search:
+    devices = problems.max_devices
+    cost = placement_cost(problems, row, start, empty_row(problems))[0]
+    return _Search(
+        start, start.copy(), start.copy(), np.zeros(problems.max_nodes, np.int64),
+        np.full(2, cost), np.zeros(devices), np.zeros(devices), empty_blocks(problems, row),
+    )  # fmt: skip
 
 
 def able_devices(problems: GraphProblems, row: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
@@ -141,7 +172,7 @@ def placement_cost(p: Any, z: int, devices: Any, state: Any) -> tuple[float, boo
     return (step_time_s, True) if overflow == 0.0 else (step_time_s * (2.0 + overflow), False)
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _anneal(
     p: Any,
     z: int,
@@ -151,90 +182,67 @@ def _anneal(
     stop_temperature: float,
     able: Any,
     num_able: Any,
-    current: Any,
-    best: Any,
-    costs: Any,
-    state: Any,
+    search: Any,
     others: Any,
 ) -> None:
-    """Goes on from (current, costs[0]); keeps the best in (best, costs[1])."""
-    nodes = p.num_nodes[z]
-    trial = current.copy()
-    best_fits = overflow_of(p, z, best, state.free_s) == 0.0
+    """Goes on from `search.current`; keeps the best in `search.best`.
+
+    Whether a worse placement would be accepted is drawn before it is simulated: then the simulation
+    can end as soon as it is sure to be worse than that.
+    """
+    g, nodes = one_graph(p, z), p.num_nodes[z]
+    keep_placement(g, search.current, 0, search.blocks)
+    current, trial, moved, costs = search.current, search.trial, search.moved, search.costs
+    for node in range(nodes):
+        trial[node] = current[node]
+    fits = overflow_of(p, z, current, search.memory_bytes) == 0.0
+    best_fits = overflow_of(p, z, search.best, search.scratch) == 0.0
     for step in range(evaluations):
         done = step / evaluations
-        temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
-        trial[:nodes] = current[:nodes]
+        temperature = start_temperature * (1.0 - done) + stop_temperature * done
         if len(others) > 0 and rng.random() < _RECOMBINATION:
-            _take_piece(nodes, rng, others, trial)
+            count = take_piece(nodes, rng, others, trial, moved)
         else:
-            move_nodes(p, z, rng, able, num_able, trial)
-        cost, fits = placement_cost(p, z, trial, state)
-        if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
+            count = move_nodes(p, z, rng, able, num_able, trial, moved)
+        if count == 0:
             continue
-        current[:nodes] = trial[:nodes]
-        costs[0] = cost
+        limit = costs[0] * math.exp(-temperature * math.log(1.0 - rng.random()))
+        overflow = _overflow_after(p, z, fits, count, search)
+        factor = 1.0 if overflow == 0.0 else 2.0 + overflow
+        step_time_s = step_time_within(
+            g, trial, current, moved, count, limit / factor, search.blocks
+        )
+        if step_time_s == np.inf:
+            for index in range(count):
+                node = moved[index]
+                search.memory_bytes[trial[node]] -= p.memory_bytes[z, node]
+                search.memory_bytes[current[node]] += p.memory_bytes[z, node]
+                trial[node] = current[node]
+            continue
+        first = nodes
+        for index in range(count):
+            first = min(first, moved[index])
+            current[moved[index]] = trial[moved[index]]
+        keep_placement(g, current, first, search.blocks)
+        costs[0], fits = step_time_s * factor, overflow == 0.0
         # One that fits is better than any that does not, however short its step.
-        if (cost < costs[1] and fits == best_fits) or (fits and not best_fits):
-            best[:nodes] = trial[:nodes]
-            costs[1], best_fits = cost, fits
+        if (costs[0] < costs[1] and fits == best_fits) or (fits and not best_fits):
+            for node in range(nodes):
+                search.best[node] = current[node]
+            costs[1], best_fits = costs[0], fits
 
 
-@njit(cache=True, error_model="numpy")
-def _runs_on(p: Any, z: int, node: int, device: int) -> bool:
-    return p.forward_s[z, node, device] < np.inf  # type: ignore[no-any-return]
-
-
-@njit(cache=True, error_model="numpy")
-def _target(p: Any, z: int, rng: Any, able: Any, num_able: Any, node: int, devices: Any) -> int:
-    """Where a node may go: to a neighbour in the graph, or anywhere."""
-    if rng.random() < _TO_NEIGHBOUR:
-        first, read = p.producer_start[z, node], p.consumer_start[z, node]
-        reads, readers = p.producer_start[z, node + 1] - first, p.consumer_start[z, node + 1] - read
-        index = int(rng.random() * (reads + readers))
-        if index < reads:
-            device = devices[p.producers[z, first + index]]
-        elif index < reads + readers:
-            device = devices[p.consumers[z, read + index - reads]]
-        else:
-            device = devices[node]
-        if _runs_on(p, z, node, device) and device != devices[node]:
-            return device  # type: ignore[no-any-return]
-    return able[node, int(rng.random() * num_able[node])]  # type: ignore[no-any-return]
-
-
-@njit(cache=True, error_model="numpy")
-def move_nodes(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any) -> None:
-    """Changes a placement in one random way, in place."""
-    node, choice = int(rng.random() * p.num_nodes[z]), rng.random()
-    device = _target(p, z, rng, able, num_able, node, devices)
-    if choice < _SINGLE:
-        devices[node] = device
-    elif choice < _SINGLE + _CHAIN:
-        devices[node] = device
-        for _ in range(1 + int(rng.random() * (_LONGEST_CHAIN - 1))):
-            first, stop = p.producer_start[z, node], p.producer_start[z, node + 1]
-            if first == stop:
-                break
-            node = p.producers[z, first + int(rng.random() * (stop - first))]
-            if _runs_on(p, z, node, device):
-                devices[node] = device
-    elif choice < _SINGLE + _CHAIN + _RANGE:
-        home, other = devices[node], int(rng.random() * p.num_nodes[z])
-        for member in range(min(node, other), max(node, other) + 1):
-            if devices[member] == home and _runs_on(p, z, member, device):
-                devices[member] = device
-    else:
-        other = int(rng.random() * p.num_nodes[z])
-        mine, others = devices[node], devices[other]
-        if _runs_on(p, z, node, others) and _runs_on(p, z, other, mine):
-            devices[node], devices[other] = others, mine
-
-
-@njit(cache=True, error_model="numpy")
-def _take_piece(nodes: int, rng: Any, others: Any, devices: Any) -> None:
-    """Takes over some nodes that follow each other from another placement; short pieces prevail."""
-    other, first = int(rng.random() * len(others)), int(rng.random() * nodes)
-    length = 1 + int(_LONGEST_PIECE * rng.random() ** 2)
-    for node in range(first, min(nodes, first + length)):
-        devices[node] = others[other, node]
+@uncounted
+def _overflow_after(p: Any, z: int, fits: bool, count: int, search: Any) -> float:
+    """The overflow of `search.trial`; also moves the memory of the nodes that moved."""
+    memory_bytes, is_sure = search.memory_bytes, fits
+    for index in range(count):
+        node = search.moved[index]
+        memory_bytes[search.current[node]] -= p.memory_bytes[z, node]
+        memory_bytes[search.trial[node]] += p.memory_bytes[z, node]
+    for index in range(count):
+        device = search.trial[search.moved[index]]
+        limit_bytes = p.device_memory_bytes[z, device] * (1.0 - ROUNDING)
+        is_sure = is_sure and memory_bytes[device] <= limit_bytes
+    # Sums that nodes were added to and taken from are not exact; near the limit they are made anew.
+    return 0.0 if is_sure else overflow_of(p, z, search.trial, search.scratch)

@@ -2,7 +2,7 @@
 
 Parents are the winners of tournaments of two. A child takes the nodes between two random places of
 the topological order from one parent and the others from the other parent, so that neighbours stay
-together; then it is changed by a move of `heterps_agents.graph_annealing`. It takes the place of
+together; then it is changed by a move of `heterps_agents.graph_moves`. It takes the place of
 the worst of the population, if it is better and no twin lives there (Whitley's GENITOR, 1989, with
 uniform instead of ranked selection). The population begins with the simple placements' best and
 random ones.
@@ -19,7 +19,8 @@ from numba import njit
 from heterps_agents.chunks import chunks
 from heterps_agents.earliest_finish import simple_placement
 from heterps_agents.genetic import MUTATION, population_size
-from heterps_agents.graph_annealing import able_devices, move_nodes, placement_cost, repair
+from heterps_agents.graph_annealing import able_devices, placement_cost, repair
+from heterps_agents.graph_moves import move_nodes
 from heterps_agents.planner import Budget
 from heterps_envs.graph_problem import GraphTables, Placement, pack_graphs
 from heterps_envs.graph_simulator import empty_row, overflow_of
@@ -96,6 +97,7 @@ def _evolve(
         state: Scratch of the simulator.
     """
     nodes, child = p.num_nodes[z], population[0].copy()
+    moved = np.zeros(len(child), np.int64)
     for _ in range(evaluations):
         worst = _worst(costs, fits)
         is_empty = costs[worst] == math.inf
@@ -107,7 +109,7 @@ def _evolve(
             child[:nodes] = population[mother, :nodes]
             take_range(rng, nodes, population[father], child)
             if rng.random() < MUTATION:
-                move_nodes(p, z, rng, able, num_able, child)
+                move_nodes(p, z, rng, able, num_able, child, moved)
         cost, is_fitting = placement_cost(p, z, child, state)
         is_better = is_fitting > fits[worst] or (is_fitting == fits[worst] and cost < costs[worst])
         if is_empty or (is_better and not (costs == cost).any()):

@@ -146,7 +146,7 @@ def roll_out(
         last: (V, hidden) what it adds to the scoring layer.
         scales: `SizeScales` of the problem.
         temperature: (B,) 0: the most probable device; 1: drawn as the policy says.
-        given: (G, V) devices of the first G placements, whatever the policy says.
+        given: (G, V) devices of the first G placements, whatever the policy says; -1: as it says.
         rng: Of the draws.
         record: `Record`, written to where it has room.
     """
@@ -258,7 +258,7 @@ def _choose(
         row, end, best, highest = s.row[begin], begin, begin, -np.inf
         while end < count and s.row[end] == row:
             key = float(s.logits[end])
-            if row < len(given):
+            if row < len(given) and given[row, node] >= 0:
                 key = 1.0 if s.device[end] == given[row, node] else 0.0
             elif temperature[row] > 0:
                 key -= temperature[row] * math.log(-math.log(rng.random() + 1e-300))

@@ -26,45 +26,31 @@ from heterps_envs.graph_problem import GraphProblems
 from heterps_envs.graph_simulator import (
     Floats,
     GraphRow,
-    clear_row,
     empty_row,
-    one_graph,
     place_backward,
     place_forward,
     unsigned,
 )
+from heterps_envs.uncounted import uncounted
 
-BLOCK = 8
+BLOCK = 16
 # Bounds add the same seconds in another order than the simulator does; what is closer to the limit
 # than this is simulated.
 ROUNDING = 1e-9
 
 
-class Snapshots(NamedTuple):
-    """A simulation, and what it was in front of each of K blocks (and behind the last one).
-
-    Attributes:
-        row: The simulation.
-        free_s: (K + 1, D) when devices are free, forward.
-        channel_free_s: (K + 1, C) the same of channels.
-        copies: (L,) where outputs are, for each entry of `Blocks.live`.
-    """
-
-    row: GraphRow
-    free_s: Floats
-    channel_free_s: Floats
-    copies: NDArray[np.int32]
-
-
 class Blocks(NamedTuple):
-    """A simulated placement, its snapshots, and what they say of placements that are like it.
+    """A simulated placement in K blocks, and what it says of placements that are like it.
 
     Attributes:
         live_start: (K + 2,) `live[live_start[k]:live_start[k + 1]]` are the nodes before block k
             that a node in or behind it reads.
         live: (L,).
-        kept: Of the placement.
-        tried: Of the placement that is simulated now.
+        kept: The simulation of the placement, forward.
+        tried: That of another placement.
+        free_s: (K + 1, D) when devices are free in front of a block, forward.
+        channel_free_s: (K + 1, C) the same of channels.
+        copies: (L,) where outputs are in front of a block, for each entry of `live`.
         work_s: (K + 1, D) seconds of compute that a device has left in front of a block, forward.
         backward_work_s: (K + 1, D) backward seconds of the nodes before a block.
         device_tail_s: (K + 1, D) from a device being free to the end of the step, when only the
@@ -77,8 +63,11 @@ class Blocks(NamedTuple):
 
     live_start: NDArray[np.int32]
     live: NDArray[np.int32]
-    kept: Snapshots
-    tried: Snapshots
+    kept: GraphRow
+    tried: GraphRow
+    free_s: Floats
+    channel_free_s: Floats
+    copies: NDArray[np.int32]
     work_s: Floats
     backward_work_s: Floats
     device_tail_s: Floats
@@ -88,7 +77,7 @@ class Blocks(NamedTuple):
 
 
 def empty_blocks(problems: GraphProblems, row: int) -> Blocks:
-    """Room for the simulations of one problem; `simulate_blocks` fills it."""
+    """Room for the simulations of one problem; `keep_placement` fills it."""
     nodes, devices = int(problems.num_nodes[row]), problems.max_devices
     count = -(-nodes // BLOCK)
     starts = problems.consumer_start[row]
@@ -100,22 +89,15 @@ def empty_blocks(problems: GraphProblems, row: int) -> Blocks:
         np.flatnonzero(last[: block * BLOCK] >= min(block * BLOCK, nodes))
         for block in range(count + 1)
     ]
-    size = sum(map(len, live))
     by_device, by_channel = (count + 1, devices), (count + 1, problems.max_channels)
-
-    def snapshots() -> Snapshots:
-        return Snapshots(
-            empty_row(problems),
-            np.zeros(by_device),
-            np.zeros(by_channel),
-            np.zeros(size, np.int32),
-        )
-
     return Blocks(
         live_start=np.cumsum([0, *map(len, live)]).astype(np.int32),
         live=np.concatenate(live).astype(np.int32),
-        kept=snapshots(),
-        tried=snapshots(),
+        kept=empty_row(problems),
+        tried=empty_row(problems),
+        free_s=np.zeros(by_device),
+        channel_free_s=np.zeros(by_channel),
+        copies=np.zeros(sum(map(len, live)), np.int32),
         work_s=np.zeros(by_device),
         backward_work_s=np.zeros(by_device),
         device_tail_s=np.zeros(by_device),
@@ -125,27 +107,13 @@ def empty_blocks(problems: GraphProblems, row: int) -> Blocks:
     )
 
 
-@njit(cache=True, error_model="numpy")
-def simulate_blocks(p: Any, z: int, devices: Any, blocks: Any) -> float:
-    """Simulates a placement and keeps it as the one that others are like; returns its step time.
-
-    Args:
-        p: `GraphProblems`.
-        z: Row of the problem.
-        devices: (V,) device of each node.
-        blocks: `Blocks`, written to.
-    """
-    g = one_graph(p, z)
-    count = len(blocks.live_start) - 2
-    clear_row(g, blocks.tried.row)
-    _run_forward(g, devices, 0, count, np.inf, blocks)
-    if g.has_backward:
-        _run_backward(g, devices, 0, count + 1, np.inf, blocks)
-    keep_tried(g, devices, 0, blocks)
-    return _latest(g, blocks.tried.row)
+@njit(cache=True, error_model="numpy", inline="always")
+def _live(blocks: Any, block: int) -> Any:
+    start = unsigned(blocks.live_start[unsigned(block)])
+    return range(start, unsigned(blocks.live_start[unsigned(block + 1)]))
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def step_time_within(
     g: Any, devices: Any, kept_devices: Any, changed: Any, count: int, limit_s: float, blocks: Any
 ) -> float:
@@ -155,194 +123,166 @@ def step_time_within(
         g: `OneGraph`.
         devices: (V,) device of each node.
         kept_devices: (V,) those of the placement that `blocks` keep.
-        changed: The nodes where they differ, each once and in any order; maybe also some
+        changed: The nodes where they differ come first, each once and in any order; maybe also some
             where they do not.
         count: How many of these are meant, at least one.
         limit_s: A step time.
-        blocks: `Blocks`; only `tried` and scratch is written to. `keep_tried` keeps the placement,
-            if it is within the limit.
+        blocks: `Blocks` of another placement; only `tried` and scratch are written to.
     """
+    # One long function: numba counts references to all arrays of a tuple where it calls another.
+    row, change_s = blocks.tried, blocks.change_s
+    late_s, is_late = limit_s * (1.0 + ROUNDING), False
+    free_s, work_s, backward_work_s = row.free_s, blocks.work_s, blocks.backward_work_s
+    by_device = unsigned(g.num_devices)
+    for device in range(by_device):
+        change_s[0, device] = change_s[1, device] = 0.0
     first, last = changed[0], changed[0]
-    change_s, limit_s_and_more = blocks.change_s, limit_s * (1.0 + ROUNDING)
-    change_s[:, : g.num_devices] = 0.0
-    for index in range(count):
-        node = changed[index]
-        first, last = min(first, node), max(last, node)
-        home, device = kept_devices[node], devices[node]
+    for index in range(unsigned(count)):
+        node = unsigned(changed[index])
+        first, last = min(first, changed[index]), max(last, changed[index])
+        home, device = unsigned(kept_devices[node]), unsigned(devices[node])
         change_s[0, home] -= g.forward_s[node, home] + g.backward_s[node, home]
         change_s[0, device] += g.forward_s[node, device] + g.backward_s[node, device]
         change_s[1, home] -= g.backward_s[node, home]
         change_s[1, device] += g.backward_s[node, device]
-    for device in range(g.num_devices):
-        if blocks.work_s[0, device] + change_s[0, device] > limit_s_and_more:
-            return np.inf
-    block = first // BLOCK
-    _go_back(g, devices, block, blocks)
-    if not _run_forward(g, devices, block, last // BLOCK + 1, limit_s_and_more, blocks):
-        return np.inf
-    if g.has_backward and not _run_backward(
-        g, devices, block, last // BLOCK + 1, limit_s_and_more, blocks
-    ):
-        return np.inf
-    step_time_s = _latest(g, blocks.tried.row)
-    return step_time_s if step_time_s <= limit_s else np.inf
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def _latest(g: Any, row: Any) -> float:
-    end_s = 0.0
-    for device in range(g.num_devices):
-        end_s = max(end_s, row.free_s[device])
-    return end_s
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def _go_back(g: Any, devices: Any, block: int, blocks: Any) -> None:
-    """Takes the simulation that is tried to the snapshot in front of a block."""
-    row, kept = blocks.tried.row, blocks.kept
-    for device in range(g.num_devices):
-        row.free_s[device] = kept.free_s[block, device]
-    for channel in range(g.num_channels):
-        row.channel_free_s[channel] = kept.channel_free_s[block, channel]
-    row.gradient_s[: block * BLOCK] = 0.0
-    for index in range(blocks.live_start[block], blocks.live_start[block + 1]):
+    for device in range(by_device):
+        is_late |= work_s[0, device] + change_s[0, device] > late_s
+    # Back to what was in front of the block of the first node that moved.
+    nodes, block, unchanged = unsigned(g.num_nodes), unsigned(first // BLOCK), last // BLOCK + 1
+    begin = nodes if is_late else unsigned(block * BLOCK)
+    live_start = unsigned(blocks.live_start[block])
+    live_stop = live_start if is_late else unsigned(blocks.live_start[block + unsigned(1)])
+    for device in range(by_device):
+        free_s[device] = blocks.free_s[block, device]
+    for channel in range(unsigned(g.num_channels)):
+        row.channel_free_s[channel] = blocks.channel_free_s[block, channel]
+    for node in range(unsigned(0) if is_late else begin):
+        row.gradient_s[node] = 0.0
+    for index in range(live_start, live_stop):
         node = unsigned(blocks.live[index])
-        row.copies[node] = kept.copies[index]
-        for device in range(g.num_devices):
-            row.arrival_s[node, device] = kept.row.arrival_s[node, device]
+        row.copies[node] = blocks.copies[index]
+        for device in range(by_device):
+            row.arrival_s[node, device] = blocks.kept.arrival_s[node, device]
 
-
-@njit(cache=True, error_model="numpy", inline="always")
-def _run_forward(
-    g: Any, devices: Any, block: int, unchanged: int, limit_s: float, blocks: Any
-) -> bool:
-    """Forward passes from a block on; False if the end of the step comes after the limit.
-
-    From block `unchanged` on the devices have the nodes that they have in the kept placement.
-    """
-    tried, row = blocks.tried, blocks.tried.row
-    for place in range(block, len(blocks.live_start) - 1):
-        for device in range(g.num_devices):
-            tried.free_s[place, device] = row.free_s[device]
-            if place >= unchanged:
-                left_s = blocks.work_s[place, device] + blocks.change_s[1, device]
-                if row.free_s[device] + left_s > limit_s:
-                    return False
-        for channel in range(g.num_channels):
-            tried.channel_free_s[place, channel] = row.channel_free_s[channel]
-        for index in range(blocks.live_start[place], blocks.live_start[place + 1]):
-            tried.copies[index] = row.copies[unsigned(blocks.live[index])]
-        stop = min(g.num_nodes, (place + 1) * BLOCK)
-        for node in range(unsigned(place * BLOCK), unsigned(stop)):
+    stop = begin
+    while stop < nodes and not is_late:
+        start, stop = stop, unsigned(min(nodes, stop + unsigned(BLOCK)))
+        for node in range(start, stop):
             place_forward(g, node, unsigned(devices[node]), devices, row)
-    return True
+        place = unsigned((stop + BLOCK - 1) // BLOCK)
+        if place >= unchanged:
+            for device in range(by_device):
+                left_s = work_s[place, device] + change_s[1, device]
+                is_late |= free_s[device] + left_s > late_s
+    if g.has_backward:
+        while stop > begin and not is_late:
+            place = unsigned((stop + BLOCK - 1) // BLOCK - 1)
+            node, stop = stop, unsigned(place * BLOCK)
+            while node > stop:
+                node -= unsigned(1)
+                place_backward(g, node, unsigned(devices[node]), devices, row)
+            if place >= unchanged:
+                for device in range(by_device):
+                    left_s = backward_work_s[place, device] + change_s[1, device]
+                    is_late |= free_s[device] + left_s > late_s
+        if begin > unsigned(0) and not is_late:
+            # What is left follows as it did; when it ends is known, up to rounding.
+            for device in range(by_device):
+                is_late |= free_s[device] + blocks.device_tail_s[block, device] > late_s
+            for channel in range(unsigned(g.num_channels)):
+                tail_s = blocks.channel_tail_s[block, channel]
+                is_late |= row.channel_free_s[channel] + tail_s > late_s
+            for index in range(live_start, live_stop):
+                node = unsigned(blocks.live[index])
+                is_late |= row.gradient_s[node] + blocks.node_tail_s[node] > late_s
+            if not is_late:
+                for edge in range(unsigned(g.producer_start[begin])):
+                    row.is_sent[edge] = blocks.kept.is_sent[edge]
+                node = begin
+                while node > unsigned(0):
+                    node -= unsigned(1)
+                    place_backward(g, node, unsigned(devices[node]), devices, row)
+    step_time_s = 0.0
+    for device in range(by_device):
+        step_time_s = max(step_time_s, free_s[device])
+    return np.inf if is_late or step_time_s > limit_s else step_time_s
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def _run_backward(
-    g: Any, devices: Any, block: int, unchanged: int, limit_s: float, blocks: Any
-) -> bool:
-    """Backward passes of all nodes; False if the end comes after the limit.
-
-    Nothing before `block` and nothing from `unchanged` on is another than in the kept placement.
-    """
-    row = blocks.tried.row
-    for place in range(len(blocks.live_start) - 3, block - 1, -1):
-        if place + 1 >= unchanged:
-            for device in range(g.num_devices):
-                left_s = blocks.backward_work_s[place + 1, device] + blocks.change_s[1, device]
-                if row.free_s[device] + left_s > limit_s:
-                    return False
-        _run_backward_between(g, devices, place * BLOCK, min(g.num_nodes, (place + 1) * BLOCK), row)
-    if block > 0:
-        if _end_from(g, block, blocks) > limit_s:
-            return False
-        for edge in range(g.producer_start[block * BLOCK]):
-            row.is_sent[edge] = blocks.kept.row.is_sent[edge]
-        _run_backward_between(g, devices, 0, block * BLOCK, row)
-    return True
-
-
-@njit(cache=True, error_model="numpy")
-def _run_backward_between(g: Any, devices: Any, first: int, stop: int, row: Any) -> None:
-    node = unsigned(stop)
-    while node > unsigned(first):
-        node -= unsigned(1)
-        place_backward(g, node, unsigned(devices[node]), devices, row)
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def _end_from(g: Any, block: int, blocks: Any) -> float:
-    """When the step ends, up to rounding, if only what stands before a block is left."""
-    row, end_s = blocks.tried.row, 0.0
-    for device in range(g.num_devices):
-        end_s = max(end_s, row.free_s[device] + blocks.device_tail_s[block, device])
-    for channel in range(g.num_channels):
-        end_s = max(end_s, row.channel_free_s[channel] + blocks.channel_tail_s[block, channel])
-    for index in range(blocks.live_start[block], blocks.live_start[block + 1]):
-        node = unsigned(blocks.live[index])
-        end_s = max(end_s, row.gradient_s[node] + blocks.node_tail_s[node])
-    return end_s
-
-
-@njit(cache=True, error_model="numpy")
-def keep_tried(g: Any, devices: Any, first: int, blocks: Any) -> None:
-    """Keeps the placement whose simulation just came to its end.
+@uncounted
+def keep_placement(g: Any, devices: Any, first: int, blocks: Any) -> None:
+    """Simulates a placement and keeps it as the one that others are compared with.
 
     Args:
         g: `OneGraph`.
         devices: (V,) device of each node.
-        first: The first node that is not where it is in the placement that was kept so far.
-        blocks: `Blocks`.
+        first: The first node that is not where it is in the placement that was kept so far; 0 if
+            there was none.
+        blocks: `Blocks`, written to.
     """
-    block, kept, tried = first // BLOCK, blocks.kept, blocks.tried
-    start, stop = blocks.live_start[block], blocks.live_start[block + 1]
-    kept.free_s[block:] = tried.free_s[block:]
-    kept.channel_free_s[block:] = tried.channel_free_s[block:]
-    kept.copies[start:] = tried.copies[start:]
-    for index in range(start, stop):
-        node = blocks.live[index]
-        kept.row.arrival_s[node] = tried.row.arrival_s[node]
-    node, edge, last = block * BLOCK, g.producer_start[block * BLOCK], g.producer_start[g.num_nodes]
-    kept.row.arrival_s[node : g.num_nodes] = tried.row.arrival_s[node : g.num_nodes]
-    kept.row.is_sent[edge:last] = tried.row.is_sent[edge:last]
+    row, block = blocks.kept, first // BLOCK
+    for device in range(unsigned(g.num_devices)):
+        row.free_s[device] = blocks.free_s[unsigned(block), device]
+    for channel in range(unsigned(g.num_channels)):
+        row.channel_free_s[channel] = blocks.channel_free_s[unsigned(block), channel]
+    for index in _live(blocks, block):
+        row.copies[unsigned(blocks.live[index])] = blocks.copies[index]
+    node = unsigned(block * BLOCK)
+    for place in range(block, len(blocks.live_start) - 2):
+        for device in range(unsigned(g.num_devices)):
+            blocks.free_s[unsigned(place), device] = row.free_s[device]
+        for channel in range(unsigned(g.num_channels)):
+            blocks.channel_free_s[unsigned(place), channel] = row.channel_free_s[channel]
+        for index in _live(blocks, place):
+            blocks.copies[index] = row.copies[unsigned(blocks.live[index])]
+        stop = unsigned(min(g.num_nodes, (place + 1) * BLOCK))
+        while node < stop:
+            place_forward(g, node, unsigned(devices[node]), devices, row)
+            node += unsigned(1)
     _put_work(g, devices, blocks)
     if g.has_backward:
         _put_tails(g, devices, block, blocks)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _put_work(g: Any, devices: Any, blocks: Any) -> None:
     """What devices have to compute from each block on, and backward before it."""
-    count, work_s, backward_s = len(blocks.live_start) - 2, blocks.work_s, blocks.backward_work_s
-    backward_s[0] = 0.0
-    for place in range(count):
-        backward_s[place + 1] = backward_s[place]
-        for node in range(place * BLOCK, min(g.num_nodes, (place + 1) * BLOCK)):
-            backward_s[place + 1, devices[node]] += g.backward_s[node, devices[node]]
-    work_s[count] = backward_s[count]
+    nodes, count = g.num_nodes, len(blocks.live_start) - 2
+    work_s, backward_s = blocks.work_s, blocks.backward_work_s
+    for place in range(1, count + 1):
+        for device in range(unsigned(g.num_devices)):
+            backward_s[unsigned(place), device] = backward_s[unsigned(place - 1), device]
+        for node in range(unsigned((place - 1) * BLOCK), unsigned(min(nodes, place * BLOCK))):
+            device = unsigned(devices[node])
+            backward_s[unsigned(place), device] += g.backward_s[node, device]
+    for device in range(unsigned(g.num_devices)):
+        work_s[unsigned(count), device] = backward_s[unsigned(count), device]
     for place in range(count - 1, -1, -1):
-        work_s[place] = work_s[place + 1]
-        for node in range(place * BLOCK, min(g.num_nodes, (place + 1) * BLOCK)):
-            work_s[place, devices[node]] += g.forward_s[node, devices[node]]
+        for device in range(unsigned(g.num_devices)):
+            work_s[unsigned(place), device] = work_s[unsigned(place + 1), device]
+        for node in range(unsigned(place * BLOCK), unsigned(min(nodes, (place + 1) * BLOCK))):
+            device = unsigned(devices[node])
+            work_s[unsigned(place), device] += g.forward_s[node, device]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _put_tails(g: Any, devices: Any, block: int, blocks: Any) -> None:
     """How long the step goes on after each event of the backward pass, from a block on.
 
     The mirror image of `place_backward`: nodes and edges in the opposite order.
     """
     device_tail_s, channel_tail_s = blocks.device_tail_s, blocks.channel_tail_s
-    node_tail_s, is_sent = blocks.node_tail_s, blocks.kept.row.is_sent
+    node_tail_s, is_sent = blocks.node_tail_s, blocks.kept.is_sent
     for place in range(block, len(blocks.live_start) - 2):
-        device_tail_s[place + 1] = device_tail_s[place]
-        channel_tail_s[place + 1] = channel_tail_s[place]
-        of_device, of_channel = device_tail_s[place + 1], channel_tail_s[place + 1]
-        for node in range(place * BLOCK, min(g.num_nodes, (place + 1) * BLOCK)):
+        for index in range(unsigned(g.num_devices)):
+            device_tail_s[unsigned(place + 1), index] = device_tail_s[unsigned(place), index]
+        for index in range(unsigned(g.num_channels)):
+            channel_tail_s[unsigned(place + 1), index] = channel_tail_s[unsigned(place), index]
+        stop = min(g.num_nodes, (place + 1) * BLOCK)
+        for node in range(unsigned(place * BLOCK), unsigned(stop)):
             device = unsigned(devices[node])
-            tail_s = of_device[device]
-            for edge in range(g.producer_start[node], g.producer_start[node + 1]):
+            tail_s = device_tail_s[unsigned(place + 1), device]
+            first = unsigned(g.producer_start[node])
+            for edge in range(first, unsigned(g.producer_start[node + unsigned(1)])):
                 producer = unsigned(g.producers[edge])
                 home = unsigned(devices[producer])
                 if home == device:
@@ -350,10 +290,10 @@ def _put_tails(g: Any, devices: Any, block: int, blocks: Any) -> None:
                 elif is_sent[edge]:
                     channel = unsigned(g.channel[device, home])
                     arrived_s = g.latency_s[device, home] + node_tail_s[producer]
-                    sending_s = max(of_channel[channel], arrived_s)
+                    sending_s = max(channel_tail_s[unsigned(place + 1), channel], arrived_s)
                     per_byte_s = g.inverse_bandwidth_s_per_byte[device, home]
                     sending_s += g.gradient_bytes[producer] * per_byte_s
-                    of_channel[channel] = sending_s
+                    channel_tail_s[unsigned(place + 1), channel] = sending_s
                     tail_s = max(tail_s, sending_s)
             node_tail_s[node] = g.backward_s[node, device] + tail_s
-            of_device[device] = node_tail_s[node]
+            device_tail_s[unsigned(place + 1), device] = node_tail_s[node]
