@@ -13,8 +13,10 @@ from numba import njit
 
 from heterps_agents.policy_kernels import score
 from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.stage_kernels import observe
+from heterps_envs.stage_kernels import observe_row
 from heterps_envs.stage_state import (
+    ALLOCATING,
+    BORROWING,
     NUM_BUCKETS,
     NUM_CUTS,
     RUNNING,
@@ -54,7 +56,7 @@ def front_delays(p: Any, out: Any) -> None:
                 out[z, cut, behind] = least
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def expand(
     p: Any, delay_s: Any, rows: Any, beams: Any, count: int, room: Any, slack: float
 ) -> tuple[int, int]:
@@ -72,38 +74,25 @@ def expand(
     Returns:
         Candidates, and partial placements that have some.
     """
-    one, view, out = room.one, room.seen, room.candidates
-    zero = np.zeros(1, np.int64)
+    view, out = room.seen, room.candidates
     found, parents = 0, 0
     for row in range(count):
-        _copy_row(rows, row, one, 0)
-        observe(p, one, view, zero)
-        if one.status[0] != RUNNING:
+        if not observe_row(p, rows, row, view, 0, room.scratch):
             continue
         first, useful = found, 0
-        group, z = beams.group[row], one.problem[0]
         for action in range(view.allowed.shape[1]):
             if not view.allowed[0, action]:
                 continue
             start = view.first_layer[0, action]
             if start == 0:
-                _finish(p, one, beams, group, beams.node[row], view, action, room.nodes, slack)
+                _finish(p, rows, row, beams, view, action, room.nodes, slack)
                 start = -1
-            elif not _is_useful(
-                p,
-                delay_s,
-                one,
-                z,
-                action,
-                start,
-                view.behind_s[0, action],
-                view.fill_s[0, action],
-                beams.limit_s[group],
-            ):
+            elif not _is_useful(p, delay_s, rows, row, view, action, start, beams):
                 start = -1
             else:
                 useful += 1
-            out.features[found] = view.candidates[0, action]
+            for feature in range(out.features.shape[1]):
+                out.features[found, feature] = view.candidates[0, action, feature]
             out.row[found], out.parent[found], out.action[found] = parents, row, action
             out.first_layer[found] = start
             out.fill_s[found] = view.fill_s[0, action]
@@ -112,7 +101,8 @@ def expand(
         if useful == 0:
             found = first
             continue
-        out.state[parents] = view.state[0]
+        for feature in range(out.state.shape[1]):
+            out.state[parents, feature] = view.state[0, feature]
         parents += 1
     return found, parents
 
@@ -128,28 +118,21 @@ def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
     out.used[to] = rows.used[row]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ALLOCATING)
 def _finish(
-    p: Any,
-    one: Any,
-    beams: Any,
-    group: int,
-    behind: int,
-    view: Any,
-    action: int,
-    nodes: Any,
-    slack: float,
+    p: Any, rows: Any, row: int, beams: Any, view: Any, action: int, nodes: Any, slack: float
 ) -> None:
     """Records a candidate that covers the rest, if it is among the best of its beam.
 
     Under a price limit the best are those of the least price times step time.
     """
+    group = beams.group[row]
     reached_s, found_s = view.behind_s[0, action], beams.found_s[group]
     kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
     cost = reached_s
-    if one.price_limit_usd_per_hour[0] < np.inf:
-        prices = p.price_usd_per_hour[one.problem[0]]
-        cost *= np.dot(one.used[0].astype(np.float64), prices) + replicas * prices[kind]
+    if rows.price_limit_usd_per_hour[row] < np.inf:
+        prices = p.price_usd_per_hour[rows.problem[row]]
+        cost *= np.dot(rows.used[row].astype(np.float64), prices) + replicas * prices[kind]
     place = len(found_s) - 1
     if reached_s >= beams.limit_s[group] or cost >= found_s[place]:
         return
@@ -160,7 +143,7 @@ def _finish(
         beams.found_node[group, place] = beams.found_node[group, place - 1]
         place -= 1
     found_s[place], beams.found_node[group, place] = cost, node
-    _put_node(nodes, node, behind, 0, kind, replicas)
+    _put_node(nodes, node, beams.node[row], 0, kind, replicas)
 
 
 @njit(cache=True, error_model="numpy")
@@ -169,26 +152,21 @@ def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replica
     nodes.device_class[node], nodes.replicas[node] = kind, replicas
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def _is_useful(
-    p: Any,
-    delay_s: Any,
-    one: Any,
-    z: int,
-    action: int,
-    start: int,
-    behind_s: float,
-    fill_s: float,
-    best_s: float,
+    p: Any, delay_s: Any, rows: Any, row: int, view: Any, action: int, start: int, beams: Any
 ) -> bool:
     """Whether a completion may still beat the best: by its delay, and by the work that is left."""
-    kind, replicas = stage_of(action, one.used.shape[1])
+    z, best_s = rows.problem[row], beams.limit_s[beams.group[row]]
+    kind, replicas = stage_of(action, rows.used.shape[1])
     delay = delay_s[z, start, kind]
-    if behind_s + delay >= best_s or fill_s + delay > one.fill_limit_s[0]:
+    if view.behind_s[0, action] + delay >= best_s:
+        return False
+    if view.fill_s[0, action] + delay > rows.fill_limit_s[row]:
         return False
     free_price = -replicas * p.class_price[z, kind]
     for other in range(p.num_classes[z]):
-        left = p.device_count[z, other] - one.used[0, other]
+        left = p.device_count[z, other] - rows.used[row, other]
         free_price += left * p.class_price[z, other]
     return p.value_prefix_s[z, start] < free_price * best_s  # type: ignore[no-any-return]
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.stage_state import (
-    StageRows,
+    Scratch,
     StageView,
-    empty_rows,
     empty_view,
     feature_sizes,
+    new_scratch,
     num_actions,
 )
 
@@ -82,15 +82,15 @@ class Room(NamedTuple):
     """Arrays that all levels share.
 
     Attributes:
-        one: A single row that `observe` reads.
-        seen: What it sees.
+        seen: What one partial placement sees.
+        scratch: For that.
         candidates: Of this level.
         nodes: Of all levels; the first G are the front stages of the best placements.
         keys: (W,) scratch.
     """
 
-    one: StageRows
     seen: StageView
+    scratch: Scratch
     candidates: Candidates
     nodes: Nodes
     keys: Integers
@@ -111,8 +111,8 @@ def room_for(
     # A level is one stage, and every stage has a layer of its own.
     nodes = groups * most_found + most * max_layers
     return Room(
-        empty_rows(1, 0, max_classes),
         empty_view(1, max_classes, with_prices=with_prices),
+        new_scratch(max_classes),
         Candidates(
             features=np.empty((size, candidate_features), np.float32),
             row=np.empty(size, np.int64),

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form import behind_stage_s, in_flight, stage_after_s, stage_work_s
-from heterps_envs.stage_state import LARGEST_RATIO
+from heterps_envs.stage_state import BORROWING, LARGEST_RATIO
 
 # The shorter way must still cover this share of the value of the longest.
 LEAST_COVERED = 0.5
@@ -22,13 +22,13 @@ LEAST_COVERED = 0.5
 WORTHWHILE = 0.99
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def largest_share(num_micro_batches: int, replicas: int) -> int:
     """Micro-batches of the busiest replica."""
     return (num_micro_batches + replicas - 1) // replicas
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def all_reduce_and_optimizer_s(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int
 ) -> float:
@@ -42,7 +42,7 @@ def all_reduce_and_optimizer_s(
     )
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def busy_with_waiting_s(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, round_trip_s: float
 ) -> float:
@@ -51,10 +51,10 @@ def busy_with_waiting_s(
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
     share = largest_share(p.num_micro_batches[z], replicas)
     work = stage_work_s(forward, compute - forward, round_trip_s, share, held)
-    return work + all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
+    return work + all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
     """Bytes of a stage on one device, as `heterps_envs.closed_form.evaluate_one` counts them."""
     return (p.state_prefix_bytes[z, stop] - p.state_prefix_bytes[z, start]) + held * (  # type: ignore[no-any-return]
@@ -62,7 +62,7 @@ def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
     )
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     """The least that the layers before `start` take together.
 
@@ -75,7 +75,7 @@ def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     return least_bytes
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def behind_with_stage_s(
     p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
 ) -> float:
@@ -94,7 +94,7 @@ def behind_with_stage_s(
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def stage_fits(
     p: Any,
     z: int,
@@ -117,7 +117,7 @@ def stage_fits(
     return busy - compute <= allowance_s  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
     """Writes what a stage in front of a candidate does at best, on all devices that are left.
 
@@ -139,7 +139,7 @@ def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: A
             fronts[front, 2] = (share + held - 1) // held - 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def best_front_link(
     p: Any,
     z: int,
@@ -174,7 +174,7 @@ def best_front_link(
     return best, least_message, least_rounds
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def tightest_layer(p: Any, z: int, start: int, fronts: Any) -> float:
     """The layer before `start` that is hardest to place: share of the memory where it fits best.
 
@@ -193,7 +193,7 @@ def tightest_layer(p: Any, z: int, start: int, fronts: Any) -> float:
     return worst
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -> float:
     """The least US dollars per hour of what must stand in front of `start`.
 
@@ -210,7 +210,7 @@ def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -
     return max(cheapest, p.dollars_prefix[z, start] / longest_s)  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def longest_stage(
     p: Any,
     rows: Any,
@@ -256,7 +256,7 @@ def longest_stage(
     return 0 if start == 0 else -1
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def least_fill_stage(
     p: Any, rows: Any, row: int, kind: int, through_s: float, longest: int, fronts: Any
 ) -> int:

@@ -27,6 +27,7 @@ from heterps_envs.stage_growth import (
     tightest_layer,
 )
 from heterps_envs.stage_state import (
+    BORROWING,
     COMPLETE,
     LARGEST_RATIO,
     NUM_BUCKETS,
@@ -35,6 +36,7 @@ from heterps_envs.stage_state import (
     REPLICA_BUCKETS,
     RUNNING,
     STUCK,
+    new_scratch,
     stage_of,
 )
 
@@ -51,12 +53,13 @@ def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
         view: `StageView`, written to.
         which: (K,) row indices.
     """
+    scratch = new_scratch(rows.used.shape[1])
     for row in which:
-        if rows.status[row] == RUNNING and not _observe_row(p, rows, view, row):
+        if rows.status[row] == RUNNING and not observe_row(p, rows, row, view, row, scratch):
             rows.status[row] = STUCK
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
     """Appends the chosen stage in every running episode.
 
@@ -88,7 +91,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
             _clear(view, row)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWING)
 def _clear(view: Any, row: int) -> None:
     """Takes all candidates away. Those that are not allowed are zero already."""
     for action in range(view.allowed.shape[1]):
@@ -97,7 +100,7 @@ def _clear(view: Any, row: int) -> None:
             view.candidates[row, action] = 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def _ratio(numerator: float, denominator: float) -> float:
     """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
     if numerator >= LARGEST_RATIO * denominator:
@@ -105,27 +108,36 @@ def _ratio(numerator: float, denominator: float) -> float:
     return numerator / denominator
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(**BORROWING, inline="always")
 def _log_ratio(numerator: float, denominator: float) -> float:
     value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
     return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
-def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
+@njit(**BORROWING)
+def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any) -> bool:
+    """Writes the candidates of one running episode; returns whether there is one.
+
+    Args:
+        p: `StageProblems`.
+        rows: `StageRows`.
+        row: The episode.
+        view: `StageView`, written to.
+        line: Which of its rows.
+        scratch: From `new_scratch`.
+    """
     z, stop = rows.problem[row], rows.position[row]
     allowance_s = rows.target_s[row] + rows.fill_s[row]
     free_price, free_bytes, dollars_left = 0.0, 0.0, rows.price_limit_usd_per_hour[row]
-    fronts, front = np.empty((p.num_classes[z], 3), np.int64), np.empty(3)
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
         free_price += free * p.class_price[z, kind]
         free_bytes += free * p.memory_bytes[z, kind]
         dollars_left -= rows.used[row, kind] * p.price_usd_per_hour[z, kind]
-    _clear(view, row)
-    _observe_state(p, rows, view, row, free_price, free_bytes, allowance_s)
+    _clear(view, line)
+    _observe_state(p, rows, row, view, line, free_price, free_bytes, allowance_s)
     if view.state.shape[1] > NUM_GLOBAL_FEATURES:
-        _observe_budget(p, rows, view, row, dollars_left, allowance_s)
+        _observe_budget(p, rows, row, view, line, dollars_left, allowance_s)
     found = False
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
@@ -138,8 +150,8 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
             if replicas * p.price_usd_per_hour[z, kind] > dollars_left:
                 break
             start, behind_s = _observe_bucket(
-                p, rows, view, row, kind, bucket, reached, WORTHWHILE * shortest_s,
-                free_price, free_bytes, dollars_left, allowance_s, fronts, front,
+                p, rows, row, view, line, kind, bucket, reached, WORTHWHILE * shortest_s,
+                free_price, free_bytes, dollars_left, allowance_s, scratch,
             )  # fmt: skip
             if start >= 0:
                 found = True
@@ -147,12 +159,13 @@ def _observe_row(p: Any, rows: Any, view: Any, row: int) -> bool:
     return found
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def _observe_state(
     p: Any,
     rows: Any,
-    view: Any,
     row: int,
+    view: Any,
+    line: int,
     free_price: float,
     free_bytes: float,
     allowance_s: float,
@@ -160,7 +173,7 @@ def _observe_state(
     z, stop = rows.problem[row], rows.position[row]
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
     held = micro_batches if p.is_gpipe[z] else min(micro_batches, rows.replicas_behind[row] + 1)
-    out = view.state[row]
+    out = view.state[line]
     out[0] = _ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
     out[1] = stop / layers
     out[2] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
@@ -176,12 +189,12 @@ def _observe_state(
     out[12] = _ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def _observe_budget(
-    p: Any, rows: Any, view: Any, row: int, dollars_left: float, allowance_s: float
+    p: Any, rows: Any, row: int, view: Any, line: int, dollars_left: float, allowance_s: float
 ) -> None:
     """Writes the features of the state that tell of the price limit; zero without one."""
-    z, limit, out = rows.problem[row], rows.price_limit_usd_per_hour[row], view.state[row]
+    z, limit, out = rows.problem[row], rows.price_limit_usd_per_hour[row], view.state[line]
     out[NUM_GLOBAL_FEATURES:] = 0.0
     if limit < np.inf:
         out[13] = 1.0
@@ -191,12 +204,13 @@ def _observe_budget(
         out[16] = _log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def _observe_bucket(
     p: Any,
     rows: Any,
-    view: Any,
     row: int,
+    view: Any,
+    line: int,
     kind: int,
     bucket: int,
     reached: int,
@@ -205,14 +219,14 @@ def _observe_bucket(
     free_bytes: float,
     dollars_left: float,
     allowance_s: float,
-    fronts: Any,
-    front: Any,
+    scratch: Any,
 ) -> tuple[int, float]:
     """Writes the stage of a class and number of replicas, if it is worth it.
 
     It must grow beyond `reached` or take less than `shortest_s`. Returns its first layer,
     or -1, and the step time from it on.
     """
+    fronts, front = scratch
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
     replicas, micro_batches = _BUCKETS[bucket], p.num_micro_batches[z]
     held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
@@ -263,18 +277,19 @@ def _observe_bucket(
                 rows.fill_limit_s[row] - fill - p.fastest_prefix_s[z, first],
             )  # fmt: skip
         _observe_candidate(
-            p, rows, view, row, cut * actions + action, first, held, reached_s, link, through_s,
-            free_price, free_bytes, dollars_left, allowance_s, front, tightest,
+            p, rows, row, view, line, cut * actions + action, first, held, reached_s, link,
+            through_s, free_price, free_bytes, dollars_left, allowance_s, front, tightest,
         )  # fmt: skip
     return start, behind_s
 
 
-@njit(cache=True, inline="always")
+@njit(**BORROWING, inline="always")
 def _observe_candidate(
     p: Any,
     rows: Any,
-    view: Any,
     row: int,
+    view: Any,
+    line: int,
     action: int,
     start: int,
     held: int,
@@ -298,10 +313,10 @@ def _observe_candidate(
     after = all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
     trip = through_s + rows.fill_s[row]  # 0 for the last stage
     busy = after + stage_work_s(forward, compute - forward, trip, share, held)
-    view.allowed[row, action] = True
-    view.first_layer[row, action] = start
-    view.fill_s[row, action] = trip + compute
-    view.behind_s[row, action] = behind_s
+    view.allowed[line, action] = True
+    view.first_layer[line, action] = start
+    view.fill_s[line, action] = trip + compute
+    view.behind_s[line, action] = behind_s
 
     price, count = p.class_price[z, kind], p.device_count[z, kind]
     free = count - rows.used[row, kind]
@@ -311,7 +326,7 @@ def _observe_candidate(
     memory = stage_bytes(p, z, start, stop, held)
     next_behind = rows.replicas_behind[row] + replicas
     fastest = p.fastest_prefix_s[z, stop] - p.fastest_prefix_s[z, start]
-    out = view.candidates[row, action]
+    out = view.candidates[line, action]
     out[0] = 1.0
     out[1] = _ratio(covered, p.value_prefix_s[z, layers])
     out[2] = _ratio(covered, price * replicas * allowance_s)
