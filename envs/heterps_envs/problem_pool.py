@@ -151,15 +151,19 @@ class ProblemPool:
         success = np.maximum(success, LEAST_SUCCESS_REWARD)
         return np.where(rows.status[which] == COMPLETE, success, covered - 1.0)
 
-    def improve(self, rows: StageRows, which: NDArray[np.int64]) -> None:
+    def improve(
+        self, rows: StageRows, which: NDArray[np.int64], rewards: Floats | None = None
+    ) -> None:
         """Learns from finished episodes: how far they fell short and, if it `keeps_best`, the best.
 
         Args:
             rows: The episodes.
             which: (K,) the finished ones.
+            rewards: (K,) theirs, where they are known already.
         """
         problem = rows.problem[which]
-        rewards = self.rewards(rows, which)
+        if rewards is None:
+            rewards = self.rewards(rows, which)
         short = np.clip((SUCCESS_REWARD - rewards) / FULL_SHORTFALL, 0.0, 1.0)
         self.shortfall[problem] += SHORTFALL_RATE * (short - self.shortfall[problem])
         if not self.keeps_best:

@@ -108,5 +108,7 @@ class StageEpisodes:
     def last_observations(self, finished: Integers) -> NDArray[np.float32]:
         """(K, observation_size) of finished episodes: no candidates, only the state."""
         candidates = self.view.candidates[0].size
-        empty = np.zeros((len(finished), candidates), np.float32)
-        return np.concatenate([empty, self.view.state[finished]], axis=1)
+        state = self.view.state[finished]
+        observations = np.zeros((len(finished), candidates + state.shape[1]), np.float32)
+        observations[:, candidates:] = state
+        return observations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form import behind_stage_s, in_flight, stage_after_s, stage_work_s
+from heterps_envs.closed_form import behind_stage_s, in_flight, stage_after_s
 from heterps_envs.stage_state import BORROWING, LARGEST_RATIO
 
 # The shorter way must still cover this share of the value of the longest.
@@ -43,15 +43,18 @@ def all_reduce_and_optimizer_s(
 
 
 @njit(**BORROWING, inline="always")
-def busy_with_waiting_s(
-    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int, round_trip_s: float
+def work_s(
+    forward_s: float, backward_s: float, round_trip_s: float, share: int, held: int, rounds: int
 ) -> float:
-    """Seconds of the busiest replica: passes, waiting for the round trip, all-reduce, optimizer."""
-    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
-    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
-    share = largest_share(p.num_micro_batches[z], replicas)
-    work = stage_work_s(forward, compute - forward, round_trip_s, share, held)
-    return work + all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)  # type: ignore[no-any-return]
+    """`heterps_envs.closed_form.stage_work_s`, whose division is done: `rounds`.
+
+    While a stage grows only its seconds change.
+    """
+    first_wait = max(0.0, round_trip_s - (held - 1) * forward_s)
+    last_wait = max(0.0, round_trip_s - (held - 1) * backward_s)
+    wait = first_wait + last_wait if share > held else max(first_wait, last_wait)
+    compute = forward_s + backward_s
+    return max(share * compute + wait, rounds * (compute + round_trip_s))
 
 
 @njit(**BORROWING, inline="always")
@@ -94,7 +97,7 @@ def behind_with_stage_s(
     )  # fmt: skip
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, inline="always")
 def stage_fits(
     p: Any,
     z: int,
@@ -103,6 +106,8 @@ def stage_fits(
     kind: int,
     replicas: int,
     held: int,
+    share: int,
+    rounds: int,
     allowance_s: float,
     fill_left_s: float,
     round_trip_s: float,
@@ -113,7 +118,9 @@ def stage_fits(
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
     if compute + p.fastest_prefix_s[z, start] > fill_left_s:
         return False
-    busy = busy_with_waiting_s(p, z, start, stop, kind, replicas, held, round_trip_s)
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    busy = work_s(forward, compute - forward, round_trip_s, share, held, rounds)
+    busy += all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
     return busy - compute <= allowance_s  # type: ignore[no-any-return]
 
 
@@ -175,13 +182,14 @@ def best_front_link(
 
 
 @njit(**BORROWING, inline="always")
-def tightest_layer(p: Any, z: int, start: int, fronts: Any) -> float:
+def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: float) -> float:
     """The layer before `start` that is hardest to place: share of the memory where it fits best.
 
     Above 1 it fits on no device that is left, not even alone on all of a class: a dead end.
+    For the layers before `first` that is known already.
     """
-    worst = 0.0
-    for layer in range(start):
+    worst = known
+    for layer in range(first, start):
         best = 2 * LARGEST_RATIO
         for front in range(p.num_classes[z]):
             if fronts[front, 0] > 0:
@@ -232,15 +240,20 @@ def longest_stage(
     own_allowance = allowance_s + through_s
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
     trip = rows.fill_s[row] + through_s
-    if not stage_fits(p, z, stop - 1, stop, kind, replicas, held, own_allowance, fill_left, trip):
-        return -1
-    low, high = -1, stop - 1  # `high` fits, `low` does not
+    share = largest_share(p.num_micro_batches[z], replicas)
+    rounds = (share + held - 1) // held
+    low, high = -1, stop  # `high` fits or is `stop`, `low` does not fit
+    middle = stop - 1
     while high - low > 1:
-        middle = (low + high) // 2
-        if stage_fits(p, z, middle, stop, kind, replicas, held, own_allowance, fill_left, trip):
+        if stage_fits(
+            p, z, middle, stop, kind, replicas, held, share, rounds, own_allowance, fill_left, trip
+        ):
             high = middle
+        elif high == stop:
+            return -1
         else:
             low = middle
+        middle = (low + high) >> 1
     start = high
     if start > 0:
         list_fronts(p, rows, row, kind, replicas, fronts)

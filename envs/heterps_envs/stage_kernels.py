@@ -103,9 +103,9 @@ def _clear(view: Any, row: int) -> None:
 @njit(**BORROWING, inline="always")
 def _ratio(numerator: float, denominator: float) -> float:
     """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
-    if numerator >= LARGEST_RATIO * denominator:
-        return LARGEST_RATIO if numerator > 0.0 else 0.0
-    return numerator / denominator
+    if denominator > 0.0:  # always, but for what has run out; so no branch is hard to predict
+        return min(LARGEST_RATIO, numerator / denominator)
+    return LARGEST_RATIO if numerator > 0.0 else 0.0
 
 
 @njit(**BORROWING, inline="always")
@@ -246,7 +246,7 @@ def _observe_bucket(
     tightest, next_behind = 0.0, rows.replicas_behind[row] + replicas
     bytes_left = free_bytes - replicas * p.memory_bytes[z, kind]
     if start > 0:
-        tightest = tightest_layer(p, z, start, fronts)
+        tightest = tightest_layer(p, z, 0, start, fronts, 0.0)
         if tightest > 1.0 or bytes_in_front(p, z, start, next_behind) > bytes_left:
             return -1, 0.0
         after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
@@ -263,7 +263,7 @@ def _observe_bucket(
         first, reached_s = start, behind_s
         if cut == 1:
             first = shorter
-            tightest = tightest_layer(p, z, first, fronts)
+            tightest = tightest_layer(p, z, start, first, fronts, tightest)
             if tightest > 1.0 or bytes_in_front(p, z, first, next_behind) > bytes_left:
                 break
             after = dollars_left - replicas * p.price_usd_per_hour[z, kind]

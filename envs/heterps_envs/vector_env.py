@@ -87,13 +87,9 @@ class StagePlacementVecEnv(NativeVecEnv):
 
     def _end_rows(self, ended: NDArray[np.int64]) -> Ended:
         rows = self.episodes.rows
-        end = Ended(
-            self.pool.rewards(rows, ended),
-            self.episodes.last_observations(ended),
-            rows.status[ended] == COMPLETE,
-        )
-        self.pool.improve(rows, ended)
-        return end
+        rewards, is_complete = self.pool.rewards(rows, ended), rows.status[ended] == COMPLETE
+        self.pool.improve(rows, ended, rewards)
+        return Ended(rewards, self.episodes.last_observations(ended), is_complete)
 
     def _observations(self) -> Observations:
         return self.episodes.observations()

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
-from heterps_envs.closed_form import FITS, evaluate_one, kernel_tables
+from heterps_envs.closed_form import FITS, evaluate_one, kernel_tables, stage_work_s
 from heterps_envs.generator import generate
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_pool import bottleneck_s, price_greedy
+from heterps_envs.stage_growth import work_s
 from heterps_envs.stage_kernels import advance, observe
 from heterps_envs.stage_problems import StageProblems, pack_problems, put_problem
 from heterps_envs.stage_state import (
@@ -91,6 +92,42 @@ def test_no_stage_leaves_a_layer_in_front_that_fits_on_no_device_that_is_left(se
             assert least <= entry.memory_bytes[left].max()
 
 
+# Means over what 24 random episodes see, of each feature of candidates and of states.
+CANDIDATE_MEANS = [
+    1, 0.202227, 0.660797, 0.186373, 0.307057, 0.234797, 0.733739, 0.330382, 0.0462997, 0.207895,
+    0.0405405, 0.0575245, 0.504824, 0.455901, 0.0833333, 0.0992272, 0.017455, 0.0596937, 0.122972,
+    0.884904, 0.182432, 0.327482, 0.17631, 0.212047, 0.194048, 0.554454, 0.23578, 0.105944,
+    0.294482, 0.0186667, 0.186225, 0.261261, 0.242701, 0.280207, 0.439034, 0.386478, 1.6465,
+]  # fmt: skip
+STATE_MEANS = [
+    0.791523, 0.781587, 0.142045, 0.547598, 0.405465, 0.507576, 0.197206, 0.148777, 0.304579,
+    0.234662, 0.496212, 0.0757576, 0.235749, 1, 0.441884, 0.750846, 1.122,
+]  # fmt: skip
+
+
+def test_features_are_those_that_shipped_policies_were_trained_on() -> None:
+    tables = generate(16, seed=11) + generate(8, seed=12, classes=(5, 6))
+    problems, rng = pack_problems(tables), np.random.default_rng(3)
+    count, everyone = len(tables), np.arange(len(tables))
+    classes = problems.class_price.shape[1]
+    rows = empty_rows(count, problems.output_bytes.shape[1], classes)
+    view = empty_view(count, classes, with_prices=True)
+    dollars = (problems.price_usd_per_hour * problems.device_count).sum(axis=1)
+    times = 1.5 * problems.lower_bound_s, 2 * problems.lower_bound_s
+    start_rows(problems, rows, everyone, everyone, *times, 0.7 * dollars)
+    observe(problems, rows, view, everyone)
+    candidates, states = [], []
+    while (rows.status == RUNNING).any():
+        candidates.append(view.candidates[view.allowed].astype(float))
+        states.append(view.state[rows.status == RUNNING].astype(float))
+        noise = np.where(view.allowed, rng.random(view.allowed.shape), -1.0)
+        advance(problems, rows, view, noise.argmax(axis=1))
+        observe(problems, rows, view, everyone)
+    # The prices of problems come from a solver of linear programmes: a little room.
+    np.testing.assert_allclose(np.concatenate(candidates).mean(0), CANDIDATE_MEANS, rtol=1e-4)
+    np.testing.assert_allclose(np.concatenate(states).mean(0), STATE_MEANS, rtol=1e-4)
+
+
 def test_padding_changes_nothing() -> None:
     tables = generate(12, seed=5)
     tight, roomy = pack_problems(tables), pack_problems(tables, max_layers=64, max_classes=16)
@@ -123,3 +160,17 @@ def test_a_layer_that_fits_nowhere_is_refused() -> None:
     problems = pack_problems([entry])
     with pytest.raises(HeterpsError, match="fits on no device"):
         put_problem(problems, 0, hopeless)
+
+
+@given(
+    seconds=st.tuples(*(st.floats(0.0, 1e3) for _ in range(3))),
+    share=st.integers(1, 256),
+    held=st.integers(1, 64),
+)
+def test_work_with_its_rounds_known_is_that_of_the_closed_form_to_the_bit(
+    seconds: tuple[float, float, float], share: int, held: int
+) -> None:
+    forward_s, backward_s, trip_s = seconds
+    rounds = -(-share // held)
+    found = work_s(forward_s, backward_s, trip_s, share, held, rounds)
+    assert found == stage_work_s(forward_s, backward_s, trip_s, share, held)
