@@ -173,7 +173,6 @@ class _Run:
             config.rollouts,
             config.polish_evaluations,
             np.random.default_rng([config.seed, _DRAWS_STREAM, self.updates]),
-            config.best_of,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = clock.between(config.learning_rate, config.final_learning_rate)

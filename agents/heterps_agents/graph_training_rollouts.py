@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +18,6 @@ from heterps_agents.planner import Budget
 from heterps_envs.graph_pool import GraphPool
 from heterps_envs.graph_problem import GraphTables
 from heterps_envs.graph_state import empty_graph_rows
-
-Floats = NDArray[np.float64]
 
 # A placement that ran out of memory counts as worse than the worst complete ones, but not so much
 # worse that the differences between those drown in it.
@@ -78,39 +75,12 @@ class Collected(NamedTuple):
     stuck: float
 
 
-def rewards(rollouts: Rollouts, earliest_s: float) -> Floats:
+def rewards(rollouts: Rollouts, earliest_s: float) -> NDArray[np.float64]:
     """(B,) log(earliest-finish step time / step time); below -0.5 for what ran out of memory."""
     complete = np.isfinite(rollouts.step_time_s)
     seconds = np.where(complete, rollouts.step_time_s, earliest_s)
     stuck = STUCK_REWARD - MISSING_WEIGHT * (1.0 - rollouts.placed)
     return np.where(complete, np.log(earliest_s / seconds), stuck)
-
-
-def advantages(outcome: Floats, best_of: int) -> Floats:
-    """How much better than its group each placement became, in units of the spread.
-
-    With `best_of` 1 it is the reward over the group's mean. With more, a placement counts by what
-    it adds to the best reward of so many placements, over all such choices from its group in which
-    it is the best (the gradient of the best of k; Walder and Karkhanis, Pass@K Policy
-    Optimization, 2025): several samples are asked for in the end, of which only the best counts.
-
-    Args:
-        outcome: (N, B) rewards.
-        best_of: 1 to B - 1.
-    """
-    worth = outcome
-    if best_of > 1:
-        order = np.argsort(outcome, axis=1, kind="stable")
-        rising, (_, size) = np.take_along_axis(outcome, order, axis=1), outcome.shape
-        added = np.zeros_like(rising)
-        for best in range(best_of - 1, size):
-            # Choices whose best is `best` and whose second best is each placement below it.
-            choices = np.array([math.comb(second, best_of - 2) for second in range(best)])
-            added[:, best] = (rising[:, best, None] - rising[:, :best]) @ choices
-        worth = np.empty_like(outcome)
-        np.put_along_axis(worth, order, added, axis=1)
-    centred = worth - worth.mean(axis=1, keepdims=True)
-    return np.asarray(centred / max(float(centred.std()), _LEAST_SPREAD))
 
 
 def collect(
@@ -119,7 +89,6 @@ def collect(
     rollouts: int,
     polish_evaluations: int,
     rng: np.random.Generator,
-    best_of: int = 1,
 ) -> Collected:
     """Places every problem some times, and compares the placements of each with each other.
 
@@ -134,7 +103,6 @@ def collect(
         rollouts: Placements of each.
         polish_evaluations: Of each problem's best placement; 0 for no examples.
         rng: Of the draws.
-        best_of: See `advantages`.
     """
     pool = GraphPool.from_tables(tables)
     policy = scorer.exported({})
@@ -151,8 +119,10 @@ def collect(
         polished.append(example[0])
         polished_reward.append(example[1])
     outcome = np.array(reward)
+    centred = outcome - outcome.mean(axis=1, keepdims=True)
+    centred /= max(float(centred.std()), _LEAST_SPREAD)
     return Collected(
-        own=_joined(own, advantages(outcome, best_of)),
+        own=_joined(own, centred),
         polished=_joined(polished, np.zeros((len(polished), 1))),
         graphs=graph_batch(pool),
         reward=float(outcome.mean()),
@@ -195,12 +165,12 @@ def graph_batch(pool: GraphPool) -> GraphBatch:
     return GraphBatch(torch.from_numpy(np.concatenate(features)), *map(torch.from_numpy, ends))
 
 
-def _joined(records: Sequence[Record], advantage_of: Floats) -> Decisions:
+def _joined(records: Sequence[Record], advantages: NDArray[np.float64]) -> Decisions:
     """All decisions that were taken, one row each.
 
     Args:
         records: Of N problems, (V, B) decisions each.
-        advantage_of: (N, B).
+        advantages: (N, B).
     """
     taken = np.concatenate([record.action.ravel() for record in records]) >= 0
 
@@ -209,7 +179,7 @@ def _joined(records: Sequence[Record], advantage_of: Floats) -> Decisions:
         return torch.from_numpy(rows[taken])
 
     nodes, wide, first = [], [], 0
-    for record, advantage in zip(records, advantage_of.astype(np.float32), strict=True):
+    for record, advantage in zip(records, advantages.astype(np.float32), strict=True):
         count = len(record.action)
         nodes.append(np.broadcast_to(first + np.arange(count)[:, None], record.action.shape))
         wide.append(np.broadcast_to(advantage, record.action.shape))

@@ -37,8 +37,6 @@ class GraphTrainingConfig(Document):
         message_rounds: How often nodes hear from their producers and consumers.
         problems_per_update: Fresh problems that an update learns from.
         rollouts: Placements of each of them; they are judged against each other.
-        best_of: 1 rewards each placement for its own step time; more, for what it adds to the best
-            of so many samples.
         minibatch_size: Decisions of one gradient.
         epochs: Passes over the decisions of an update.
         learning_rate: At the start; falls linearly to `final_learning_rate`.
@@ -70,7 +68,6 @@ class GraphTrainingConfig(Document):
     message_rounds: NonNegativeInt = 2
     problems_per_update: PositiveInt = 48
     rollouts: int = Field(default=8, ge=2)
-    best_of: PositiveInt = 1
     minibatch_size: PositiveInt = 2048
     epochs: PositiveInt = 2
     learning_rate: PositiveFloat = 2e-3
@@ -96,11 +93,6 @@ class GraphTrainingConfig(Document):
         if self.nodes[1] > MOST_NODES or self.devices[1] > MOST_DEVICES:
             raise ValueError(
                 f"at most {MOST_NODES} nodes and {MOST_DEVICES} devices can be trained on"
-            )
-        if self.best_of >= self.rollouts:
-            raise ValueError(
-                f"best_of: {self.best_of} must be below rollouts, {self.rollouts}: placements of a "
-                "group are compared with each other"
             )
         if not self.nodes[0] <= self.first_nodes <= self.nodes[1]:
             raise ValueError(
