@@ -30,7 +30,10 @@ class Chunk(NamedTuple):
 
 
 def chunks(
-    budget: Budget, default_evaluations: int, seed: int, max_evaluations: int | None = None
+    budget: Budget,
+    default_evaluations: int,
+    seed: int | list[int],
+    max_evaluations: int | None = None,
 ) -> Iterator[Chunk]:
     """Splits what is left of a budget, and charges the budget for each chunk.
 

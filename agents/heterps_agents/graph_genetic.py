@@ -19,7 +19,8 @@ from numba import njit
 from heterps_agents.chunks import chunks
 from heterps_agents.earliest_finish import simple_placement
 from heterps_agents.genetic import MUTATION, population_size
-from heterps_agents.graph_annealing import able_devices, placement_cost, repair
+from heterps_agents.graph_annealing import able_devices, repair
+from heterps_agents.graph_annealing_kernels import placement_cost
 from heterps_agents.graph_moves import move_nodes
 from heterps_agents.planner import Budget
 from heterps_envs.graph_problem import GraphTables, Placement, pack_graphs

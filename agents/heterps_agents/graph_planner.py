@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from heterps_agents.earliest_finish import simple_placement
-from heterps_agents.graph_annealing import START_TEMPERATURE, anneal_packed_graph
+from heterps_agents.graph_annealing import anneal_from_starts
 from heterps_agents.graph_decode import GraphDecoder
 from heterps_agents.graph_policy import GraphPolicy
 from heterps_agents.planner import Budget
@@ -24,9 +24,9 @@ from heterps_envs.graph_problem import GraphTables, Placement
 from heterps_envs.graph_simulator import graph_step_times
 
 DEFAULT_GRAPH_POLICY = "graph-generalist"
-# As warm as annealing from a simple start: pieces of the samples lead it back to what was good.
-POLISH_TEMPERATURE = START_TEMPERATURE
 _SAMPLES_AT_ONCE = 8
+# Annealing begins from so many placements.
+_STARTS = 3
 # Of a limit in seconds: annealing makes more of the rest than further samples would.
 _LARGEST_SAMPLING_SHARE = 0.3
 
@@ -47,7 +47,7 @@ class GraphEffort(NamedTuple):
 
 GRAPH_EFFORTS: dict[str, GraphEffort] = {
     "fast": GraphEffort(8, 2_000),
-    "normal": GraphEffort(8, 30_000),
+    "normal": GraphEffort(8, 48_000),
     "high": GraphEffort(64, 200_000),
 }
 
@@ -114,7 +114,8 @@ class _Search:
         self.nodes = int(pool.problems.num_nodes[0])
         self.step_time_s, self.sampled_s = float(pool.reference_s[0]), math.inf
         self.devices = pool.reference[0, : self.nodes].copy()
-        self.sampled: list[Placement] = []
+        self.simple = self.devices
+        self.sampled: list[tuple[float, Placement]] = []
         budget.spend()
 
     def _keep(self, devices: Placement, step_time_s: float) -> None:
@@ -130,6 +131,7 @@ class _Search:
         padded[0, : self.nodes] = devices
         step_time_s, overflow = np.empty(1), np.empty(1)
         graph_step_times(self.pool.problems, np.zeros(1, np.int64), padded, step_time_s, overflow)
+        self.simple = devices
         self._keep(devices, math.inf if overflow[0] > 0 else float(step_time_s[0]))
 
     def try_samples(self, count: int, policy: GraphPolicy | None, rng: np.random.Generator) -> None:
@@ -147,7 +149,11 @@ class _Search:
             found = decoder.samples(size, rng, greedy=done == 0)
             self.budget.spend(size)
             done += size
-            self.sampled += list(found.devices[np.isfinite(found.step_time_s)])
+            self.sampled += [
+                (float(step_time_s), devices)
+                for step_time_s, devices in zip(found.step_time_s, found.devices, strict=True)
+                if math.isfinite(step_time_s)
+            ]
             best = int(found.step_time_s.argmin())
             self.sampled_s = min(self.sampled_s, float(found.step_time_s[best]))
             self._keep(found.devices[best], float(found.step_time_s[best]))
@@ -156,13 +162,22 @@ class _Search:
         """Annealing from the best placement, with pieces of the samples."""
         if evaluations == 0 or self.budget.is_exhausted:
             return
-        others = np.array(self.sampled) if self.sampled else None
+        others = np.array([devices for _, devices in self.sampled]) if self.sampled else None
         self._keep(
-            *anneal_packed_graph(
-                self.pool.problems, 0, self.devices, self.budget, seed, POLISH_TEMPERATURE,
-                evaluations, others,
+            *anneal_from_starts(
+                self.pool.problems, 0, self._starts(), self.budget, seed,
+                max_evaluations=evaluations, others=others,
             )
         )  # fmt: skip
+
+    def _starts(self) -> list[Placement]:
+        """Three that differ: the best placement, the best simple one, then the best samples."""
+        starts: list[Placement] = []
+        samples = sorted(self.sampled, key=lambda sample: sample[0])
+        for devices in (self.devices, self.simple, *(devices for _, devices in samples)):
+            if not any(np.array_equal(devices, start) for start in starts):
+                starts.append(devices)
+        return starts[:_STARTS]
 
     def answer(self) -> GraphAnswer:
         """The best placement."""

@@ -9,7 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_agents.earliest_finish import earliest_finish, simple_placement
-from heterps_agents.graph_annealing import anneal_graph, anneal_packed_graph
+from heterps_agents.graph_annealing import (
+    anneal_from_starts,
+    anneal_graph,
+    anneal_packed_graph,
+)
 from heterps_agents.planner import Budget
 from heterps_envs.graph_earliest_finish import upward_ranks
 from heterps_envs.graph_generator import generate_graphs
@@ -120,3 +124,55 @@ def test_the_simple_placement_is_the_best_of_the_rules_that_fits() -> None:
         alone = [np.full(tables.num_nodes, device) for device in range(tables.num_devices)]
         best_s = min(step_time_s(tables, rule) for rule in (*rules, *alone) if rule is not None)
         assert step_time_s(tables, devices) == best_s
+
+
+def test_several_starts_keep_the_best_of_all_and_the_evaluations_of_one() -> None:
+    tables = generate_graphs(1, seed=21)[0]
+    problems = pack_graphs([tables])
+    rng = np.random.default_rng(0)
+    runs = np.isfinite(tables.forward_s)
+    poor = [(rng.random(runs.shape) * runs).argmax(axis=1).astype(np.int16) for _ in range(2)]
+    good = anneal_graph(tables, Budget(evaluations=20_000), seed=1)
+    assert good is not None
+    budget = Budget(evaluations=7000)
+    best, claimed_s = anneal_from_starts(problems, 0, [*poor, good], budget, seed=0)
+    assert budget.evaluations_used == 7000
+    assert claimed_s == pytest.approx(step_time_s(tables, best), rel=1e-12)
+    assert claimed_s <= step_time_s(tables, good)
+
+
+def test_several_starts_share_a_limit_in_seconds() -> None:
+    tables = generate_graphs(1, seed=22)[0]
+    problems = pack_graphs([tables])
+    start = simple_placement(problems, 0)
+    anneal_from_starts(problems, 0, [start] * 3, Budget(evaluations=100), seed=0)
+    budget = Budget(seconds=0.1)
+    best, claimed_s = anneal_from_starts(problems, 0, [start] * 3, budget, seed=0)
+    assert budget.is_exhausted
+    assert claimed_s == pytest.approx(step_time_s(tables, best), rel=1e-12)
+    assert claimed_s <= step_time_s(tables, start)
+
+
+def test_nodes_make_room_where_only_exchanges_fit() -> None:
+    """Two devices with room for half of the nodes each; the first half belongs on the second."""
+    nodes = 12
+    seconds = np.ones((nodes, 2))
+    seconds[: nodes // 2, 0] = seconds[nodes // 2 :, 1] = 10.0
+    link = np.array([[0.0, 1e-9], [1e-9, 0.0]])
+    tables = GraphTables(
+        forward_s=seconds,
+        backward_s=2 * seconds,
+        memory_bytes=np.ones(nodes),
+        output_bytes=np.ones(nodes),
+        gradient_bytes=np.ones(nodes),
+        producer_start=np.arange(nodes + 1).clip(1) - 1,
+        producers=np.arange(nodes - 1),
+        device_memory_bytes=np.full(2, nodes / 2),
+        latency_s=link,
+        inverse_bandwidth_s_per_byte=link,
+        channel=np.array([[0, 0], [1, 1]]),
+    )
+    start = np.repeat(np.array([0, 1], np.int16), nodes // 2)
+    found = anneal_graph(tables, Budget(evaluations=3000), seed=0, start=start)
+    assert found is not None
+    np.testing.assert_array_equal(found, 1 - start)
