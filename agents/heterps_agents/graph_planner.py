@@ -46,7 +46,7 @@ class GraphEffort(NamedTuple):
 
 
 GRAPH_EFFORTS: dict[str, GraphEffort] = {
-    "fast": GraphEffort(8, 2_000),
+    "fast": GraphEffort(8, 3_000),
     "normal": GraphEffort(8, 48_000),
     "high": GraphEffort(64, 200_000),
 }
