@@ -3,7 +3,8 @@
 A step changes the placement in one of the ways of `heterps_agents.graph_moves`. Worse placements
 are accepted with the probability exp(-log(cost ratio) / temperature) (Kirkpatrick, Gelatt and
 Vecchi, 1983). Placements that exceed memory cost more the more they do. Where other placements are
-known, samples of a policy for example, a step may also take over a piece of one of them.
+known, samples of a policy for example, a step may also take over a piece of one of them. Where
+memory does not hold what a step changes, other nodes make room.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ class GraphEffort(NamedTuple):
 
     Attributes:
         samples: Placements of the policy, the first of them greedy.
-        polish_evaluations: Of annealing from the best of them; None: as many as the budget allows.
+        polish_evaluations: Of annealing from the best of them and from a simple placement; None: as
+            many as the budget allows.
     """
 
     samples: int
@@ -159,7 +160,7 @@ class _Search:
             self._keep(found.devices[best], float(found.step_time_s[best]))
 
     def polish(self, evaluations: int | None, seed: int) -> None:
-        """Annealing from the best placement, with pieces of the samples."""
+        """Annealing from the best placements, with pieces of the samples."""
         if evaluations == 0 or self.budget.is_exhausted:
             return
         others = np.array([devices for _, devices in self.sampled]) if self.sampled else None
