@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from heterps_agents.decode import decode
 from heterps_agents.exact import predicted_seconds, solve
 from heterps_agents.exact_frontier import solve_frontier
+from heterps_agents.optimal_examples import OptimalPlacements
 from heterps_agents.policy import Policy
 from heterps_configs.errors import HeterpsError
 from heterps_configs.training_config import TrainingConfig
@@ -33,12 +34,14 @@ class Referenced(NamedTuple):
     """A problem, its optimal step time and the bottleneck of that placement, in seconds.
 
     Where prices count, `anchors` are the placements on its frontier of step time and price.
+    `code` (L,) is the optimum itself; None where it is not known.
     """
 
     tables: CostTables
     step_time_s: float
     bottleneck_s: float
     anchors: tuple[Anchor, ...] = ()
+    code: NDArray[np.int16] | None = None
 
 
 def with_frontier(tables: CostTables, longest_exact_s: float) -> Referenced | None:
@@ -68,9 +71,8 @@ def with_optimum(tables: CostTables) -> Referenced | None:
     found = solve(kernel)
     if found.code is None:
         return None
-    return Referenced(
-        tables, found.step_time_s, bottleneck_s(found.code, kernel, found.step_time_s)
-    )
+    bottleneck = bottleneck_s(found.code, kernel, found.step_time_s)
+    return Referenced(tables, found.step_time_s, bottleneck, code=found.code)
 
 
 def with_reference(tables: CostTables, longest_exact_s: float) -> Referenced | None:
@@ -168,8 +170,23 @@ def pool_of(
     )
 
 
+def optima_of(problems: Sequence[Referenced], max_layers: int, count: int = 0) -> OptimalPlacements:
+    """The optima of a pool's problems, as far as they are known.
+
+    Args:
+        problems: Of the pool, row by row; none for an empty book.
+        max_layers: Of the pool.
+        count: Rows, where there are no problems.
+    """
+    optima = OptimalPlacements(len(problems) or count, max_layers)
+    for row, entry in enumerate(problems):
+        optima.put(row, entry.code)
+    return optima
+
+
 def refresh(
     pool: ProblemPool,
+    optima: OptimalPlacements,
     source: ProblemSource,
     used: NDArray[np.int64],
     count: int,
@@ -179,6 +196,7 @@ def refresh(
 
     Args:
         pool: Written to.
+        optima: Of its problems, written to.
         source: Of the new problems.
         used: Rows that running episodes use; they stay.
         count: How many.
@@ -187,7 +205,9 @@ def refresh(
     free = np.setdiff1d(np.arange(pool.problems.num_problems), used)
     chosen = rng.permutation(free)[:count]
     for row, entry in zip(chosen, source.take(len(chosen)), strict=True):
-        pool.replace(int(row), *entry)
+        tables, step_time_s, bottleneck, anchors, code = entry
+        pool.replace(int(row), tables, step_time_s, bottleneck, anchors)
+        optima.put(int(row), code)
 
 
 def perturbed(

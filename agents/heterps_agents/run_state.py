@@ -16,14 +16,27 @@ from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 from torch import Tensor
 
+from heterps_agents.optimal_examples import OptimalPlacements
 from heterps_agents.problem_source import ProblemSource
 from heterps_envs.vector_env import StagePlacementVecEnv
 
 State = dict[str, Any]
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
-def collect(model: MaskablePPO, env: StagePlacementVecEnv, source: ProblemSource) -> State:
+def begin(model: MaskablePPO) -> None:
+    """Starts the episodes, as SB3 does before its first update: then there is a state."""
+    assert model.env is not None
+    model._last_obs = model.env.reset()  # type: ignore[assignment]
+    model._last_episode_starts = np.ones(model.env.num_envs, bool)
+
+
+def collect(
+    model: MaskablePPO,
+    env: StagePlacementVecEnv,
+    source: ProblemSource,
+    optima: OptimalPlacements,
+) -> State:
     """The state of a run between two updates: what `torch.load(weights_only=True)` reads."""
     assert model._last_episode_starts is not None
     # SB3 draws its minibatches from NumPy's global numbers.
@@ -41,17 +54,23 @@ def collect(model: MaskablePPO, env: StagePlacementVecEnv, source: ProblemSource
         "numpy_random": json.dumps(legacy, default=lambda array: array.tolist()),
         "env": {name: _tensor(value) for name, value in env.state().items()},
         "source": json.dumps(source.state()),
+        "optima": {name: _tensor(value) for name, value in optima.state().items()},
     }
 
 
 def restore(
-    state: State, model: MaskablePPO, env: StagePlacementVecEnv, source: ProblemSource
+    state: State,
+    model: MaskablePPO,
+    env: StagePlacementVecEnv,
+    source: ProblemSource,
+    optima: OptimalPlacements,
 ) -> None:
     """Puts a collected state into a run that was made with the same config."""
     model.policy.load_state_dict(state["policy"])
     model.policy.optimizer.load_state_dict(state["optimizer"])
     model.num_timesteps, model._n_updates = state["steps"], state["updates"]
     source.restore(json.loads(state["source"]))
+    optima.restore({name: _array(value) for name, value in state["optima"].items()})
     env.restore({name: _array(value) for name, value in state["env"].items()})
     model._last_obs = env.episodes.observations()
     model._last_episode_starts = state["episode_starts"].numpy()

@@ -17,11 +17,19 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.logger import Logger, configure
 from stable_baselines3.common.vec_env import VecEnv
 
+from heterps_agents import run_state
 from heterps_agents.callbacks import Clock, Interrupt, TrainingProgress
 from heterps_agents.evaluation import TestSets
 from heterps_agents.network import StagePolicy
+from heterps_agents.optimal_examples import OptimalPlacements
 from heterps_agents.policy import Policy
-from heterps_agents.problem_source import ProblemSource, perturbed, pool_of, references
+from heterps_agents.problem_source import (
+    ProblemSource,
+    optima_of,
+    perturbed,
+    pool_of,
+    references,
+)
 from heterps_agents.run_state import STATE_VERSION, State
 from heterps_agents.timed_env import TimedVecEnv
 from heterps_agents.training_run import (
@@ -99,9 +107,11 @@ def train(
     _check_directory(run_directory, resume, config)
     torch.set_num_threads(config.num_threads)
     checkpoint = _read_checkpoint(run_directory) if resume else None
-    source = ProblemSource(config)
+    source, start_s = ProblemSource(config), time.process_time()
+    pool, optima = _pool(config, None if checkpoint else source)
+    solving_s = time.process_time() - start_s
     env = StagePlacementVecEnv(
-        _pool(config, None if checkpoint else source),
+        pool,
         config.num_environments,
         config.seed,
         with_prices=config.objective != "throughput",
@@ -114,9 +124,13 @@ def train(
     # Preparation, compilation included, is not training time.
     clock = Clock(config, spent_s=checkpoint["seconds"] if checkpoint else 0.0)
     model = _make_model(config, timed, clock, log)
-    run = TrainingRun(config, run_directory, model, timed, source, sets, clock, command)
+    run = TrainingRun(
+        config, run_directory, model, timed, source, optima, sets, clock, command, solving_s
+    )
     if checkpoint:
         run.restore(checkpoint)
+    else:
+        run_state.begin(model)
     write_text(run_directory / CONFIG_FILE, config.to_yaml())
     interrupt = Interrupt()
     with interrupt.watched():
@@ -182,21 +196,24 @@ def fine_tune(
     return network.exported({**policy.meta, **meta})
 
 
-def _pool(config: TrainingConfig, source: ProblemSource | None) -> ProblemPool:
-    """A pool from the source; without one, an empty pool of the same size."""
+def _pool(
+    config: TrainingConfig, source: ProblemSource | None
+) -> tuple[ProblemPool, OptimalPlacements]:
+    """A pool from the source, and its optima; without a source, empty ones of the same size."""
     shape = config.layers[1], config.classes[1]
     if source is None and config.objective != "throughput":
         nowhere = [(Anchor(0.0, 0.0, 0.0),)] * config.pool_size
-        return PricedPool(
+        priced = PricedPool(
             empty_problems(config.pool_size, *shape),
             nowhere,
             config.target_range,
             config.prioritised_share,
             config.objective,
         )
+        return priced, optima_of([], shape[0], config.pool_size)
     if source is None:
         nothing = np.zeros(config.pool_size)
-        return ProblemPool(
+        empty = ProblemPool(
             empty_problems(config.pool_size, *shape),
             nothing,
             nothing.copy(),
@@ -204,14 +221,17 @@ def _pool(config: TrainingConfig, source: ProblemSource | None) -> ProblemPool:
             keeps_best=True,
             prioritised_share=config.prioritised_share,
         )
-    return pool_of(
-        source.take(config.pool_size),
+        return empty, optima_of([], shape[0], config.pool_size)
+    problems = source.take(config.pool_size)
+    pool = pool_of(
+        problems,
         config.target_range,
         *shape,
         keeps_best=True,
         prioritised_share=config.prioritised_share,
         objective=config.objective,
     )
+    return pool, optima_of(problems, shape[0])
 
 
 def _compile(pool: ProblemPool) -> None:

@@ -16,7 +16,9 @@ from sb3_contrib import MaskablePPO
 from heterps_agents import run_state
 from heterps_agents.callbacks import Clock, Milestone, TrainingProgress, reached
 from heterps_agents.evaluation import SCORE_WIDTHS, Gap, TestSets
+from heterps_agents.imitation import imitate
 from heterps_agents.network import StagePolicy
+from heterps_agents.optimal_examples import OptimalPlacements
 from heterps_agents.policy import Policy
 from heterps_agents.policy_file import finite_or_none
 from heterps_agents.problem_source import ProblemSource, refresh
@@ -28,6 +30,7 @@ from heterps_envs.vector_env import StagePlacementVecEnv
 CHECKPOINT_FILE, POLICY_FILE, RESULT_FILE = "checkpoint.pt", "policy.npz", "result.json"
 IN_RANGE = "in-range"
 _FINAL_ENTROPY_SHARE = 0.1
+_EXAMPLES_STREAM, _FINAL_IMITATION_SHARE = 1, 0.05
 
 
 class TrainingResult(NamedTuple):
@@ -60,9 +63,11 @@ class TrainingRun:
         model: Learns.
         env: Its environment.
         source: Of fresh problems.
+        optima: Of the environment's problems, to imitate.
         sets: Problems for the gap curves.
         clock: The run's.
         command: How to make this policy again.
+        solving_s: CPU seconds that the first problems' optima took: they count as training.
     """
 
     def __init__(
@@ -72,33 +77,45 @@ class TrainingRun:
         model: MaskablePPO,
         env: TimedVecEnv,
         source: ProblemSource,
+        optima: OptimalPlacements,
         sets: TestSets,
         clock: Clock,
         command: str,
+        solving_s: float = 0.0,
     ) -> None:
         assert isinstance(env.venv, StagePlacementVecEnv)
         self.config, self.directory, self.model = config, directory, model
-        self.source, self.sets, self.clock, self.command = source, sets, clock, command
+        self.source, self.optima, self.sets = source, optima, sets
+        self.clock, self.command = clock, command
         self._timed, self._env = env, env.venv
         self.milestones: dict[str, Milestone] = {}
-        self._cpu_s, self._learning_s, self._first_step = 0.0, 0.0, 0
+        self._cpu_s, self._learning_s, self._first_step = solving_s, 0.0, 0
+        self.passes = 0
         self._gap = Gap(*[float("nan")] * 4)
         self._plan_next(clock.seconds)
 
     def update(self) -> None:
-        """Collects a batch of steps, updates the network, and does what is due after that."""
+        """One pass of imitation, or one update of PPO, and what is due after that."""
         config, clock, model = self.config, self.clock, self.model
         model.ent_coef = clock.between(
             config.entropy_weight, config.entropy_weight * _FINAL_ENTROPY_SHARE
         )
         cpu_s, start = time.process_time(), time.perf_counter()
-        one_update(model)
-        clock.steps = model.num_timesteps
-        self._refresh()
+        is_imitating = self.passes < config.imitation_passes
+        if is_imitating:
+            self._imitate()
+        else:
+            one_update(model)
+            clock.steps = model.num_timesteps
+            self._refresh(config.refreshed_per_update)
         self._cpu_s += time.process_time() - cpu_s
-        self._learning_s += time.perf_counter() - start
-        self._record()
-        if clock.seconds >= self._next_evaluation_s or clock.is_over:
+        if not is_imitating:
+            self._learning_s += time.perf_counter() - start
+            self._record()
+        # Curves begin where imitation ends.
+        if self.passes == config.imitation_passes and (
+            is_imitating or clock.seconds >= self._next_evaluation_s or clock.is_over
+        ):
             self._evaluate()
         if clock.seconds >= self._next_checkpoint_s:
             self.save_checkpoint()
@@ -115,10 +132,11 @@ class TrainingRun:
 
     def save_checkpoint(self) -> None:
         """Writes the checkpoint in one move."""
-        content = run_state.collect(self.model, self._env, self.source)
+        content = run_state.collect(self.model, self._env, self.source, self.optima)
         content |= {
             "seconds": self.clock.seconds,
             "cpu_s": self._cpu_s,
+            "passes": self.passes,
             "milestones": {name: list(entry) for name, entry in self.milestones.items()},
         }
         buffer = io.BytesIO()
@@ -127,9 +145,9 @@ class TrainingRun:
 
     def restore(self, checkpoint: run_state.State) -> None:
         """Goes on from what `save_checkpoint` wrote."""
-        run_state.restore(checkpoint, self.model, self._env, self.source)
+        run_state.restore(checkpoint, self.model, self._env, self.source, self.optima)
         self.clock.steps = self._first_step = self.model.num_timesteps
-        self._cpu_s = checkpoint["cpu_s"]
+        self._cpu_s, self.passes = checkpoint["cpu_s"], checkpoint["passes"]
         self.milestones = {
             name: Milestone(*entry) for name, entry in checkpoint["milestones"].items()
         }
@@ -162,12 +180,27 @@ class TrainingRun:
         self._next_evaluation_s = _next_multiple(now_s, config.evaluation_every_s)
         self._next_checkpoint_s = _next_multiple(now_s, config.checkpoint_every_s)
 
-    def _refresh(self) -> None:
-        count = self.config.refreshed_per_update
+    def _imitate(self) -> None:
+        config, network = self.config, network_of(self.model)
+        if self.passes > 0:
+            self._refresh(config.imitation_refreshed)
+        # From the number of passes, so that a resumed run draws the same examples.
+        rng = np.random.default_rng([config.seed, _EXAMPLES_STREAM, self.passes])
+        examples = self.optima.examples(self._env.pool, rng, config.imitation_problems)
+        done = self.passes / config.imitation_passes
+        for group in network.optimizer.param_groups:
+            group["lr"] = config.imitation_learning_rate * (1 - done * (1 - _FINAL_IMITATION_SHARE))
+        loss = imitate(network, examples, config.minibatch_size, rng)
+        self.passes += 1
+        self.model.logger.record("imitation/loss", loss)
+        self.model.logger.record("imitation/decisions", len(examples.actions))
+        self.model.logger.dump(self.passes)
+
+    def _refresh(self, count: int) -> None:
         used = np.unique(self._env.episodes.rows.problem)
-        # From the number of steps, so that a resumed run chooses the same rows.
-        rng = np.random.default_rng([self.config.seed, self.model.num_timesteps])
-        refresh(self._env.pool, self.source, used, count, rng)
+        # From what was done, so that a resumed run chooses the same rows.
+        rng = np.random.default_rng([self.config.seed, self.model.num_timesteps, self.passes])
+        refresh(self._env.pool, self.optima, self.source, used, count, rng)
 
     def _record(self) -> None:
         log, seconds = self.model.logger, max(self._learning_s, 1e-9)

@@ -36,6 +36,11 @@ class TrainingConfig(Document):
         refreshed_per_update: Problems of them that each update replaces by new ones.
         prioritised_share: Share of the episodes that prefer problems which some episodes solve and
             others do not.
+        imitation_passes: Before PPO, the network so often learns decisions of exact optima; only
+            with the objective `throughput`.
+        imitation_problems: Problems whose optima are replayed in one such pass.
+        imitation_refreshed: Problems of the pool that are replaced before each pass.
+        imitation_learning_rate: At the first pass; falls to a twentieth.
         longest_exact_s: A problem whose exact optimum takes longer by prediction starts from the
             greedy rule instead; its reference is then the best that any episode has found. With
             another objective than `throughput` it is left out.
@@ -68,6 +73,10 @@ class TrainingConfig(Document):
     pool_size: PositiveInt = 2048
     refreshed_per_update: NonNegativeInt = 8
     prioritised_share: float = Field(default=0.3, ge=0, le=1)
+    imitation_passes: NonNegativeInt = 0
+    imitation_problems: PositiveInt = 4096
+    imitation_refreshed: NonNegativeInt = 256
+    imitation_learning_rate: PositiveFloat = 2e-3
     longest_exact_s: PositiveFloat = 0.05
 
     hidden: PositiveInt = 64
@@ -95,6 +104,11 @@ class TrainingConfig(Document):
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name}: the smallest, {low}, is above the largest, {high}")
+        if self.imitation_passes > 0 and self.objective != "throughput":
+            raise ValueError(
+                f"imitation_passes: must be 0 with the objective {self.objective}: only the optima "
+                "of the objective throughput are imitated"
+            )
         if self.layers[1] > 4096 or self.classes[1] > 16:
             raise ValueError("at most 4096 layers and 16 device classes can be trained on")
         return self

@@ -124,11 +124,11 @@ class ProblemPool:
     ) -> tuple[Floats, Floats]:
         """Targets and fill limits around placements of given step times and bottlenecks."""
         low, high = self.target_range
-        excess = _log_uniform(rng, LEAST_EXCESS, max(high - 1.0, LEAST_EXCESS), len(rows))
+        excess = log_uniform(rng, LEAST_EXCESS, max(high - 1.0, LEAST_EXCESS), len(rows))
         factor = np.where(rng.random(len(rows)) < FAR_SHARE, rng.uniform(1, FAR, len(rows)), 1.0)
         wanted = bottleneck_s * (low + excess) * factor
         target_s = np.maximum(wanted, self.problems.least_target_s[rows]) * (1 + ROUNDING)
-        late = _log_uniform(rng, LEAST_LATE, MOST_LATE, len(rows))
+        late = log_uniform(rng, LEAST_LATE, MOST_LATE, len(rows))
         limit_s = step_time_s * (1 + late) - bottleneck_s
         limit_s *= 1 + ROUNDING
         limit_s[rng.random(len(rows)) < UNLIMITED_SHARE] = np.inf
@@ -268,5 +268,6 @@ def price_greedy(
     return best_s, bottleneck_s, code
 
 
-def _log_uniform(rng: np.random.Generator, low: float, high: float, count: int) -> Floats:
+def log_uniform(rng: np.random.Generator, low: float, high: float, count: int) -> Floats:
+    """(count,) numbers whose logarithms are uniform."""
     return np.asarray(np.exp(rng.uniform(np.log(low), np.log(high), count)))

@@ -25,6 +25,7 @@ from heterps_agents.network import StagePolicy
 from heterps_agents.policy import Policy
 from heterps_agents.problem_source import (
     ProblemSource,
+    optima_of,
     perturbed,
     pool_of,
     refresh,
@@ -49,6 +50,9 @@ TINY = TrainingConfig(
     classes=(2, 3),
     pool_size=24,
     refreshed_per_update=2,
+    imitation_passes=2,
+    imitation_problems=32,
+    imitation_refreshed=4,
     hidden=16,
     num_environments=16,
     steps_per_update=8,
@@ -120,6 +124,7 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Trained) -> N
         "train/entropy",
         "time/steps_per_second",
         "time/environment_share",
+        "imitation/loss",
     } <= set(events)
 
 
@@ -130,17 +135,18 @@ def test_equal_seeds_give_equal_policies(trained: Trained, tmp_path: Path) -> No
         np.testing.assert_array_equal(again.policy.weights[name], value)
 
 
+@pytest.mark.parametrize("steps", [0, 256])  # while it imitates, and later
 def test_a_run_that_was_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
-    trained: Trained, tmp_path: Path
+    trained: Trained, tmp_path: Path, steps: int
 ) -> None:
     result, _, _ = trained
 
     def stop(state: TrainingProgress) -> None:
-        if state.steps == 256:
+        if state.steps == steps:
             raise KeyboardInterrupt
 
     first = train(TINY, tmp_path, progress=stop)
-    assert (first.steps, first.interrupted) == (256, True)
+    assert (first.steps, first.interrupted) == (steps, True)
     np.random.seed(99)  # noqa: NPY002 (what else happens to the global numbers does not matter)
     torch.manual_seed(99)
     second = train(TINY, tmp_path, resume=True)
@@ -155,7 +161,7 @@ def test_prices_are_learned_and_resume_exactly(objective: str, tmp_path: Path) -
         if state.steps == 256:
             raise KeyboardInterrupt
 
-    config = TINY.model_copy(update={"objective": objective})
+    config = TINY.model_copy(update={"objective": objective, "imitation_passes": 0})
     whole = train(config, tmp_path / "whole")
     assert whole.policy.knows_prices
     assert {"cheapest/fast_gap_median", "cheapest/normal_solved"} <= whole.scores.keys()
@@ -245,7 +251,8 @@ def test_resuming_continues_the_curve(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_is_saved_and_resumes(tmp_path: Path) -> None:
     def interrupt(state: TrainingProgress) -> None:
-        raise KeyboardInterrupt
+        if state.steps > 0:
+            raise KeyboardInterrupt
 
     result = train(TINY, tmp_path, progress=interrupt)
     assert result.interrupted
@@ -310,10 +317,12 @@ def test_refreshing_leaves_problems_that_are_in_use() -> None:
     pool = pool_of(source.take(10), TINY.target_range, TINY.layers[1], TINY.classes[1])
     before = pool.step_time_s.copy()
     used = np.array([0, 3, 4])
-    refresh(pool, source, used, 4, np.random.default_rng(0))
+    optima = optima_of([], TINY.layers[1], count=10)
+    refresh(pool, optima, source, used, 4, np.random.default_rng(0))
     changed = np.flatnonzero(pool.step_time_s != before)
     assert len(changed) == 4
     assert not set(changed) & set(used)
+    assert set(np.flatnonzero(optima.first_layer[:, 0] == 0)) == set(changed)
 
 
 def test_drifted_problems_begin_with_the_problems_themselves() -> None:
