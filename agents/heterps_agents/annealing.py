@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.answer import answer
@@ -21,10 +20,12 @@ from heterps_agents.objective import Goal, code_cost, read_stages, search_cost, 
 from heterps_agents.planner import Budget
 from heterps_agents.proportional import simple_placements
 from heterps_agents.registry import register
+from heterps_agents.stage_changes import copy_stage, copy_stages
 from heterps_configs.plan import Plan
 from heterps_envs.closed_form import MAX_REPLICAS, KernelTables, kernel_tables
 from heterps_envs.placement import encode
 from heterps_envs.problem import CostTables, Problem
+from heterps_envs.uncounted import uncounted
 
 DEFAULT_EVALUATIONS = 100_000
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
@@ -95,7 +96,8 @@ def anneal(
             the budget, `DEFAULT_EVALUATIONS`.
     """
     stages = np.empty((kernel.num_layers, 3), np.int64)
-    best = np.empty_like(stages)
+    best, trial = np.empty_like(stages), np.empty_like(stages)
+    used = np.empty(kernel.num_classes, np.int64)
     counts = np.full(2, read_stages(code, stages))
     best[:] = stages
     costs = np.full(2, code_cost(code, kernel, goal.is_price, goal.floor_s))
@@ -103,7 +105,7 @@ def anneal(
         _anneal(
             kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng,
             temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
-            stages, best, counts, costs,
+            stages, best, counts, costs, trial, used,
         )  # fmt: skip
     out = np.zeros_like(code)
     write_code(best, counts[1], out)
@@ -148,7 +150,7 @@ def polish(
     return anneal(code, kernel, goal or Goal(), budget, seed, temperature=POLISH_TEMPERATURE)
 
 
-@njit(cache=True)
+@uncounted
 def _anneal(
     k: Any,
     is_price: bool,
@@ -161,28 +163,31 @@ def _anneal(
     best: Any,
     counts: Any,
     costs: Any,
+    trial: Any,
+    used: Any,
 ) -> None:
-    """Goes on from (stages, counts[0], costs[0]); keeps the best in (best, counts[1], costs[1])."""
-    trial = np.empty_like(stages)
-    used = np.empty(k.num_classes, np.int64)
+    """Goes on from (stages, counts[0], costs[0]); keeps the best in (best, counts[1], costs[1]).
+
+    `trial` and `used` are scratch.
+    """
     for step in range(evaluations):
         done = step / evaluations
         temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
-        trial[: counts[0]] = stages[: counts[0]]
+        copy_stages(stages, counts[0], trial)
         count = move(k, rng, trial, counts[0], used)
         if rng.random() < SECOND_MOVE:
             count = move(k, rng, trial, count, used)
         cost = search_cost(trial, count, k, used, is_price, floor_s)
         if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
             continue
-        stages[:count] = trial[:count]
+        copy_stages(trial, count, stages)
         counts[0], costs[0] = count, cost
         if cost < costs[1]:
-            best[:count] = trial[:count]
+            copy_stages(trial, count, best)
             counts[1], costs[1] = count, cost
 
 
-@njit(cache=True)
+@uncounted
 def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     """Changes the stages in one random way, in place.
 
@@ -222,13 +227,13 @@ def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     return count
 
 
-@njit(cache=True)
+@uncounted
 def _most_replicas(k: Any, kind: int) -> int:
     most: int = min(k.device_count[kind], k.num_micro_batches, MAX_REPLICAS)
     return most
 
 
-@njit(cache=True)
+@uncounted
 def _free_class(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     """A random class; one with a free device where the first two draws find one."""
     used[:] = 0
@@ -240,7 +245,7 @@ def _free_class(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     return kind
 
 
-@njit(cache=True)
+@uncounted
 def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
     """Moves the cut behind a stage by one layer, or by a random share of the stage that shrinks."""
     if row + 1 >= count:
@@ -255,23 +260,23 @@ def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
     stages[row, 0] = stop + sign * length
 
 
-@njit(cache=True)
+@uncounted
 def _split(k: Any, rng: Any, stages: Any, count: int, row: int, start: int, used: Any) -> int:
     """Cuts a stage in two; one half keeps class and replicas, the other gets one device."""
     kind = _free_class(k, rng, stages, count, used)
     for other in range(count, row, -1):
-        stages[other] = stages[other - 1]
+        copy_stage(stages, other - 1, stages, other)
     stages[row, 0] = start + 1 + int(rng.random() * (stages[row, 0] - start - 1))
     half = row if rng.random() < 0.5 else row + 1
     stages[half, 1], stages[half, 2] = kind, 1
     return count + 1
 
 
-@njit(cache=True)
+@uncounted
 def _merge(rng: Any, stages: Any, count: int, row: int) -> int:
     """Joins a stage with the next one, on the devices of either."""
     if rng.random() < 0.5:
         stages[row + 1, 1], stages[row + 1, 2] = stages[row, 1], stages[row, 2]
     for other in range(row, count - 1):
-        stages[other] = stages[other + 1]
+        copy_stage(stages, other + 1, stages, other)
     return count - 1

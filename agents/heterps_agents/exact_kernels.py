@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_after_s, stage_work_s
+from heterps_envs.uncounted import uncounted
 
 _UNLIMITED = 1 << 40
 # Labels that differ by less are one: only the rounding of sums sets them apart.
@@ -84,7 +85,7 @@ class Reached(NamedTuple):
     round_trip_s: NDArray[np.float64]
 
 
-@njit(cache=True)
+@uncounted
 def is_dominated(num_micro_batches: int, is_gpipe: bool, replicas: int) -> bool:
     """One replica less is never worse: the same share of micro-batches and as many in flight.
 

@@ -9,10 +9,9 @@ taken. The target is bisected. Prices of memory, and in US dollars, are tried th
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.answer import answer
@@ -20,10 +19,12 @@ from heterps_agents.exact_kernels import is_dominated
 from heterps_agents.objective import Goal, reverse_stages, search_cost, write_code
 from heterps_agents.planner import Budget
 from heterps_agents.registry import register
+from heterps_agents.stage_changes import copy_stages
 from heterps_configs.plan import Plan
 from heterps_envs.bounds import price_bound
 from heterps_envs.closed_form import KernelTables, append_stage, in_flight, kernel_tables
 from heterps_envs.problem import CostTables, Problem
+from heterps_envs.uncounted import uncounted
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +65,8 @@ def greedy_code(
         tables: For the prices.
         kernel: The same tables, for the kernels.
         goal: What to minimise. A placement that misses the floor is returned if none keeps it.
-        budget: Charged one evaluation for each target; greedy stops when it is spent.
+        budget: Charged one evaluation for each target; greedy stops when it is spent. The clock is
+            read before a target is bisected, about every tenth of a millisecond.
     """
     lower_s, prices = price_bound(tables)
     if math.isinf(lower_s):
@@ -99,62 +101,142 @@ def _rules(tables: CostTables, kernel: KernelTables, prices: Floats) -> list[tup
     ]
 
 
+class _Best(NamedTuple):
+    """The best placement so far, over all rules and targets.
+
+    Attributes:
+        stages: (L, 3) int64, see `heterps_agents.objective.read_stages`.
+        num_stages: (1,) 0 where there is none.
+        cost: (1,) by `heterps_agents.objective.search_cost`; inf where there is none.
+        fastest_s: (1,) least step time of all that fit, whether it is the best or not.
+    """
+
+    stages: NDArray[np.int64]
+    num_stages: NDArray[np.int64]
+    cost: Floats
+    fastest_s: Floats
+
+
 class _Search:
-    """The best placement so far, over all rules and targets."""
+    """The best placement so far, and the ways to better ones."""
 
     def __init__(self, kernel: KernelTables, goal: Goal, budget: Budget) -> None:
         self.kernel, self.goal, self.budget = kernel, goal, budget
-        self.best_code: NDArray[np.int16] | None = None
-        self.best_cost, self.fastest_s = math.inf, math.inf
+        layers = kernel.num_layers
+        self._best = _Best(
+            np.empty((layers, 3), np.int64), np.zeros(1, np.int64), np.full(1, np.inf),
+            np.full(1, np.inf),
+        )  # fmt: skip
         least_s = np.diff(kernel.compute_prefix_s, axis=0).min(axis=1)
         self._least_fill_s = np.concatenate([[0.0], np.cumsum(least_s)])
-        self._stages = np.empty((kernel.num_layers, 3), np.int64)
+        self._stages = np.empty((layers, 3), np.int64)
         self._used = np.empty(kernel.num_classes, np.int64)
+
+    @property
+    def fastest_s(self) -> float:
+        """The least step time so far; inf where nothing fits."""
+        return float(self._best.fastest_s[0])
+
+    @property
+    def best_code(self) -> NDArray[np.int16] | None:
+        """(L,) int16 of the best placement so far; None where there is none."""
+        if self._best.num_stages[0] == 0:
+            return None
+        code = np.zeros(self.kernel.num_layers, np.int16)
+        write_code(self._best.stages, self._best.num_stages[0], code)
+        return code
 
     def attempt(
         self, value_prefix: Floats, class_price: Floats, fill_factor: float, target_s: float
-    ) -> float:
-        """One greedy placement under a target; its step time, inf where it does not get through."""
+    ) -> None:
+        """One greedy placement under a target."""
         if self.budget.is_exhausted:
-            return math.inf
+            return
         self.budget.spend()
-        kernel = self.kernel
-        count = _place(
-            kernel, value_prefix, class_price, self._least_fill_s * fill_factor, target_s,
-            self._stages, self._used,
+        _attempt(
+            self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, target_s,
+            self.goal.is_price, self.goal.floor_s, self._best, self._stages, self._used,
         )  # fmt: skip
-        if count == 0:
-            return math.inf
-        step_time_s = search_cost(self._stages, count, kernel, self._used, False, math.inf)
-        cost = search_cost(
-            self._stages, count, kernel, self._used, self.goal.is_price, self.goal.floor_s
-        )
-        self.fastest_s = min(self.fastest_s, step_time_s)
-        if cost < self.best_cost:
-            self.best_cost = cost
-            self.best_code = np.zeros(kernel.num_layers, np.int16)
-            write_code(self._stages, count, self.best_code)
-        return float(step_time_s)
 
     def bisect(
         self, value_prefix: Floats, class_price: Floats, fill_factor: float, lower_s: float
     ) -> None:
         """Looks for the least target that greedy gets through, from a lower bound upwards."""
-        low_s = max(lower_s, 1e-12)
-        high_s = self.attempt(value_prefix, class_price, fill_factor, math.inf)
-        if math.isinf(high_s):
+        if self.budget.is_exhausted:
             return
-        for _ in range(BISECTIONS):
-            target_s = math.sqrt(low_s * high_s)
-            reached_s = self.attempt(value_prefix, class_price, fill_factor, target_s)
-            if math.isinf(reached_s):
-                low_s = target_s
-            else:
-                high_s = min(target_s, reached_s)
-            low_s = min(low_s, high_s)
+        left = self.budget.evaluations_left
+        spent = _bisect(
+            self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, lower_s,
+            1 + BISECTIONS if left is None else min(left, 1 + BISECTIONS),
+            self.goal.is_price, self.goal.floor_s, self._best, self._stages, self._used,
+        )  # fmt: skip
+        self.budget.spend(spent)
 
 
-@njit(cache=True)
+@uncounted
+def _bisect(
+    k: Any,
+    value_prefix: Any,
+    class_price: Any,
+    delay_s: Any,
+    lower_s: float,
+    most: int,
+    is_price: bool,
+    floor_s: float,
+    best: Any,
+    stages: Any,
+    used: Any,
+) -> int:
+    """At most `most` attempts, the first one without a target; returns how many there were."""
+    low_s = max(lower_s, 1e-12)
+    high_s = _attempt(
+        k, value_prefix, class_price, delay_s, math.inf, is_price, floor_s, best, stages, used
+    )
+    if high_s == math.inf:
+        return 1
+    for _ in range(most - 1):
+        target_s = math.sqrt(low_s * high_s)
+        reached_s = _attempt(
+            k, value_prefix, class_price, delay_s, target_s, is_price, floor_s, best, stages, used
+        )
+        if reached_s == math.inf:
+            low_s = target_s
+        else:
+            high_s = min(target_s, reached_s)
+        low_s = min(low_s, high_s)
+    return most
+
+
+@uncounted
+def _attempt(
+    k: Any,
+    value_prefix: Any,
+    class_price: Any,
+    delay_s: Any,
+    target_s: float,
+    is_price: bool,
+    floor_s: float,
+    best: Any,
+    stages: Any,
+    used: Any,
+) -> float:
+    """One placement; its step time, inf where it does not get through.
+
+    Arguments as for `_place`, and `Goal`'s; `best` is a `_Best`.
+    """
+    count = _place(k, value_prefix, class_price, delay_s, target_s, stages, used)
+    if count == 0:
+        return math.inf
+    step_time_s: float = search_cost(stages, count, k, used, False, math.inf)
+    cost = search_cost(stages, count, k, used, is_price, floor_s)
+    best.fastest_s[0] = min(best.fastest_s[0], step_time_s)
+    if cost < best.cost[0]:
+        best.cost[0], best.num_stages[0] = cost, count
+        copy_stages(stages, count, best.stages)
+    return step_time_s
+
+
+@uncounted
 def _place(
     k: Any,
     value_prefix: Any,
@@ -212,7 +294,7 @@ def _place(
     return count
 
 
-@njit(cache=True)
+@uncounted
 def _grow(
     k: Any,
     stop: int,

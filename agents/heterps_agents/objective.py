@@ -19,6 +19,7 @@ from heterps_envs.closed_form import (
     append_stage,
     in_flight,
 )
+from heterps_envs.uncounted import uncounted
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
 ROUNDING = 1e-9
@@ -54,7 +55,7 @@ class Goal:
         return cost if cost < MISSES_FLOOR else math.inf
 
 
-@njit(cache=True)
+@uncounted
 def read_stages(code: Any, stages: Any) -> int:
     """Writes the stages of a code, front first, as rows (layer behind the last, class, replicas).
 
@@ -76,7 +77,7 @@ def read_stages(code: Any, stages: Any) -> int:
     return count
 
 
-@njit(cache=True)
+@uncounted
 def write_code(stages: Any, num_stages: int, code: Any) -> None:
     """The inverse of `read_stages`."""
     start = 0
@@ -89,7 +90,7 @@ def write_code(stages: Any, num_stages: int, code: Any) -> None:
         start = stop
 
 
-@njit(cache=True)
+@uncounted
 def reverse_stages(stages: Any, count: int) -> None:
     """Turns the first rows around: stages that were written back to front."""
     for row in range(count // 2):
@@ -99,7 +100,7 @@ def reverse_stages(stages: Any, count: int) -> None:
             stages[row, column] = other
 
 
-@njit(cache=True)
+@uncounted
 def search_cost(
     stages: Any, num_stages: int, k: Any, used: Any, is_price: bool, floor_s: float
 ) -> float:

@@ -16,9 +16,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.objective import code_cost, read_stages, search_cost, write_code
-from heterps_agents.stage_changes import change_stages, num_changes
+from heterps_agents.stage_changes import change_stages, copy_stages, num_changes
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.stage_problems import StageProblems
+from heterps_envs.uncounted import uncounted
 
 # How far a cut is moved at once, in layers, nearest first.
 _MOVES = np.array([1, -1, 2, -2, 3, -3, 4, -4])
@@ -93,7 +94,7 @@ def _refine_all(k: Any, step_time_s: Any, bottleneck_s: Any, codes: Any) -> None
             write_code(stages, count, codes[index])
 
 
-@njit(cache=True)
+@uncounted
 def fill_s(k: Any, stages: Any, count: int) -> float:
     """Fill of all stages, see `heterps_envs.stage_state`."""
     fill, start = 0.0, 0
@@ -108,7 +109,7 @@ def fill_s(k: Any, stages: Any, count: int) -> float:
     return fill
 
 
-@njit(cache=True)
+@uncounted
 def _climb(
     k: Any,
     is_price: bool,
@@ -141,9 +142,17 @@ def _climb(
     return best, spent
 
 
-@njit(cache=True)
+@uncounted
 def descend(
-    k: Any, is_price: bool, floor_s: float, stages: Any, count: int, cost: float, most: int
+    k: Any,
+    is_price: bool,
+    floor_s: float,
+    stages: Any,
+    count: int,
+    cost: float,
+    most: int,
+    trial: Any,
+    used: Any,
 ) -> tuple[int, float, int]:
     """Changes stages one way after the other, each with its best cuts, until none helps.
 
@@ -155,16 +164,17 @@ def descend(
         count: Stages in use.
         cost: Of these stages.
         most: Evaluations.
+        trial: (L + 1, 3) int64 scratch.
+        used: (T,) int64 scratch.
 
     Returns:
         Stages in use, their cost, and the evaluations.
     """
-    used, trial = np.empty(k.num_classes, np.int64), np.empty_like(stages)
     cost, spent = _climb(k, is_price, floor_s, stages, count, used, cost, most)
     index, since = 0, 0
     while since < num_changes(k, count) and spent < most:
         index, since = (index + 1) % num_changes(k, count), since + 1
-        trial[:count] = stages[:count]
+        copy_stages(stages, count, trial)
         changed = change_stages(k, trial, count, index, used)
         if changed == 0:
             continue
@@ -176,7 +186,7 @@ def descend(
         spent += more
         if new < cost * _GAIN:
             cost, count, since = new, changed, 0
-            stages[:count] = trial[:count]
+            copy_stages(trial, count, stages)
     return count, cost, spent
 
 
@@ -257,7 +267,8 @@ def descend_best(
             costs[index] = code_cost(codes[index], k, is_price, floor_s)
             spent += 1
     shapes, seen = np.empty(most_placements, np.int64), 0
-    stages = np.empty((k.num_layers + 1, 3), np.int64)
+    stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
+    used = np.empty(k.num_classes, np.int64)
     for index in np.argsort(costs, kind="mergesort"):
         if seen == most_placements or costs[index] == np.inf:
             break
@@ -267,13 +278,15 @@ def descend_best(
             continue
         seen += 1
         left = min(_MOST_EACH, most - spent)
-        count, cost, more = descend(k, is_price, floor_s, stages, count, costs[index], left)
+        count, cost, more = descend(
+            k, is_price, floor_s, stages, count, costs[index], left, trial, used
+        )
         spent += more
         admit(elite, stages, count, cost, False)
     return spent
 
 
-@njit(cache=True)
+@uncounted
 def _shape(stages: Any, count: int) -> int:
     """One number for the classes and replicas in order."""
     shape = count

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from heterps_envs.closed_form import MAX_REPLICAS
+from heterps_envs.uncounted import uncounted
 
 
-@njit(cache=True)
+@uncounted
+def copy_stage(stages: Any, row: int, out: Any, place: int) -> None:
+    """Writes one stage to another place."""
+    for column in range(3):
+        out[place, column] = stages[row, column]
+
+
+@uncounted
+def copy_stages(stages: Any, count: int, out: Any) -> None:
+    """Writes the first stages to another array."""
+    for row in range(count):
+        copy_stage(stages, row, out, row)
+
+
+@uncounted
 def num_changes(k: Any, count: int) -> int:
     """How many changes of `count` stages there are, those that make no sense included."""
     classes: int = k.num_classes
     return count * (5 * classes + 4 + 2 * count)
 
 
-@njit(cache=True)
+@uncounted
 def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int:
     """Changes the stages in one way, in place.
 
@@ -62,7 +75,7 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     return _split(stages, count, row, kind, which % 2, replicas, free)
 
 
-@njit(cache=True)
+@uncounted
 def _other_class(stages: Any, count: int, row: int, kind: int, free: Any) -> int:
     if kind == stages[row, 1] or free[kind] <= 0:
         return 0
@@ -70,7 +83,7 @@ def _other_class(stages: Any, count: int, row: int, kind: int, free: Any) -> int
     return count
 
 
-@njit(cache=True)
+@uncounted
 def _other_replicas(k: Any, stages: Any, count: int, row: int, more: int, free: Any) -> int:
     replicas = stages[row, 2] + more
     most = min(k.num_micro_batches, MAX_REPLICAS)
@@ -80,7 +93,7 @@ def _other_replicas(k: Any, stages: Any, count: int, row: int, more: int, free: 
     return count
 
 
-@njit(cache=True)
+@uncounted
 def _hand_over(stages: Any, count: int, row: int, other: int) -> int:
     if other == row or stages[other, 1] != stages[row, 1] or stages[row, 2] == 1:
         return 0
@@ -89,7 +102,7 @@ def _hand_over(stages: Any, count: int, row: int, other: int) -> int:
     return count
 
 
-@njit(cache=True)
+@uncounted
 def _swap(stages: Any, count: int, row: int, other: int) -> int:
     same = stages[other, 1] == stages[row, 1] and stages[other, 2] == stages[row, 2]
     if other <= row or same:
@@ -101,18 +114,18 @@ def _swap(stages: Any, count: int, row: int, other: int) -> int:
     return count
 
 
-@njit(cache=True)
+@uncounted
 def _join(stages: Any, count: int, row: int, on_own: bool) -> int:
     if row + 1 >= count:
         return 0
     if on_own:
         stages[row + 1, 1], stages[row + 1, 2] = stages[row, 1], stages[row, 2]
     for other in range(row, count - 1):
-        stages[other] = stages[other + 1]
+        copy_stage(stages, other + 1, stages, other)
     return count - 1
 
 
-@njit(cache=True)
+@uncounted
 def _split(
     stages: Any, count: int, row: int, kind: int, half: int, replicas: int, free: Any
 ) -> int:
@@ -120,7 +133,7 @@ def _split(
     if free[kind] <= 0 or stages[row, 0] - start < 2:
         return 0
     for other in range(count, row, -1):
-        stages[other] = stages[other - 1]
+        copy_stage(stages, other - 1, stages, other)
     stages[row, 0] = (start + stages[row, 0]) // 2
     stages[row + half, 1], stages[row + half, 2] = kind, replicas
     return count + 1

@@ -53,6 +53,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.problem import MAX_CLASSES as MAX_CLASSES
 from heterps_envs.problem import CostTables
+from heterps_envs.uncounted import uncounted
 
 Floats = NDArray[np.float64]
 
@@ -207,7 +208,7 @@ def behind_stage_s(
     return max(longest, compute + 2.0 * latency_s + (share + 1) * transfer_s)
 
 
-@njit(cache=True)
+@uncounted
 def append_stage(
     k: Any,
     start: int,
@@ -256,7 +257,7 @@ def append_stage(
     return step, compute + (2.0 * (latency + transfer) + fill_s if has_next else 0.0)
 
 
-@njit(cache=True)
+@uncounted
 def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     """Closed form of one coded placement.
 
