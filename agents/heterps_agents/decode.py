@@ -23,7 +23,9 @@ Floats = NDArray[np.float64]
 ROUNDS, TARGETS_PER_ROUND = 3, 8
 # A search without any known placement looks for targets up to this multiple of the lower bound.
 LARGEST_TARGET = 32.0
-WANTED_SHARES = (0.999, 0.97)
+# Step times to aim at beside the targets, over the best known: from hardly to clearly better, which
+# sets fill limits, and hardly any limit.
+WANTED_SHARES = (0.9999, 0.99, 0.97, 0.93, 0.85, 2.0)
 
 
 class Decoded(NamedTuple):
@@ -103,7 +105,7 @@ def decode(
 
 
 def _wanted_shares(count: int) -> Floats:
-    """Step times to aim at beside the targets, over the best known: hardly and clearly better."""
+    """(count,) step times to aim at beside the targets, in turns."""
     return np.resize(WANTED_SHARES, count)
 
 

@@ -38,6 +38,8 @@ class Effort:
         price_rounds: Rounds of such a policy around the best placement.
         exact_s: Predicted seconds up to which the planner `auto` prefers the exact solver. Eight
             device classes take a third of what is predicted.
+        sweeps: Whether the exact solver may take all stages of a placement that has no more than a
+            window; without, windows have one stage more at most than what they replace.
     """
 
     first_width: int
@@ -55,6 +57,7 @@ class Effort:
     price_rounds: int
     exact_s: float
     begins_with: str | None = None
+    sweeps: bool = True
 
     def with_width(self, width: int) -> Effort:
         """The same with beams of one width throughout."""

@@ -20,7 +20,7 @@ from heterps_envs.problem import CostTables
 from heterps_envs.stage_problems import pack_problems
 
 # Greedy decoding costs so little that it affords more targets than a beam.
-GREEDY_TARGETS = 32
+GREEDY_TARGETS = 64
 
 
 # What the curves of a training run show, and what the scores of a finished policy add.

@@ -166,7 +166,8 @@ class _Search:
         if self.effort.begins_with is None:
             self._first_ladder()
         else:
-            self._begin_with(effort_named(self.effort.begins_with))
+            smaller = effort_named(self.effort.begins_with)
+            self._begin_with(dataclasses.replace(smaller, sweeps=self.effort.sweeps))
         self._windows()
         for _ in range(self.effort.rounds):
             if self._is_proven:
@@ -247,7 +248,7 @@ class _Search:
         elite = self._elite
         if self.effort.window == 0 or self._is_proven:
             return
-        if 0 < elite.num_stages[0] <= self.effort.window:
+        if self.effort.sweeps and 0 < elite.num_stages[0] <= self.effort.window:
             self._sweep()
         for _ in range(len(elite.cost)):
             if self._is_proven:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from benchmarks.agent_sections.comparison import Entry
 from heterps_agents.annealing import annealed_code
 from heterps_agents.cross_entropy import cross_entropy_code
 from heterps_agents.decode import TARGETS_PER_ROUND, decode
-from heterps_agents.efforts import effort_named
+from heterps_agents.efforts import Effort, effort_named
 from heterps_agents.evaluation import GREEDY_TARGETS
 from heterps_agents.exact import solve
 from heterps_agents.genetic import genetic_code
@@ -58,7 +59,8 @@ def cost(chain: Chain, code: Code) -> float:
 
 def entries(policy: Policy, quick: bool) -> list[Entry[Chain, Code]]:
     """The lines of a table, top to bottom."""
-    return _lines({**decoding_methods(policy), **effort_methods(policy)}, quick)
+    policies = {**decoding_methods(policy), **effort_methods(policy), **without_sweeps(policy)}
+    return _lines(policies, quick)
 
 
 def cheapest_entries(
@@ -117,9 +119,19 @@ def decoding_methods(policy: Policy) -> dict[str, Run]:
 def effort_methods(policy: Policy) -> dict[str, Run]:
     """The efforts of the learned placer, from greedy's placement on, as planners begin too."""
     return {
-        "policy, effort fast": partial(_with_effort, "fast", policy),
-        NORMAL: partial(_with_effort, "normal", policy),
-        HIGH: partial(_with_effort, "high", policy),
+        "policy, effort fast": partial(_with_effort, effort_named("fast"), policy),
+        NORMAL: partial(_with_effort, effort_named("normal"), policy),
+        HIGH: partial(_with_effort, effort_named("high"), policy),
+    }
+
+
+def without_sweeps(policy: Policy) -> dict[str, Run]:
+    """The same where the exact solver takes no placement as a whole: what it adds."""
+    return {
+        f"{name}, no sweep": partial(
+            _with_effort, dataclasses.replace(effort_named(effort), sweeps=False), policy
+        )
+        for name, effort in ((NORMAL, "normal"), (HIGH, "high"))
     }
 
 
@@ -160,11 +172,11 @@ def _decoded(
 
 
 def _with_effort(
-    effort: str, policy: Policy, chain: Chain, budget: Budget, seed: int
+    effort: Effort, policy: Policy, chain: Chain, budget: Budget, seed: int
 ) -> Code | None:
     tables, kernel, goal = chain
     start = greedy_code(tables, kernel, goal, budget)
-    return learned_code(policy, tables, kernel, goal, budget, effort_named(effort), start)
+    return learned_code(policy, tables, kernel, goal, budget, effort, start)
 
 
 def _greedy(chain: Chain, budget: Budget, seed: int) -> Code | None:
