@@ -141,6 +141,9 @@ def train_with_progress(
         def show(state: TrainingProgress) -> None:
             gap = "" if math.isnan(state.gap_median) else f"  median gap {state.gap_median:.2%}"
             now = f"{state.steps:,} steps  reward {state.episode_reward:.2f}{gap}"
+            if state.passes > 0 and state.steps == 0:
+                passes = f"pass {state.passes} of {config.imitation_passes}"
+                now = f"imitating optima, {passes}  loss {state.imitation_loss:.2f}"
             bar(state.share, now)
 
         return train(config, folder, resume, show, command)

@@ -35,6 +35,8 @@ class TrainingProgress(NamedTuple):
         episode_reward: Mean of recent episodes; nan before the first one ends.
         gap_median: Greedy decoding on the held-out set, at the last evaluation; nan before.
         gap_p95: The same.
+        passes: Of imitation, before the first step.
+        imitation_loss: Of the last pass; nan before the first.
     """
 
     share: float
@@ -43,6 +45,8 @@ class TrainingProgress(NamedTuple):
     episode_reward: float
     gap_median: float
     gap_p95: float
+    passes: int
+    imitation_loss: float
 
 
 class Clock:

@@ -90,7 +90,7 @@ class TrainingRun:
         self._timed, self._env = env, env.venv
         self.milestones: dict[str, Milestone] = {}
         self._cpu_s, self._learning_s, self._first_step = solving_s, 0.0, 0
-        self.passes = 0
+        self.passes, self._imitation_loss = 0, float("nan")
         self._gap = Gap(*[float("nan")] * 4)
         self._plan_next(clock.seconds)
 
@@ -127,8 +127,9 @@ class TrainingRun:
         reward = float(np.mean([info["r"] for info in recent])) if recent else float("nan")
         steps, clock = self.model.num_timesteps, self.clock
         return TrainingProgress(
-            clock.share, clock.seconds, steps, reward, self._gap.median, self._gap.p95
-        )
+            clock.share, clock.seconds, steps, reward, self._gap.median, self._gap.p95,
+            self.passes, self._imitation_loss,
+        )  # fmt: skip
 
     def save_checkpoint(self) -> None:
         """Writes the checkpoint in one move."""
@@ -190,9 +191,9 @@ class TrainingRun:
         done = self.passes / config.imitation_passes
         for group in network.optimizer.param_groups:
             group["lr"] = config.imitation_learning_rate * (1 - done * (1 - _FINAL_IMITATION_SHARE))
-        loss = imitate(network, examples, config.minibatch_size, rng)
+        self._imitation_loss = imitate(network, examples, config.minibatch_size, rng)
         self.passes += 1
-        self.model.logger.record("imitation/loss", loss)
+        self.model.logger.record("imitation/loss", self._imitation_loss)
         self.model.logger.record("imitation/decisions", len(examples.actions))
         self.model.logger.dump(self.passes)
 
