@@ -1,4 +1,4 @@
-"""Supervised steps between two updates of PPO: the network learns decisions of optima."""
+"""Supervised steps before PPO: the network learns decisions of optima."""
 
 from __future__ import annotations
 
