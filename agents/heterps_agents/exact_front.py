@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact_kernels import after_s, is_dominated, largest_total_behind, link_s
 from heterps_envs.closed_form import KernelTables, in_flight
+from heterps_envs.uncounted import uncounted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -137,9 +138,33 @@ def _sweep(
     fill_s: Any,
 ) -> int:
     """Fills `delay_s` and `fill_s`, front to back; returns the stages tried."""
-    work = 0
     least_total = _least_total(totals, needs.earliest_cut, k.num_layers)
-    before_s, round_trip_s = np.empty(len(totals)), np.empty(len(totals))
+    scratch = np.empty((2, len(totals)))
+    return _fill(
+        k, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s,
+        least_total, scratch[0], scratch[1],
+    )  # fmt: skip
+
+
+@uncounted
+def _fill(
+    k: Any,
+    used: Any,
+    strides: Any,
+    totals: Any,
+    order: Any,
+    latest_s: Any,
+    needs: Any,
+    limit_s: float,
+    rules: Any,
+    pool: Any,
+    delay_s: Any,
+    fill_s: Any,
+    least_total: Any,
+    before_s: Any,
+    round_trip_s: Any,
+) -> int:
+    work = 0
     count = _keep(k, used, totals, order, latest_s, needs, 0, pool, 0, delay_s[0], fill_s[0])
     for stop in range(1, k.num_layers):
         delay_s[stop], fill_s[stop] = np.inf, -np.inf
@@ -171,7 +196,7 @@ def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
     return least
 
 
-@njit(cache=True)
+@uncounted
 def _put_stages(
     k: Any,
     strides: Any,
@@ -228,7 +253,7 @@ def _put_stages(
     return share, tried
 
 
-@njit(cache=True)
+@uncounted
 def _put_stage(
     pool: Any,
     rules: Any,
@@ -281,7 +306,7 @@ def _put_stage(
     return tried
 
 
-@njit(cache=True)
+@uncounted
 def _over_the_cut(
     k: Any,
     stop: int,
@@ -304,7 +329,7 @@ def _over_the_cut(
                 fill_s[behind, state] = max(fill_s[behind, state], round_trip_s[state] - message)
 
 
-@njit(cache=True)
+@uncounted
 def _keep(
     k: Any,
     used: Any,

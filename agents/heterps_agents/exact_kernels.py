@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from heterps_agents.exact_state import Labels as Labels
+from heterps_agents.exact_state import Reached as Reached
+from heterps_agents.exact_state import Space as Space
 from heterps_envs.closed_form import MAX_REPLICAS, in_flight, stage_after_s, stage_work_s
-from heterps_envs.uncounted import uncounted
+from heterps_envs.uncounted import ALLOCATING, uncounted
 
 _UNLIMITED = 1 << 40
 # Labels that differ by less are one: only the rounding of sums sets them apart.
 SAME = 1e-12
-
-
-class Space(NamedTuple):
-    """The devices used, as one integer, and what no completion of them can fall below.
-
-    A placement costs `weight * step time`: 1 for the objective throughput, the price for `price`.
-
-    Attributes:
-        used: (S, T) devices used of each class.
-        strides: (T,) what one more device of a class adds to the integer.
-        totals: (S,) devices used.
-        order: (S,) states by `totals`.
-        device_weight: (T,) what a device adds to the weight.
-        latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
-        delay_s: (L, T, S) that the layers before a cut add to it at least, by the class behind.
-        most_fill_s: (L, T, S) largest fill behind a cut with which they keep the limits.
-        least_fill_s: (L + 1,) seconds that the layers before a cut delay the rest at least.
-        least_cost: (L + 1,) what they add to the cost at least.
-        limit_s: Largest step time that is of use.
-        limit_cost: Largest cost that is of use.
-        work: Stages that were tried for these bounds.
-    """
-
-    used: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    totals: NDArray[np.int64]
-    order: NDArray[np.int64]
-    device_weight: NDArray[np.float64]
-    latest_s: NDArray[np.float64]
-    delay_s: NDArray[np.float64]
-    most_fill_s: NDArray[np.float64]
-    least_fill_s: NDArray[np.float64]
-    least_cost: NDArray[np.float64]
-    limit_s: float
-    limit_cost: float
-    work: int
-
-
-class Labels(NamedTuple):
-    """The Pareto sets of (step time, fill), as lists in one pool, least step time first.
-
-    Attributes:
-        first: (L, T, S) first label by the cut, the class of the stage behind it and the state
-            behind it; 0 where there is none.
-        behind_s: (N,) step time of what is built.
-        fill_s: (N,) its fill.
-        following: (N,) the next label; 0 at the end.
-    """
-
-    first: NDArray[np.int32]
-    behind_s: NDArray[np.float64]
-    fill_s: NDArray[np.float64]
-    following: NDArray[np.int32]
-
-
-class Reached(NamedTuple):
-    """Labels behind a cut as a stage of one class sees them, through its links.
-
-    Attributes:
-        state: (N,) devices used.
-        link: (N,) the class at the other end of the link.
-        behind_s: (N,) message and back, and the step time behind.
-        round_trip_s: (N,) message and back, and the fill behind.
-    """
-
-    state: NDArray[np.int64]
-    link: NDArray[np.int64]
-    behind_s: NDArray[np.float64]
-    round_trip_s: NDArray[np.float64]
 
 
 @uncounted
@@ -99,7 +32,7 @@ def is_dominated(num_micro_batches: int, is_gpipe: bool, replicas: int) -> bool:
     return share == (num_micro_batches + replicas - 2) // (replicas - 1)
 
 
-@njit(cache=True)
+@uncounted
 def largest_total_behind(
     k: Any, replicas: int, state_bytes: float, activation_bytes: float, memory_bytes: float
 ) -> int:
@@ -123,7 +56,7 @@ def largest_total_behind(
     return min(most, (held - 1) * replicas)
 
 
-@njit(cache=True, inline="always")
+@uncounted
 def after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
     """`closed_form.stage_after_s` of layers `start .. stop - 1`."""
     return stage_after_s(
@@ -135,14 +68,14 @@ def after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
     )
 
 
-@njit(cache=True, inline="always")
+@uncounted
 def link_s(k: Any, stop: int, kind: int, neighbour: int) -> tuple[float, float]:
     """Latency and transfer seconds of one message over a cut."""
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
     return k.latency_s[kind, neighbour], transfer
 
 
-@njit(cache=True, inline="always")
+@uncounted
 def _insert(
     labels: Any,
     start: int,
@@ -174,7 +107,7 @@ def _insert(
     return unused + 1
 
 
-@njit(cache=True)
+@uncounted
 def _list_states(order: Any, first: Any, states: Any) -> int:
     """Writes the states that have a label at a cut, fewest devices first; returns how many."""
     found = 0
@@ -187,7 +120,7 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
     return found
 
 
-@njit(cache=True)
+@njit(**ALLOCATING)
 def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
     """Drops all labels of a cut but the most promising ones, one of each state."""
     classes = labels.first.shape[1]
@@ -205,7 +138,7 @@ def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None
                 labels.first[stop, kind, states[row]] = 0
 
 
-@njit(cache=True)
+@uncounted
 def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> int:
     """The front-most start of a stage that keeps the limits with nothing behind it."""
     share = (k.num_micro_batches + replicas - 1) // replicas
@@ -224,7 +157,7 @@ def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> 
     return start
 
 
-@njit(cache=True)
+@uncounted
 def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, seen: Any) -> int:
     """Writes the labels behind a cut as a class sees them, states in order; returns how many.
 
@@ -260,7 +193,7 @@ def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, see
     return end
 
 
-@njit(cache=True)
+@uncounted
 def _collect(
     k: Any,
     space: Any,
@@ -295,7 +228,7 @@ def _collect(
     return end
 
 
-@njit(cache=True)
+@uncounted
 def _extend(
     k: Any,
     space: Any,
@@ -371,8 +304,23 @@ def sweep(
     Returns:
         False where it gave up: too many transitions, or no place for another label.
     """
-    unused = 1
     states = np.empty(len(space.totals), np.int64)
+    return _sweep(k, space, labels, seen, reached, width, max_transitions, work, states)
+
+
+@uncounted
+def _sweep(
+    k: Any,
+    space: Any,
+    labels: Any,
+    seen: Any,
+    reached: Any,
+    width: int,
+    max_transitions: float,
+    work: Any,
+    states: Any,
+) -> bool:
+    unused = 1
     for stop in range(k.num_layers, 0, -1):
         is_last = stop == k.num_layers
         found = 0 if is_last else _list_states(space.order, labels.first[stop], states)

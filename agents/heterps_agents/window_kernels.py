@@ -19,6 +19,7 @@ from heterps_agents.exact_kernels import is_dominated
 from heterps_agents.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR
 from heterps_agents.window_labels import TABLE
 from heterps_envs.closed_form import append_stage, in_flight
+from heterps_envs.uncounted import uncounted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -106,7 +107,40 @@ def improve_window(
     front_price = TIE_BREAK_USD_PER_HOUR
     for row in range(first):
         front_price += stages[row, 2] * k.price_usd_per_hour[stages[row, 1]]
-    _least_delays(k, stages, first, begin, end, free, labels.delay_s)
+    scratch = np.empty((2, k.num_classes))
+    _least_delays(k, stages, first, begin, end, free, labels.delay_s, scratch)
+    winner, best = _sweep(
+        k, class_price, value_prefix_s, is_price, floor_s, stages, first, begin, end, most_stages,
+        free, front_price, labels, best, work, most,
+    )  # fmt: skip
+    if winner < 0:
+        return count, best
+    return _write(stages, count, first, last, labels, winner), best
+
+
+@uncounted
+def _sweep(
+    k: Any,
+    class_price: Any,
+    value_prefix_s: Any,
+    is_price: bool,
+    floor_s: float,
+    stages: Any,
+    first: int,
+    begin: int,
+    end: int,
+    most_stages: int,
+    free: Any,
+    front_price: float,
+    labels: Any,
+    best: float,
+    work: Any,
+    most: int,
+) -> tuple[int, float]:
+    """Fills the labels from the window's end to its begin; returns the best one, and its cost.
+
+    -1 where none is better than what is known.
+    """
     labels.first[begin : end + 1] = -1
     labels.table[:] = -1
     labels.first[end], labels.following[0], labels.cut[0] = 0, -1, end
@@ -124,12 +158,10 @@ def improve_window(
             label = labels.following[label]
         if unused >= room - 1 or work[0] >= most:
             break
-    if winner < 0:
-        return count, best
-    return _write(stages, count, first, last, labels, winner), best
+    return winner, best
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
     """Label 0: the stages behind the window."""
     behind_s, fill_s, total, next_kind, price = 0.0, 0.0, 0, -1, 0.0
@@ -149,9 +181,9 @@ def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
     labels.price[0], labels.behind_s[0], labels.fill_s[0] = price, behind_s, fill_s
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _least_delays(
-    k: Any, stages: Any, first: int, begin: int, end: int, free: Any, delay_s: Any
+    k: Any, stages: Any, first: int, begin: int, end: int, free: Any, delay_s: Any, scratch: Any
 ) -> None:
     """Fill of what is in front: fixed stages exactly, layers of the window at best."""
     classes = k.num_classes
@@ -171,13 +203,15 @@ def _least_delays(
             front = stages[first - 1, 1]
             transfer = k.output_bytes[begin - 1] * k.inverse_bandwidth_s_per_byte[front, kind]
             delay_s[begin, kind] += 2.0 * (k.latency_s[front, kind] + transfer)
-    before, following = np.full(classes, np.inf), np.empty(classes)
+    before, following = scratch[0], scratch[1]
+    before[:classes] = np.inf
     for cut in range(begin + 1, end):
         for kind in range(classes):
             compute = k.compute_prefix_s[cut, kind] - k.compute_prefix_s[cut - 1, kind]
             least = min(before[kind], delay_s[cut - 1, kind])
             following[kind] = least + compute if free[kind] > 0 else np.inf
-        before[:] = following
+        for kind in range(classes):
+            before[kind] = following[kind]
         for behind in range(classes):
             least = np.inf
             for kind in range(classes):
@@ -187,7 +221,7 @@ def _least_delays(
             delay_s[cut, behind] = least
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _extend(
     k: Any,
     class_price: Any,
@@ -257,7 +291,7 @@ def _extend(
     return unused, winner, best
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _put(
     labels: Any,
     unused: int,
@@ -283,7 +317,7 @@ def _put(
     labels.key[unused] = key
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _keep(labels: Any, label: int) -> int:
     """Adds a label to its cut, unless another one is as good; returns the next unused one."""
     cut, key = labels.cut[label], labels.key[label]
@@ -309,7 +343,7 @@ def _keep(labels: Any, label: int) -> int:
     return label + 1
 
 
-@njit(cache=True, error_model="numpy")
+@uncounted
 def _complete(
     k: Any, is_price: bool, floor_s: float, stages: Any, first: int, labels: Any, label: int
 ) -> float:
