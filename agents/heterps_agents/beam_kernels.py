@@ -15,13 +15,12 @@ from heterps_agents.policy_kernels import score
 from heterps_envs.closed_form import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.stage_kernels import observe_row
 from heterps_envs.stage_state import (
-    ALLOCATING,
-    BORROWING,
     NUM_BUCKETS,
     NUM_CUTS,
     RUNNING,
     stage_of,
 )
+from heterps_envs.uncounted import ALLOCATING, BORROWING
 
 
 @njit(cache=True, error_model="numpy")

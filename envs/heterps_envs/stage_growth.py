@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form import behind_stage_s, in_flight, stage_after_s
-from heterps_envs.stage_state import BORROWING, LARGEST_RATIO
+from heterps_envs.stage_state import LARGEST_RATIO
+from heterps_envs.uncounted import BORROWING
 
 # The shorter way must still cover this share of the value of the longest.
 LEAST_COVERED = 0.5

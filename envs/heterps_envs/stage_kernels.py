@@ -27,7 +27,6 @@ from heterps_envs.stage_growth import (
     tightest_layer,
 )
 from heterps_envs.stage_state import (
-    BORROWING,
     COMPLETE,
     LARGEST_RATIO,
     NUM_BUCKETS,
@@ -39,6 +38,7 @@ from heterps_envs.stage_state import (
     new_scratch,
     stage_of,
 )
+from heterps_envs.uncounted import BORROWING
 
 _BUCKETS = np.array(REPLICA_BUCKETS)
 

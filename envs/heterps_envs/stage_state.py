@@ -39,12 +39,6 @@ NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
 LARGEST_RATIO = 4.0
 RUNNING, COMPLETE, STUCK = 0, 1, 2
 _BUCKETS = np.array(REPLICA_BUCKETS)
-# How kernels are compiled that take these arrays and allocate nothing. Handing a tuple of arrays to
-# an inlined function would otherwise count up and down the references to each array in it, which
-# took more than two thirds of the time.
-BORROWING: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
-# What such a kernel calls that does allocate.
-ALLOCATING: dict[str, Any] = {**BORROWING, "_nrt": True}
 
 
 class StageRows(NamedTuple):

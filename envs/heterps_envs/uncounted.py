@@ -1,8 +1,8 @@
 """Compiled functions that count no references.
 
-Numba counts the references to every array of a tuple whenever the tuple is passed on. A kernel that
-is called a million times with fifty small arrays spends half of its time on that. One that makes no
-array need not: its caller holds all of them.
+Numba counts the references to every array of a tuple whenever the tuple is passed on, to an
+inlined function too. A kernel that is called a million times with fifty small arrays spends half of
+its time on that or more. One that makes no array need not: its caller holds all of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from numba import njit
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
-# The last one is numba's own word for it, which its documentation does not have.
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+# How kernels are compiled that take arrays and make none. The last word is numba's own, which its
+# documentation does not have.
+BORROWING: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+# What such a kernel calls that does make arrays.
+ALLOCATING: dict[str, Any] = {**BORROWING, "_nrt": True}
 
 
 def uncounted(function: Kernel) -> Kernel:
     """Compiles a kernel that makes no arrays; numba refuses one that does."""
-    compiled: Kernel = njit(**_OPTIONS)(function)
+    compiled: Kernel = njit(**BORROWING)(function)
     return compiled
