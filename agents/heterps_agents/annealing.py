@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from heterps_agents.answer import answer
 from heterps_agents.chunks import chunks
 from heterps_agents.greedy import greedy_code
-from heterps_agents.objective import Goal, code_cost, read_stages, search_cost, write_code
+from heterps_agents.objective import (
+    ROUNDING,
+    Goal,
+    code_cost,
+    limited_cost,
+    read_stages,
+    write_code,
+)
 from heterps_agents.planner import Budget
 from heterps_agents.proportional import simple_placements
 from heterps_agents.registry import register
@@ -177,9 +184,16 @@ def _anneal(
         count = move(k, rng, trial, counts[0], used)
         if rng.random() < SECOND_MOVE:
             count = move(k, rng, trial, count, used)
-        cost = search_cost(trial, count, k, used, is_price, floor_s)
-        if cost > costs[0] and rng.random() >= math.exp(-math.log(cost / costs[0]) / temperature):
-            continue
+        cost = limited_cost(trial, count, k, used, is_price, floor_s, costs[0])
+        if cost > costs[0]:
+            draw = rng.random()
+            # What is accepted at most; where that is close, the rule itself decides.
+            limit = costs[0] * math.exp(-math.log(draw) * temperature) * (1.0 + ROUNDING)
+            if cost > limit:
+                continue
+            cost = limited_cost(trial, count, k, used, is_price, floor_s, limit)
+            if draw >= math.exp(-math.log(cost / costs[0]) / temperature):
+                continue
         copy_stages(trial, count, stages)
         counts[0], costs[0] = count, cost
         if cost < costs[1]:

@@ -16,13 +16,22 @@ from numba import njit
 
 from heterps_agents.annealing import SECOND_MOVE, move
 from heterps_agents.chunks import chunks
-from heterps_agents.objective import MISSES_FLOOR, Goal, read_stages, search_cost, write_code
+from heterps_agents.objective import (
+    MISSES_FLOOR,
+    Goal,
+    limited_cost,
+    read_stages,
+    search_cost,
+    write_code,
+)
 from heterps_agents.planner import Budget
 from heterps_agents.random_search import draw
 from heterps_agents.registry import register
 from heterps_agents.search_planner import Code, SearchPlanner
+from heterps_agents.stage_changes import copy_stage
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.problem import CostTables
+from heterps_envs.uncounted import uncounted
 
 DEFAULT_EVALUATIONS = 100_000
 # Population: this share of the evaluations, within limits.
@@ -114,7 +123,7 @@ def _evolve(
                 count = move(k, rng, child, count, used)
                 if rng.random() < SECOND_MOVE:
                     count = move(k, rng, child, count, used)
-        cost = search_cost(child, count, k, used, is_price, floor_s)
+        cost = limited_cost(child, count, k, used, is_price, floor_s, costs[worst])
         if counts[worst] == 0 or (cost < costs[worst] and not (costs == cost).any()):
             population[worst, :count] = child[:count]
             counts[worst], costs[worst] = count, cost
@@ -134,14 +143,14 @@ def draw_member(k: Any, rng: Any, stages: Any, used: Any) -> int:
     return 1
 
 
-@njit(cache=True)
+@uncounted
 def _parent(rng: Any, costs: Any) -> int:
     """The better of two random members."""
     first, second = int(rng.random() * len(costs)), int(rng.random() * len(costs))
     return first if costs[first] <= costs[second] else second
 
 
-@njit(cache=True)
+@uncounted
 def cross(rng: Any, mother: Any, mother_count: int, father: Any, child: Any) -> int:
     """One-point crossover in the order of the layers.
 
@@ -160,14 +169,14 @@ def cross(rng: Any, mother: Any, mother_count: int, father: Any, child: Any) -> 
     """
     layers = mother[mother_count - 1, 0]
     if layers == 1:
-        child[0] = mother[0]
+        copy_stage(mother, 0, child, 0)
         return 1
     cut = 1 + int(rng.random() * (layers - 1))
     if rng.random() < 0.5 and mother_count > 1:
         cut = mother[int(rng.random() * (mother_count - 1)), 0]
     count = 0
     while count == 0 or child[count - 1, 0] < cut:
-        child[count] = mother[count]
+        copy_stage(mother, count, child, count)
         count += 1
     child[count - 1, 0] = cut
     row = 0
@@ -178,7 +187,7 @@ def cross(rng: Any, mother: Any, mother_count: int, father: Any, child: Any) -> 
     if is_same and begins < cut:
         count -= 1
     while True:
-        child[count] = father[row]
+        copy_stage(father, row, child, count)
         count += 1
         if father[row, 0] == layers:
             return count

@@ -119,17 +119,39 @@ def search_cost(
         is_price: See `Goal`.
         floor_s: See `Goal`.
     """
-    used[:] = 0
+    return limited_cost(stages, num_stages, k, used, is_price, floor_s, math.inf)
+
+
+@uncounted
+def limited_cost(
+    stages: Any,
+    num_stages: int,
+    k: Any,
+    used: Any,
+    is_price: bool,
+    floor_s: float,
+    limit: float,
+) -> float:
+    """`search_cost` up to a limit; above it a number between the limit and the cost.
+
+    Step time and price only grow with the stages put in front, so most of what costs more than the
+    limit is known after a stage or two. The first six arguments are those of `search_cost`.
+    """
+    if _count_devices(stages, num_stages, k, used) > 0 and limit < DOES_NOT_FIT:
+        return DOES_NOT_FIT
+    # Whatever misses the floor or does not fit costs more than any limit below.
+    stops = limit < MISSES_FLOOR
     behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, 0
     for row in range(num_stages - 1, -1, -1):
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         start = stages[row - 1, 0] if row > 0 else 0
-        used[kind] += replicas
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, replicas_behind)
         memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
             k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
         )
         if memory > k.memory_bytes[kind]:
+            if limit < DOES_NOT_FIT:
+                return DOES_NOT_FIT
             excess += replicas * (memory / k.memory_bytes[kind] - 1.0)
         next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
         behind_s, fill_s = append_stage(
@@ -137,6 +159,10 @@ def search_cost(
         )
         price += replicas * k.price_usd_per_hour[kind]
         replicas_behind += replicas
+        if stops:
+            least = _price_or_time(price, behind_s, is_price)
+            if least > limit or behind_s > floor_s:
+                return MISSES_FLOOR if behind_s > floor_s else min(least, MISSES_FLOOR)
     for kind in range(k.num_classes):
         if used[kind] > k.device_count[kind]:
             excess += used[kind] - k.device_count[kind]
@@ -144,6 +170,23 @@ def search_cost(
         return DOES_NOT_FIT * (1.0 + excess)
     if behind_s > floor_s:
         return MISSES_FLOOR * (behind_s / floor_s)
+    return _price_or_time(price, behind_s, is_price)
+
+
+@uncounted
+def _count_devices(stages: Any, num_stages: int, k: Any, used: Any) -> int:
+    """Writes the devices used of each class; returns how many there are not."""
+    used[:] = 0
+    for row in range(num_stages):
+        used[stages[row, 1]] += stages[row, 2]
+    missing = 0
+    for kind in range(k.num_classes):
+        missing += max(0, used[kind] - k.device_count[kind])
+    return missing
+
+
+@uncounted
+def _price_or_time(price: float, behind_s: float, is_price: bool) -> float:
     return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if is_price else behind_s
 
 

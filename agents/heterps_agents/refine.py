@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_agents.objective import code_cost, read_stages, search_cost, write_code
+from heterps_agents.objective import code_cost, limited_cost, read_stages, search_cost, write_code
 from heterps_agents.stage_changes import change_stages, copy_stages, num_changes
 from heterps_envs.closed_form import KernelTables
 from heterps_envs.stage_problems import StageProblems
@@ -133,7 +133,7 @@ def _climb(
                 if spent >= most:
                     return best, spent
                 stages[row, 0] = old + move
-                cost = search_cost(stages, count, k, used, is_price, floor_s)
+                cost = limited_cost(stages, count, k, used, is_price, floor_s, best)
                 spent += 1
                 if cost < best * _GAIN:
                     best, improved = cost, True
@@ -178,9 +178,10 @@ def descend(
         changed = change_stages(k, trial, count, index, used)
         if changed == 0:
             continue
-        new = search_cost(trial, changed, k, used, is_price, floor_s)
+        most_cost = _PROMISING * cost
+        new = limited_cost(trial, changed, k, used, is_price, floor_s, most_cost)
         spent += 1
-        if new > _PROMISING * cost:
+        if new > most_cost:
             continue
         new, more = _climb(k, is_price, floor_s, trial, changed, used, new, most - spent)
         spent += more

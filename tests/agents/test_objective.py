@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterps_agents.annealing import move
+from heterps_agents.genetic import draw_member
 from heterps_agents.objective import (
     DOES_NOT_FIT,
     MISSES_FLOOR,
     Goal,
     code_cost,
+    limited_cost,
     read_stages,
+    search_cost,
     write_code,
 )
 from heterps_configs.job import Job
@@ -91,3 +95,29 @@ def test_a_floor_is_kept_by_a_placement_that_just_reaches_it() -> None:
     assert goal.floor_s >= 0.3
     assert goal.floor_s == pytest.approx(0.3)
     assert Goal.of(Job()) == Goal(is_price=False, floor_s=math.inf)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    is_price=st.booleans(),
+    slack=st.floats(0.3, 3.0),
+    floor_share=st.floats(0.5, 2.0) | st.just(math.inf),
+)
+def test_a_limit_changes_no_cost_below_it_and_what_is_above_stays_above(
+    seed: int, is_price: bool, slack: float, floor_share: float
+) -> None:
+    (tables,) = generate(1, seed=seed % 50, layers=(4, 12), classes=(1, 4))
+    kernel, rng = kernel_tables(tables), np.random.default_rng(seed)
+    stages, used = (
+        np.empty((kernel.num_layers, 3), np.int64),
+        np.empty(kernel.num_classes, np.int64),
+    )
+    count = draw_member(kernel, rng, stages, used)
+    limit = slack * search_cost(stages, count, kernel, used, is_price, math.inf)
+    floor_s = floor_share * search_cost(stages, count, kernel, used, False, math.inf)
+    for _ in range(10):
+        count = move(kernel, rng, stages, count, used)
+        cost = search_cost(stages, count, kernel, used, is_price, floor_s)
+        for each in (limit, MISSES_FLOOR * slack, DOES_NOT_FIT * slack):
+            found = limited_cost(stages, count, kernel, used, is_price, floor_s, each)
+            assert found == cost if cost <= each else each < found <= cost

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from heterps_agents.annealing import anneal, polish
+from heterps_agents.annealing import SECOND_MOVE, anneal, move, polish
 from heterps_agents.chunks import CHUNK, chunks
 from heterps_agents.exact import solve
 from heterps_agents.greedy import greedy_code
-from heterps_agents.objective import Goal, code_cost
+from heterps_agents.objective import Goal, code_cost, read_stages, search_cost, write_code
 from heterps_agents.planner import Budget
 from heterps_agents.random_search import random_code
 from heterps_envs.closed_form import FITS, KernelTables, evaluate, kernel_tables
@@ -58,6 +59,49 @@ def test_random_placements_keep_devices_and_memory(
             found += 1
             assert evaluate(code[None], kernel)[2][0] == FITS
     assert found > len(problems) * 0.8
+
+
+@pytest.mark.parametrize("is_price", [False, True])
+@pytest.mark.parametrize("floor_share", [1.5, math.inf])
+def test_annealing_follows_its_rule_although_it_stops_counting_early(
+    problems: list[tuple[CostTables, KernelTables, float]], is_price: bool, floor_share: float
+) -> None:
+    for _, kernel, best_s in problems[:5]:
+        goal = Goal(is_price=is_price, floor_s=floor_share * best_s)
+        start = np.zeros(kernel.num_layers, np.int16)
+        found = anneal(start, kernel, goal, Budget(evaluations=300), 4, temperature=0.1)
+        np.testing.assert_array_equal(found, _annealed_slowly(start, kernel, goal, 300, 4, 0.1))
+
+
+def _annealed_slowly(
+    start: NDArray[np.int16],
+    kernel: KernelTables,
+    goal: Goal,
+    evaluations: int,
+    seed: int,
+    temperature: float,
+) -> NDArray[np.int16]:
+    """The rule of Kirkpatrick, Gelatt and Vecchi, every cost computed to the end."""
+    rng, used = np.random.default_rng(seed), np.empty(kernel.num_classes, np.int64)
+    stages = np.empty((kernel.num_layers, 3), np.int64)
+    count = read_stages(start, stages)
+    cost = search_cost(stages, count, kernel, used, goal.is_price, goal.floor_s)
+    best, best_count, best_cost = stages.copy(), count, cost
+    for step in range(evaluations):
+        trial = stages.copy()
+        trial_count = move(kernel, rng, trial, count, used)
+        if rng.random() < SECOND_MOVE:
+            trial_count = move(kernel, rng, trial, trial_count, used)
+        new = search_cost(trial, trial_count, kernel, used, goal.is_price, goal.floor_s)
+        now = temperature * (1 - step / evaluations) + 1e-9
+        if new > cost and rng.random() >= math.exp(-math.log(new / cost) / now):
+            continue
+        stages, count, cost = trial, trial_count, new
+        if cost < best_cost:
+            best, best_count, best_cost = stages.copy(), count, cost
+    code = np.zeros(kernel.num_layers, np.int16)
+    write_code(best, best_count, code)
+    return code
 
 
 def test_polish_never_makes_a_code_worse_and_repeats_itself(
