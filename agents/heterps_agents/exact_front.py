@@ -100,7 +100,8 @@ def completions(
         *np.empty((2, size), np.int32),
         *np.empty((3, size)),
     )
-    order = np.array([np.lexsort((-used[:, kind], totals)) for kind in range(classes)])
+    # By devices, then by those of the class, most first.
+    order = np.argsort(totals * (most + 1) - used.T, axis=1, kind="stable")
     delay_s, fill_s = np.empty((2, layers, classes, states))
     delay_s[0], fill_s[0] = 0.0, np.inf
     rules = _rules(kernel, most, replicas)
@@ -113,13 +114,20 @@ def completions(
 def _rules(kernel: KernelTables, devices: int, replicas: int) -> _Rules:
     others, rounds = np.zeros((2, replicas + 1, devices + 1))
     twice = np.zeros((replicas + 1, devices + 1), np.bool_)
-    for row in range(1, replicas + 1):
-        share = -(-kernel.num_micro_batches // row)
-        for behind in range(devices + 1):
-            held = in_flight(kernel.num_micro_batches, kernel.is_gpipe, row, behind)
-            others[row, behind], rounds[row, behind] = held - 1, -(-share // held)
-            twice[row, behind] = share > held
+    _write_rules(kernel.num_micro_batches, kernel.is_gpipe, others, rounds, twice)
     return _Rules(others, rounds, twice)
+
+
+@uncounted
+def _write_rules(
+    num_micro_batches: int, is_gpipe: bool, others: Any, rounds: Any, twice: Any
+) -> None:
+    for row in range(1, others.shape[0]):
+        share = (num_micro_batches + row - 1) // row
+        for behind in range(others.shape[1]):
+            held = in_flight(num_micro_batches, is_gpipe, row, behind)
+            others[row, behind], rounds[row, behind] = held - 1, (share + held - 1) // held
+            twice[row, behind] = share > held
 
 
 @njit(cache=True)
