@@ -46,6 +46,10 @@ SECONDS_PER_TRANSITION = 4e-8
 START_SECONDS, SECONDS_PER_PREDICTED = 5e-3, 1.5e-9
 MAX_TABLE_BYTES, MAX_SECONDS = 1_000_000_000, 60.0
 MAX_LABELS = 10_000_000
+# Room at first where less than these seconds are predicted: arrays below 4 MiB, for which numpy
+# asks no huge pages. The system clears those whole, 2 MiB for each array, which takes longer than
+# most short sweeps.
+FIRST_LABELS, SHORT_SECONDS = 1 << 17, 0.1
 START_EVALUATIONS = 3000
 # Labels of a cut that the beam keeps at first; more where the proof takes too many labels.
 BEAM_WIDTH, MAX_BEAM_WIDTH, BEAM_GROWTH = 100, 10_000, 10
@@ -100,12 +104,14 @@ def solve(
             known is poor; with a placement that is hardly to be improved the proof is all.
     """
     goal = goal or Goal()
-    if predicted_seconds(kernel) > max_seconds or table_bytes(kernel) > max_table_bytes:
+    expected_s = predicted_seconds(kernel)
+    if expected_s > max_seconds or table_bytes(kernel) > max_table_bytes:
         return _nothing("over budget", 0)
     if known is None:
         known = _good_code(kernel, goal)
     max_transitions = min(max_transitions, max_seconds / SECONDS_PER_TRANSITION)
-    search = _Search(kernel, goal, known, max_transitions, polish_evaluations)
+    room = FIRST_LABELS if expected_s < SHORT_SECONDS else MAX_LABELS
+    search = _Search(kernel, goal, known, max_transitions, polish_evaluations, room)
     status = search.run()
     if status != "optimal":
         incumbent = search.incumbent if status == "over budget" else None
@@ -126,12 +132,14 @@ class _Search:
         known: NDArray[np.int16],
         max_transitions: float,
         polish_evaluations: int,
+        room: int,
     ) -> None:
         self.kernel, self.goal, self.max_transitions = kernel, goal, max_transitions
         self.polish_evaluations = polish_evaluations
         self.incumbent: NDArray[np.int16] | None = None
         self._cost = goal.cost(known, kernel)
-        self._scratch = scratch(kernel, int(np.prod(kernel.device_count + 1)))
+        self._states = int(np.prod(kernel.device_count + 1))
+        self._scratch = scratch(kernel, self._states, room)
         self._work = np.zeros(1)
 
     @property
@@ -161,10 +169,14 @@ class _Search:
 
     def _sweep(self, space: Space, width: int, max_transitions: float) -> bool:
         """One sweep; keeps its best placement where that is as good as the best one known."""
+        before = self.transitions
         labels, seen, reached = self._scratch
         labels.first[:] = 0
         if not sweep(self.kernel, space, labels, seen, reached, width, max_transitions, self._work):
-            return False
+            if self._work[0] > max_transitions or len(labels.fill_s) == MAX_LABELS:
+                return False
+            self._scratch, self._work[0] = scratch(self.kernel, self._states), before
+            return self._sweep(space, width, max_transitions)
         code = _best_code(self.kernel, self.goal, space, labels)
         if code is not None:
             if width > 0 and self.polish_evaluations > 0:
@@ -210,9 +222,10 @@ def predicted_seconds(kernel: KernelTables) -> float:
     return START_SECONDS + predicted_work(kernel) * SECONDS_PER_PREDICTED
 
 
-def scratch(kernel: KernelTables, states: int) -> tuple[Labels, Reached, Reached]:
-    """Room for the sweep: memory that is not touched is not taken."""
-    size = MAX_LABELS
+def scratch(
+    kernel: KernelTables, states: int, size: int = MAX_LABELS
+) -> tuple[Labels, Reached, Reached]:
+    """Room for the sweep and so many labels: memory that is not touched is not taken."""
     first = np.zeros((kernel.num_layers, kernel.num_classes, states), np.int32)
     labels = Labels(first, np.empty(size), np.empty(size), np.empty(size, np.int32))
     seen, reached = (

@@ -25,6 +25,8 @@ _UNKNOWN = -1
 # Limits of the episodes, over what the placement takes, log-uniform; closer than those of PPO's
 # episodes, because the last rounds of a search ask so; how often there is no fill limit.
 LEAST_EXCESS, MOST_EXCESS = 1e-4, 0.06
+# How often the target is the placement's own bottleneck.
+TIGHT_SHARE = 0.3
 LEAST_LATE, MOST_LATE, UNLIMITED_SHARE = 1e-4, 0.03, 0.2
 
 
@@ -109,6 +111,7 @@ def _limits(pool: ProblemPool, problem: Integers, rng: np.random.Generator) -> L
     count, step_time_s = len(problem), pool.step_time_s[problem]
     bottleneck_s = pool.bottleneck_s[problem]
     excess = log_uniform(rng, LEAST_EXCESS, MOST_EXCESS, count)
+    excess[rng.random(count) < TIGHT_SHARE] = 0.0
     least_s = pool.problems.least_target_s[problem]
     target_s = np.maximum(bottleneck_s * (1 + excess), least_s) * (1 + ROUNDING)
     late = log_uniform(rng, LEAST_LATE, MOST_LATE, count)
