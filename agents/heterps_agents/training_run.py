@@ -89,7 +89,8 @@ class TrainingRun:
         self.clock, self.command = clock, command
         self._timed, self._env = env, env.venv
         self.milestones: dict[str, Milestone] = {}
-        self._cpu_s, self._learning_s, self._first_step = solving_s, 0.0, 0
+        self._cpu_s, self._ppo_cpu_s = solving_s, 0.0
+        self._learning_s, self._first_step = 0.0, 0
         self.passes, self._imitation_loss = 0, float("nan")
         self._gap = Gap(*[float("nan")] * 4)
         self._plan_next(clock.seconds)
@@ -110,12 +111,11 @@ class TrainingRun:
             self._refresh(config.refreshed_per_update)
         self._cpu_s += time.process_time() - cpu_s
         if not is_imitating:
+            self._ppo_cpu_s += time.process_time() - cpu_s
             self._learning_s += time.perf_counter() - start
             self._record()
-        # Curves begin where imitation ends.
-        if self.passes == config.imitation_passes and (
-            is_imitating or clock.seconds >= self._next_evaluation_s or clock.is_over
-        ):
+        has_imitated = is_imitating and self.passes == config.imitation_passes
+        if clock.seconds >= self._next_evaluation_s or clock.is_over or has_imitated:
             self._evaluate()
         if clock.seconds >= self._next_checkpoint_s:
             self.save_checkpoint()
@@ -137,6 +137,7 @@ class TrainingRun:
         content |= {
             "seconds": self.clock.seconds,
             "cpu_s": self._cpu_s,
+            "ppo_cpu_s": self._ppo_cpu_s,
             "passes": self.passes,
             "milestones": {name: list(entry) for name, entry in self.milestones.items()},
         }
@@ -149,6 +150,7 @@ class TrainingRun:
         run_state.restore(checkpoint, self.model, self._env, self.source, self.optima)
         self.clock.steps = self._first_step = self.model.num_timesteps
         self._cpu_s, self.passes = checkpoint["cpu_s"], checkpoint["passes"]
+        self._ppo_cpu_s = checkpoint["ppo_cpu_s"]
         self.milestones = {
             name: Milestone(*entry) for name, entry in checkpoint["milestones"].items()
         }
@@ -165,6 +167,7 @@ class TrainingRun:
             steps=steps,
             seconds=round(seconds, 1),
             cpu_s=round(self._cpu_s, 1),
+            ppo_cpu_s=round(self._ppo_cpu_s, 1),
             milestones={name: entry._asdict() for name, entry in self.milestones.items()},
             scores=finite_or_none(scores),
         )
@@ -215,10 +218,12 @@ class TrainingRun:
     def _evaluate(self) -> None:
         gaps = self.sets.gaps(network_of(self.model).exported({}))
         self._gap = gaps[f"{IN_RANGE}/greedy"]
+        reached(gaps, self.milestones, self.clock.steps, self._cpu_s)
+        if self.passes < self.config.imitation_passes:
+            return  # Curves begin where imitation ends.
         for name, value in numbers_of(gaps).items():
             # TensorBoard groups by the first word.
             self.model.logger.record(name if "/" in name else f"placement/{name}", value)
-        reached(gaps, self.milestones, self.clock.steps, self._cpu_s)
 
 
 def numbers_of(gaps: Mapping[str, Gap]) -> dict[str, float]:

@@ -57,9 +57,10 @@ def runs_table(what: str, rows: list[Row]) -> TableRows:
     """The table of runs, with the spread of its columns."""
     goals = ", ".join(f"*{name}*" for name in MILESTONES)
     note = (
-        f"{what} CPU seconds of training, evaluation left out. Until {goals} (on the problems in "
+        f"{what} CPU seconds of training, the optima of its problems included, evaluation left "
+        f"out; those of PPO are what imitation leaves. Until {goals} (on the problems in "
         "range that the run evaluates, at its first evaluation that shows it); `never`: not "
-        "within the run. The environment's share is of the training time."
+        "within the run. The environment's share is of the time of PPO, which its steps are of."
     )
     spread = [_spread(rows)] if len(rows) > 1 else []
     return TableRows("runs", "training: runs", note, [*rows, *spread])
@@ -68,11 +69,13 @@ def runs_table(what: str, rows: list[Row]) -> TableRows:
 def run_row(meta: Mapping[str, Any], directory: Path) -> Row:
     """One run's line: what its policy remembers, and what its events say where they are."""
     cpu_s, steps = meta.get("cpu_s"), meta.get("steps")
+    ppo_s = meta.get("ppo_cpu_s", cpu_s)
     row: Row = {
         "seed": str(meta.get("seed", "?")),
         "steps": "" if steps is None else steps,
         "cpu_s": "" if cpu_s is None else cpu_s,
-        "steps_per_cpu_s": steps / cpu_s if steps and cpu_s else "",
+        "ppo_cpu_s": "" if ppo_s is None else ppo_s,
+        "steps_per_cpu_s": steps / ppo_s if steps and ppo_s else "",
         "environment_share": _last_value(directory, ENVIRONMENT_SHARE),
     }
     reached = meta.get("milestones")
