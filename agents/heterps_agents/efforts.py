@@ -71,12 +71,12 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         "fast": Effort(
             first_width=1, first_targets=12, width=1, targets=8, rounds=1, descents=4, elite=1,
-            window=2, window_tries=100_000, price_width=1, price_targets=4, price_shares=4,
+            window=3, window_tries=100_000, price_width=1, price_targets=4, price_shares=4,
             price_rounds=1, exact_s=0.1,
         ),
         "normal": Effort(
             first_width=4, first_targets=8, width=16, targets=6, rounds=1, descents=6, elite=1,
-            window=4, window_tries=100_000, price_width=8, price_targets=4, price_shares=2,
+            window=6, window_tries=100_000, price_width=8, price_targets=4, price_shares=2,
             price_rounds=1, exact_s=1.7,
         ),
         "high": Effort(
