@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from heterps import demo
 from heterps.run_tensorboard import NAMES as BOARD_RUNS
 from heterps_configs.errors import HeterpsError
 
@@ -99,6 +100,8 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
 def test_the_demo_goes_through_and_writes_its_summary(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    job = demo.JOB.model_copy(update={"global_batch_size": 16})
+    monkeypatch.setattr("heterps.demo.JOB", job)
     monkeypatch.setattr("heterps.demo.PLAIN_STEPS", 3)
     monkeypatch.setattr("heterps.demo.ONLINE_STEPS", 14)
     monkeypatch.setattr("heterps.demo.FINE_TUNE_S", 2.0)
