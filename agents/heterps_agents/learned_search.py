@@ -156,18 +156,20 @@ class _Search:
         """Begins with a known placement, improved."""
         if code is None:
             return
+        self._admit(code, False)
+        self._descend(np.zeros(1), code[None], 1)
+
+    def _admit(self, code: Code, is_done: bool) -> None:
         stages = np.empty((self.kernel.num_layers + 1, 3), np.int64)
         cost = code_cost(code, self.kernel, self.goal.is_price, self.goal.floor_s)
-        admit(self._elite, stages, read_stages(code, stages), cost, False)
-        self._descend(np.zeros(1), code[None], 1)
+        admit(self._elite, stages, read_stages(code, stages), cost, is_done)
 
     def find_fast(self) -> None:
         """The least step time."""
         if self.effort.begins_with is None:
             self._first_ladder()
         else:
-            smaller = effort_named(self.effort.begins_with)
-            self._begin_with(dataclasses.replace(smaller, sweeps=self.effort.sweeps))
+            self._begin_with(effort_named(self.effort.begins_with))
         self._windows()
         for _ in range(self.effort.rounds):
             if self._is_proven:
@@ -193,6 +195,7 @@ class _Search:
 
     def _begin_with(self, effort: Effort) -> None:
         """All that a smaller effort does; its best placements are where this one goes on."""
+        effort = dataclasses.replace(effort, sweeps=self.effort.sweeps)
         smaller = _Search(self.scorer, self.tables, self.kernel, self.goal, self.budget, effort)
         smaller.know(self.code)
         smaller.find_fast()
@@ -272,17 +275,18 @@ class _Search:
         if self._is_swept or code is None or self.budget.is_exhausted or self._left == 0:
             return
         self._is_swept, count = True, int(self._elite.num_stages[0])
-        seconds = min(SWEEP_S, self._left * count * SECONDS_PER_TRANSITION)
-        if self.budget.seconds_left is not None:
-            seconds = min(seconds, self.budget.seconds_left)
-        found = solve(self.kernel, self.goal, known=code, max_seconds=seconds, polish_evaluations=0)
-        self.budget.spend(-(-found.transitions // count))
+        # Whether it begins must not depend on the budget, or a larger one could lose.
+        seconds_left = self.budget.seconds_left / SECONDS_PER_TRANSITION
+        found = solve(
+            self.kernel, self.goal, known=code, max_seconds=SWEEP_S, polish_evaluations=0,
+            max_transitions=min(self._left * count, seconds_left),
+        )  # fmt: skip
+        # It looks at its limit after each set of stages, and may be a few beyond.
+        self.budget.spend(min(-(-found.transitions // count), self._left))
         self._is_proven = found.status == "optimal"
         better = found.incumbent if found.code is None else found.code
         if better is not None:
-            stages = np.empty((self.kernel.num_layers + 1, 3), np.int64)
-            cost = code_cost(better, self.kernel, self.goal.is_price, self.goal.floor_s)
-            admit(self._elite, stages, read_stages(better, stages), cost, self._is_proven)
+            self._admit(better, self._is_proven)
 
     def _improve_windows(
         self, stages: NDArray[np.int64], count: int, cost: float, size: int

@@ -84,7 +84,10 @@ class OptimalPlacements:
         episodes.begin(everyone, problem, _limits(pool, problem, rng))
         actions, observations, taken = np.zeros(count, np.int64), [], []
         while (episodes.rows.status == RUNNING).any():
-            _offered(episodes, self, actions)
+            _match(
+                episodes.rows, episodes.view, self.first_layer, self.device_class, self.replicas,
+                actions,
+            )  # fmt: skip
             following = actions != _UNKNOWN
             observations.append(_observations(episodes, following))
             taken.append(actions[following])
@@ -120,17 +123,11 @@ def _limits(pool: ProblemPool, problem: Integers, rng: np.random.Generator) -> L
     return Limits(target_s, fill_s, np.full(count, np.inf))
 
 
-def _offered(episodes: StageEpisodes, best: OptimalPlacements, actions: Integers) -> None:
-    """The candidate of each running episode that the best placement takes next; or -1."""
-    _match(
-        episodes.rows, episodes.view, best.first_layer, best.device_class, best.replicas, actions
-    )
-
-
 @njit(cache=True)
 def _match(
     rows: Any, view: Any, first_layer: Any, device_class: Any, replicas: Any, actions: Any
 ) -> None:
+    """Writes the candidate of each running episode that the best placement takes next; or -1."""
     for row in range(len(actions)):
         actions[row] = _UNKNOWN
         problem, layer = rows.problem[row], rows.position[row] - 1

@@ -170,15 +170,14 @@ def pool_of(
     )
 
 
-def optima_of(problems: Sequence[Referenced], max_layers: int, count: int = 0) -> OptimalPlacements:
+def optima_of(problems: Sequence[Referenced], max_layers: int) -> OptimalPlacements:
     """The optima of a pool's problems, as far as they are known.
 
     Args:
-        problems: Of the pool, row by row; none for an empty book.
+        problems: Of the pool, row by row.
         max_layers: Of the pool.
-        count: Rows, where there are no problems.
     """
-    optima = OptimalPlacements(len(problems) or count, max_layers)
+    optima = OptimalPlacements(len(problems), max_layers)
     for row, entry in enumerate(problems):
         optima.put(row, entry.code)
     return optima

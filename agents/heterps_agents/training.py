@@ -210,7 +210,7 @@ def _pool(
             config.prioritised_share,
             config.objective,
         )
-        return priced, optima_of([], shape[0], config.pool_size)
+        return priced, OptimalPlacements(config.pool_size, shape[0])
     if source is None:
         nothing = np.zeros(config.pool_size)
         empty = ProblemPool(
@@ -221,7 +221,7 @@ def _pool(
             keeps_best=True,
             prioritised_share=config.prioritised_share,
         )
-        return empty, optima_of([], shape[0], config.pool_size)
+        return empty, OptimalPlacements(config.pool_size, shape[0])
     problems = source.take(config.pool_size)
     pool = pool_of(
         problems,

@@ -22,10 +22,10 @@ from heterps_agents.callbacks import (
 from heterps_agents.evaluation import Gap, HeldOut
 from heterps_agents.exact_frontier import solve_frontier
 from heterps_agents.network import StagePolicy
+from heterps_agents.optimal_examples import OptimalPlacements
 from heterps_agents.policy import Policy
 from heterps_agents.problem_source import (
     ProblemSource,
-    optima_of,
     perturbed,
     pool_of,
     refresh,
@@ -317,7 +317,7 @@ def test_refreshing_leaves_problems_that_are_in_use() -> None:
     pool = pool_of(source.take(10), TINY.target_range, TINY.layers[1], TINY.classes[1])
     before = pool.step_time_s.copy()
     used = np.array([0, 3, 4])
-    optima = optima_of([], TINY.layers[1], count=10)
+    optima = OptimalPlacements(10, TINY.layers[1])
     refresh(pool, optima, source, used, 4, np.random.default_rng(0))
     changed = np.flatnonzero(pool.step_time_s != before)
     assert len(changed) == 4
