@@ -35,6 +35,7 @@ from heterps_agents.objective import (
 )
 from heterps_agents.planner import Budget
 from heterps_agents.policy import Policy
+from heterps_agents.price_ladder import PriceLadder, first_ladder, ladder_around
 from heterps_agents.refine import admit, descend_best, fill_s, no_elite
 from heterps_agents.window_kernels import improve_windows
 from heterps_agents.window_labels import labels_for
@@ -60,11 +61,6 @@ LARGEST_TARGET, AROUND = 32.0, (0.7, 1.1)
 SLOWEST = 32.0
 # Under price limits: what costs so many times the best is still looked at, for its descent.
 PRICE_SLACK = 1.05
-# Steps of the first round: each so many times as long as the next shorter one. Fill of the
-# placements looked for, over that of the fastest.
-PRICE_STEP_RATIO, PRICE_FILLS = 1.2, (0.4, 1.3)
-# The same of the rounds around the best placement; shares of the bottleneck over the best one's.
-PRICE_AROUND, PRICE_AROUND_RATIO, PRICE_SHARES_AROUND = (0.95, 1.1, 1.3), 1.1, (0.85, 1.05)
 # Bottlenecks between so much of a target and the target are looked for.
 PRICE_EARLY = 0.9
 # Partial windows that are kept at most.
@@ -335,36 +331,30 @@ class _Search:
         if least_price > 0:
             slowest_s = min(slowest_s, self._known_s / least_price)
         shortest_s, (_, share) = min(fast._known_s, slowest_s), fast._step_and_share()
-        count = math.ceil(math.log(slowest_s / shortest_s) / math.log(PRICE_STEP_RATIO))
-        count = min(max(count, 1), effort.price_targets)
-        ratio = (slowest_s / shortest_s) ** (1 / count)
-        steps_s = slowest_s / max(ratio, PRICE_STEP_RATIO) ** np.arange(count)
-        # Cheaper placements have fewer stages, so less of the step is fill.
-        shares = 1 - (1 - share) * np.geomspace(*PRICE_FILLS, effort.price_shares)
-        self._priced_beams(steps_s, shares, max(ratio, PRICE_STEP_RATIO), effort.price_width)
+        ladder = first_ladder(
+            shortest_s, slowest_s, share, effort.price_targets, effort.price_shares
+        )
+        self._priced_beams(ladder, effort.price_width)
         for _ in range(effort.price_rounds):
             before = self.cost
             self._windows()
             if math.isinf(self._known_s):
                 return
-            step_time_s, share = self._step_and_share()
-            steps_s = np.minimum(step_time_s * np.array(PRICE_AROUND), slowest_s)
-            shares = share * np.geomspace(*PRICE_SHARES_AROUND, effort.price_shares)
-            self._priced_beams(np.unique(steps_s), shares, PRICE_AROUND_RATIO, effort.price_width)
+            ladder = ladder_around(*self._step_and_share(), slowest_s, effort.price_shares)
+            self._priced_beams(ladder, effort.price_width)
             if not self.cost < before:
                 return
 
-    def _priced_beams(self, steps_s: Floats, shares: Floats, ratio: float, width: int) -> None:
+    def _priced_beams(self, ladder: PriceLadder, width: int) -> None:
         """One beam for each length of the step and share of it that is the bottleneck.
 
         What costs more per hour than its limit is no better than what is known, whatever its step.
 
         Args:
-            steps_s: (S,) longest steps.
-            shares: (B,) of the step.
-            ratio: A step is so many times as long as the next shorter one that is looked for.
+            ladder: The lengths and shares.
             width: Of the beams.
         """
+        steps_s, shares, ratio = ladder
         if self.budget.is_exhausted or self._left < width * len(steps_s) * len(shares):
             return
         targets = steps_s[:, None] * np.clip(shares, 0.05, 0.99)
