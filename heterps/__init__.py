@@ -13,26 +13,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heterps.comparison import compare as compare
-    from heterps.placing import PlaceResult as PlaceResult
-    from heterps.placing import place as place
-    from heterps.problems import load_problem as load_problem
-    from heterps_agents.planner import Budget as Budget
-    from heterps_agents.registry import planner_named as planner_named
+    from heterps.planning.compare import compare as compare
+    from heterps.planning.place import PlaceResult as PlaceResult
+    from heterps.planning.place import place as place
+    from heterps.planning.problems import load_problem as load_problem
+    from heterps_agents.interface.planner import Budget as Budget
+    from heterps_agents.interface.registry import planner_named as planner_named
     from heterps_configs.errors import HeterpsError as HeterpsError
-    from heterps_runtime.pipeline_trainer import PipelineTrainer as PipelineTrainer
+    from heterps_runtime.own_loop.trainer import PipelineTrainer as PipelineTrainer
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Budget": "heterps_agents.planner",
+    "Budget": "heterps_agents.interface.planner",
     "HeterpsError": "heterps_configs.errors",
-    "PipelineTrainer": "heterps_runtime.pipeline_trainer",
-    "PlaceResult": "heterps.placing",
-    "compare": "heterps.comparison",
-    "load_problem": "heterps.problems",
-    "place": "heterps.placing",
-    "planner_named": "heterps_agents.registry",
+    "PipelineTrainer": "heterps_runtime.own_loop.trainer",
+    "PlaceResult": "heterps.planning.place",
+    "compare": "heterps.planning.compare",
+    "load_problem": "heterps.planning.problems",
+    "place": "heterps.planning.place",
+    "planner_named": "heterps_agents.interface.registry",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -7,22 +7,23 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.annealing import POLISH_TEMPERATURE, anneal, simple_codes
-from heterps_agents.efforts import DEFAULT_EFFORT, effort_named
-from heterps_agents.exact import solve
-from heterps_agents.exact_planner import proven_code
-from heterps_agents.objective import ROUNDING, Goal, code_cost
-from heterps_agents.planner import Budget
-from heterps_agents.ppo import DEFAULT_POLICY, PolicyPlanner
-from heterps_agents.registry import register
-from heterps_agents.shortlist import best_simulated, neighbouring_optima
+from heterps_agents.exact.planner import proven_code
+from heterps_agents.exact.solve import solve
+from heterps_agents.finishing.shortlist import best_simulated, neighbouring_optima
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
+from heterps_agents.search.annealing import POLISH_TEMPERATURE, anneal
+from heterps_agents.search.starts import simple_codes
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
-from heterps_configs.plan import Bound, Plan
-from heterps_envs.bounds import bound_for
-from heterps_envs.closed_form import KernelTables, kernel_tables
-from heterps_envs.memory import explain_infeasible
-from heterps_envs.placement import encode, placement_of
+from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.objective import ROUNDING, Goal, code_cost
+from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
 
 # Predicted seconds that the neighbours of the proven problem may take together.
@@ -42,8 +43,8 @@ class AutoPlanner:
 
     Args:
         seed: Of the polish.
-        effort: One of `heterps_agents.efforts.EFFORTS`: how long the exact solver may take, and
-            how hard the policy tries.
+        effort: One of `heterps_agents.learned.efforts.EFFORTS`: how long the exact solver may take,
+            and how hard the policy tries.
 
     Raises:
         UnknownNameError: No effort has that name.

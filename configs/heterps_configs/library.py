@@ -10,16 +10,16 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from heterps_configs.cluster import Cluster
-from heterps_configs.device import DeviceCatalogue, DeviceType
-from heterps_configs.document import Document
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.device import DeviceCatalogue, DeviceType
+from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.yaml_files import parse_yaml, read_text, write_bytes
 from heterps_configs.errors import HeterpsError, UnknownNameError
-from heterps_configs.graph_training_config import GraphTrainingConfig
-from heterps_configs.job import Job
-from heterps_configs.model_profile import ModelProfile
-from heterps_configs.plan import Plan
-from heterps_configs.training_config import TrainingConfig
-from heterps_configs.yaml_files import parse_yaml, read_text, write_bytes
 
 CONFIG_PATH_VARIABLE = "HETERPS_CONFIG_PATH"
 YAML_SUFFIXES = (".yaml", ".yml", ".json")

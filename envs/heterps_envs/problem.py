@@ -9,19 +9,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.cluster import Cluster, Device, Link
-from heterps_configs.device import DeviceType
+from heterps_configs.documents.cluster import Cluster, Device, Link
+from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
-from heterps_configs.job import Job
-from heterps_configs.model_profile import ModelProfile
-from heterps_envs.layer_memory import LayerMemory, layer_memory
-from heterps_envs.layer_times import LayerTimes, layer_times
-from heterps_envs.memory_rule import MemoryRule, memory_rule
+from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
+from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
+from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# A coded placement has four bits for the class (see `heterps_envs.closed_form`).
+# A coded placement has four bits for the class (see `heterps_envs.closed_form.formula`).
 MAX_CLASSES = 16
 # Equal devices on different nodes are told apart while there are no more classes than this: exact
 # solving takes exponentially longer with each.
@@ -62,7 +62,7 @@ class CostTables:
         state_bytes: (L,) weights, their copies under mixed precision, gradients, optimizer state.
         gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
         activation_bytes: (L,) kept for the backward pass of one micro-batch, as planners count it
-            (`heterps_envs.memory_rule`).
+            (`heterps_envs.layer_costs.memory_rule`).
         output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; last: 0.
         device_count: (T,) devices of each class.
         memory_bytes: (T,) of one device, less the reserve of that rule.

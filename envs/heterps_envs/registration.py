@@ -13,15 +13,16 @@ GRAPH_PLACEMENT = "heterps/GraphPlacement-v0"
 def register() -> None:
     """Registers the environments; a second call changes nothing."""
     if STAGE_PLACEMENT not in gym.registry:
-        gym.register(STAGE_PLACEMENT, "heterps_envs.stage_placement:StagePlacementEnv")
+        gym.register(STAGE_PLACEMENT, "heterps_envs.environments.stage.env:StagePlacementEnv")
     if PRICED_STAGE_PLACEMENT not in gym.registry:
         gym.register(
-            PRICED_STAGE_PLACEMENT, "heterps_envs.priced_stage_placement:PricedStagePlacementEnv"
+            PRICED_STAGE_PLACEMENT,
+            "heterps_envs.environments.stage.priced_env:PricedStagePlacementEnv",
         )
     if LAYER_PLACEMENT not in gym.registry:
-        gym.register(LAYER_PLACEMENT, "heterps_envs.layer_placement:LayerPlacementEnv")
+        gym.register(LAYER_PLACEMENT, "heterps_envs.environments.layer.env:LayerPlacementEnv")
     if GRAPH_PLACEMENT not in gym.registry:
-        gym.register(GRAPH_PLACEMENT, "heterps_envs.graph_placement:GraphPlacementEnv")
+        gym.register(GRAPH_PLACEMENT, "heterps_envs.environments.graph.env:GraphPlacementEnv")
 
 
 register()

@@ -15,12 +15,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from heterps_configs.document import Dtype
-from heterps_configs.model_profile import InputSpecification, ModelProfile, ModelSource
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
-from heterps_runtime.huggingface import huggingface_source
-from heterps_runtime.model_source import factory_source
-from heterps_runtime.trace import trace_source
+from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.profiling.model_source import factory_source
+from heterps_runtime.profiling.trace import trace_source
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heterps_agents.policy import Policy
-from heterps_configs.cluster import Cluster
-from heterps_configs.job import Job
-from heterps_configs.model_profile import LayerProfile, ModelProfile
+from heterps_agents.learned.policy import Policy
+from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_envs.environments.stage.state import feature_sizes
 from heterps_envs.problem import Problem
-from heterps_envs.stage_state import feature_sizes
 
 MakeProblem = Callable[..., Problem]
 

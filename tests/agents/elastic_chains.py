@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heterps_agents.elastic import ElasticChain, ElasticPlan, plan_of
-from heterps_agents.provisioning import AmdahlStage
-from heterps_envs.placement import PlacedStage
+from heterps_agents.systems.heterps.elastic_counts import ElasticChain, ElasticPlan, plan_of
+from heterps_agents.systems.heterps.provisioning import AmdahlStage
+from heterps_envs.closed_form.placement import PlacedStage
 
 
 def fixed_stages(stages: Sequence[AmdahlStage]) -> ElasticChain:

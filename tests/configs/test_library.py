@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heterps_configs import library
-from heterps_configs.cluster import Cluster
+from heterps_configs.documents.cluster import Cluster
 from heterps_configs.errors import DocumentError, HeterpsError, UnknownNameError
 from heterps_configs.library import CONFIG_PATH_VARIABLE, KINDS
 

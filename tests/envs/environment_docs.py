@@ -12,11 +12,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from heterps_configs.yaml_files import write_text
-from heterps_envs.graph_placement import GraphPlacementEnv
-from heterps_envs.layer_placement import LayerPlacementEnv
-from heterps_envs.priced_stage_placement import PricedStagePlacementEnv
-from heterps_envs.stage_placement import StagePlacementEnv
+from heterps_configs.documents.yaml_files import write_text
+from heterps_envs.environments.graph.env import GraphPlacementEnv
+from heterps_envs.environments.layer.env import LayerPlacementEnv
+from heterps_envs.environments.stage.env import StagePlacementEnv
+from heterps_envs.environments.stage.priced_env import PricedStagePlacementEnv
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "environments.md"
 ENVIRONMENTS: dict[str, type[gym.Env[Any, Any]]] = {

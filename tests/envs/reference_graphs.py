@@ -7,7 +7,7 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
-from heterps_envs.graph_problem import GraphTables
+from heterps_envs.graphs.problem import GraphTables
 
 Task = tuple[str, int]  # ("forward" or "backward", node)
 Message = tuple[str, int, int, int]  # ("forward" or "backward", producer, source, destination)

@@ -1,4 +1,4 @@
-"""The list scheduler in plain Python: what `heterps_envs.schedule_kernels` must agree with."""
+"""The list scheduler in plain Python: what `heterps_envs.schedule.kernels` must agree with."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_configs.plan import Plan
-from heterps_envs.actions import Action, PassKind
-from heterps_envs.interleaved import (
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import Action, Direction, PassKind
+from heterps_envs.schedule.in_flight import in_flight_micro_batches
+from heterps_envs.schedule.interleaved import (
     has_full_groups,
     interleaved_ranks,
     is_interleaved,
     textbook_order,
 )
-from heterps_envs.memory import in_flight_micro_batches
-from heterps_envs.problem import Problem
-from heterps_envs.schedule_kernels import SIMULTANEOUS
-from heterps_envs.workload import Direction, workload
-from heterps_envs.zero_bubble import held_micro_batches
+from heterps_envs.schedule.kernels import SIMULTANEOUS
+from heterps_envs.schedule.workload import workload
+from heterps_envs.schedule.zero_bubble import held_micro_batches
 
 
 def reference_lists(problem: Problem, plan: Plan) -> dict[str, list[Action]]:

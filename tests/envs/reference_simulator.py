@@ -6,14 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from heterps_configs.cluster import HostTimes
-from heterps_configs.plan import Plan
-from heterps_envs.actions import Action, Schedule
-from heterps_envs.plan_arrays import optimizer_slowdown_of, plan_arrays, slowdown_of
-from heterps_envs.posted_receives import receives_posted_ahead
+from heterps_configs.documents.cluster import HostTimes
+from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.reduce_buckets import reduce_s
-from heterps_envs.workload import workload
+from heterps_envs.schedule.actions import Action, Schedule
+from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, plan_arrays, slowdown_of
+from heterps_envs.schedule.reduce_buckets import reduce_s
+from heterps_envs.schedule.workload import workload
+from heterps_envs.simulator.posted_receives import receives_posted_ahead
 
 ROUNDING = 1e-12
 PASSES = ("forward", "backward", "backward-input", "backward-weight")

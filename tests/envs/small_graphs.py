@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from heterps_configs.operator_graph import OperatorGraph, execution_order
-from heterps_envs.operator_graphs import assignment_problems
+from heterps_configs.documents.operator_graph import OperatorGraph, execution_order
+from heterps_envs.graphs.operators import assignment_problems
 
 
 def random_graph(seed: int, most_nodes: int = 5, cpus: int = 1) -> OperatorGraph:

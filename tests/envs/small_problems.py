@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_configs.device import DeviceType
-from heterps_configs.estimate import Estimate
-from heterps_configs.job import Job
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
-from heterps_configs.plan import Pipeline, Plan, Stage
-from heterps_envs.binding import bind
-from heterps_envs.placement import PlacedStage, Placement
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import CostTables, Problem
-from heterps_envs.simulator import simulate
+from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.simulate import simulate
 
 FAST = Link(latency_s=0.0, bandwidth_bytes_per_s=1e30)
 

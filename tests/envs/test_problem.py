@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.job import Job
 from heterps_configs.errors import HeterpsError
-from heterps_configs.job import Job
 from heterps_envs.problem import MAX_CLASSES, Problem
 from tests.envs.small_problems import chain_problem, device_type
 

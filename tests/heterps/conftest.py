@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heterps.cli import main
+from heterps.cli.app import main
 from tests.heterps.small_profiles import blocks_profile
 
 

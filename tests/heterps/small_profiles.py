@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 
 
 def blocks_profile(num_layers: int = 8) -> ModelProfile:

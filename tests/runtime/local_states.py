@@ -10,29 +10,34 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from heterps_configs.plan import Plan
+from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule import build_schedule
-from heterps_runtime.checkpoint import buffers_of, owned_tensors, restore
-from heterps_runtime.checkpoint_files import (
+from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.elastic.state_recovery import Recovered, Recovery
+from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.execution.local_turns import (
+    LetterBox,
+    LocalGatherer,
+    LocalMessenger,
+    take_turns,
+)
+from heterps_runtime.specification.build import build_specification
+from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.stages.owned_stages import OwnedStages, build_stages, owners_by_name
+from heterps_runtime.stages.start_values import Blank
+from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, restore
+from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     checkpoint_path,
     layer_sizes,
     publish,
     unfinished_path,
 )
-from heterps_runtime.checkpoint_storage import write_tensors
-from heterps_runtime.checkpoint_tiers import CheckpointTiers
-from heterps_runtime.local_run import LocalRun
-from heterps_runtime.local_turns import LetterBox, LocalGatherer, LocalMessenger, take_turns
-from heterps_runtime.migrate import Migration, load_optimizer_state, migrate_among, state_of
-from heterps_runtime.owned_stages import OwnedStages, build_stages, owners_by_name
-from heterps_runtime.run_specification import RunSpecification
-from heterps_runtime.specification_builder import build_specification
-from heterps_runtime.start_values import Blank
-from heterps_runtime.state_layout import State
-from heterps_runtime.state_recovery import Recovered, Recovery
-from heterps_runtime.state_transfer import Peers
+from heterps_runtime.state.checkpoint_storage import write_tensors
+from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
+from heterps_runtime.state.layout import State
+from heterps_runtime.state.migrate import Migration, load_optimizer_state, migrate_among, state_of
+from heterps_runtime.state.transfer import Peers
 
 T = TypeVar("T")
 Owned = dict[str, OwnedStages]  # by device

@@ -6,11 +6,11 @@ from functools import cache
 
 import torch
 
-from heterps_configs.job import Schedule
-from heterps_configs.plan import Plan
+from heterps_configs.documents.job import Schedule
+from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_runtime.local_run import LocalRun
-from heterps_runtime.verify import max_difference, reference_training
+from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.run.verify import max_difference, reference_training
 from tests.runtime.small_runs import chain_of, problem_of
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved", "zero-bubble")

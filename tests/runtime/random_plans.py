@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from heterps_configs.plan import Plan
+from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from tests.runtime.small_runs import DEVICES, plan_of
 

@@ -18,18 +18,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heterps_configs.plan import Plan
+from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_runtime.checkpoint import load_state_dict
-from heterps_runtime.checkpoint_files import CheckpointSettings
-from heterps_runtime.checkpoint_tiers import CheckpointTiers, SavedStep
-from heterps_runtime.communication import Communicator
-from heterps_runtime.local_run import LocalRun
-from heterps_runtime.migrate import state_of
-from heterps_runtime.owned_stages import build_stages
-from heterps_runtime.start_values import Blank
-from heterps_runtime.state_layout import State
-from heterps_runtime.state_recovery import Recovered, recover
+from heterps_runtime.elastic.state_recovery import Recovered, recover
+from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from heterps_runtime.stages.owned_stages import build_stages
+from heterps_runtime.stages.start_values import Blank
+from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
+from heterps_runtime.state.layout import State
+from heterps_runtime.state.migrate import state_of
+from heterps_runtime.transport.communication import Communicator
 from tests.runtime.local_states import save, specification_of
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 

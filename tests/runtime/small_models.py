@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.model_profile import InputSpecification, ModelProfile, ModelSource
+from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
-from heterps_runtime.huggingface import huggingface_source
-from heterps_runtime.model_source import factory_source
-from heterps_runtime.trace import trace_source
+from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.profiling.model_source import factory_source
+from heterps_runtime.profiling.trace import trace_source
 
 HERE = "tests.runtime.small_models"
 TOKENS = 12

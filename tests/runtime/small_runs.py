@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_configs.device import DeviceType, Emulation
-from heterps_configs.job import Job
-from heterps_configs.model_profile import Measurement, ModelProfile
-from heterps_configs.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.device import DeviceType, Emulation
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
-from heterps_runtime.model_source import factory_source
-from heterps_runtime.trace import trace_source
+from heterps_runtime.profiling.model_source import factory_source
+from heterps_runtime.profiling.trace import trace_source
 from tests.runtime import small_models
 
 DEVICES = ("d0", "d1", "d2", "d3")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heterps_configs.library import load_profile, shipped
-from heterps_runtime.model_source import build_module
+from heterps_runtime.models.build import build_module
 from heterps_runtime.shipped_profiles import MODELS, main, make_profile
 
 # As published with the models.

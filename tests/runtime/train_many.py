@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from heterps_runtime.communication import Communicator
-from heterps_runtime.run_specification import SPECIFICATION_FILE, RunSpecification
-from heterps_runtime.trainer import Trainer
-from heterps_runtime.verify import REFERENCE_FILE, reference_losses
+from heterps_runtime.run.trainer import Trainer
+from heterps_runtime.run.verify import REFERENCE_FILE, reference_losses
+from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.transport.communication import Communicator
 
 
 def main(folder: Path) -> None:

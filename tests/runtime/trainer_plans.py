@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterps_configs.job import Job
-from heterps_configs.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
 
 
 def plan_of_cuts(*cuts: int, num_layers: int = 5) -> Plan:

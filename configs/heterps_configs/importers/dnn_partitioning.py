@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from heterps_configs.documents.operator_graph import OperatorGraph
+from heterps_configs.documents.yaml_files import read_text
 from heterps_configs.errors import DocumentError
-from heterps_configs.operator_graph import OperatorGraph
-from heterps_configs.yaml_files import read_text
 
 _MILLISECOND = 1e-3
 # The published program's own tolerance for edges of one source.

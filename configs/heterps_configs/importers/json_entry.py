@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from heterps_configs.documents.yaml_files import read_text, read_yaml
 from heterps_configs.errors import DocumentError
-from heterps_configs.yaml_files import read_text, read_yaml
 
 _SHOWN_KEYS = 8
 _SHOWN_LENGTH = 60

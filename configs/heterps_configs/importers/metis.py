@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.importers.json_entry import Entry
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
 
 _FILE_NAME = re.compile(
     r"DeviceType\.(?P<gpu>.+)_tp(?P<degree>[1-9]\d*)_bs(?P<size>[1-9]\d*)\.json"

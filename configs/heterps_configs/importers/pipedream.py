@@ -18,9 +18,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from heterps_configs.documents.operator_graph import OperatorGraph
+from heterps_configs.documents.yaml_files import read_text
 from heterps_configs.errors import DocumentError
-from heterps_configs.operator_graph import OperatorGraph
-from heterps_configs.yaml_files import read_text
 
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _MILLISECOND = 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from heterps_configs.cluster import Link
+from heterps_configs.documents.cluster import Link
 from heterps_configs.errors import UnknownNameError
 from heterps_configs.importers.json_entry import Entry
 

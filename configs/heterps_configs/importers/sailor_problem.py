@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from heterps_configs.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
-from heterps_configs.device import DeviceType
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
+from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor import SailorEnd, SailorLink, SailorLinks, SailorModel
 from heterps_configs.importers.sailor_gpus import sailor_gpu
 from heterps_configs.importers.sailor_profile import sailor_layers
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan
 from heterps_configs.importers.sailor_times import group_times
-from heterps_configs.job import Job
-from heterps_configs.model_profile import Measurement, ModelProfile
-from heterps_configs.plan import Pipeline, Plan, Stage
 
 FLOAT_BYTES = 4
 # Groups stand on nodes of their own, so nothing travels over a node's own link.

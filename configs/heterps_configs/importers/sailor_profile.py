@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.importers.sailor import SailorModel
-from heterps_configs.model_profile import LayerProfile, Measurement, ModelProfile
 
 _FLOAT_BYTES = 4
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from heterps_runtime.pipeline_trainer import PipelineTrainer
+from heterps_runtime.own_loop.trainer import PipelineTrainer
 
 VOCABULARY, TOKENS = 256, 16
 

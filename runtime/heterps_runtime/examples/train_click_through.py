@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES, click_through_tiny
-from heterps_runtime.pipeline_trainer import PipelineTrainer
+from heterps_runtime.own_loop.trainer import PipelineTrainer
 
 ROWS = 1_000
 

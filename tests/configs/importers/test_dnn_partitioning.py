@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from heterps_configs.errors import DocumentError, HeterpsError
-from heterps_configs.importers.dnn_partitioning import (
-    load_dnn_partitioning,
-    parse_dnn_partitioning,
-)
+from heterps_configs.importers.dnn_partitioning import load_dnn_partitioning, parse_dnn_partitioning
 
 
 def small_file() -> dict[str, Any]:

@@ -1,0 +1,379 @@
+"""What is still possible in front of a cut: a sweep front to back, over the states of the solver.
+
+A state is a cut, the class of the stage behind it, and the devices used behind it. The stages that
+are still to be put in front delay everything behind them by their fill, the sum of `C_j + 2 X_j`;
+and each of them keeps the limit on the step time only where its round trip, and so the fill behind
+the cut, is short enough. Both have a best value for each state, over all stages that the devices
+left allow: the least delay, and the largest fill. They belong to different placements, so they are
+bounds; but a state says how many devices stand behind it, hence how many micro-batches each stage
+in front holds in flight, so memory and waiting are exact in them. What is behind is known only by
+bounds: the seconds of its layers on their fastest class, and the devices that they need at least.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.exact.kernels import after_s, largest_total_behind, link_s
+from heterps_envs.closed_form.formula import KernelTables, in_flight, is_dominated
+from heterps_envs.compiled import uncounted
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Needs(NamedTuple):
+    """What the layers behind each cut take at least, and what the states offer.
+
+    Attributes:
+        earliest_cut: (S,) smallest cut whose layers behind it the devices used can carry.
+        fill_s: (L + 1,) compute of the layers behind a cut, each on its fastest class.
+        priced_work: (L + 1,) their work, each layer where it is cheapest.
+        worth: (S,) price of a second of the devices used, by the same prices.
+    """
+
+    earliest_cut: Integers
+    fill_s: Floats
+    priced_work: Floats
+    worth: Floats
+
+
+class _Rules(NamedTuple):
+    """How a stage waits, by its replicas and the devices behind it; (R + 1, N + 1) each."""
+
+    others_held: Floats  # Micro-batches in flight beside one.
+    rounds: Floats
+    waits_twice: NDArray[np.bool_]
+
+
+class _Pool(NamedTuple):
+    """States that can still be completed, by cut and class behind, fewest devices first.
+
+    Attributes:
+        first: (L, T, N + R + 3) where the states with so many devices begin.
+        state: (L T S,) the state.
+        used: (L T S,) its devices of the class behind the cut, most first among equal totals.
+        delay_s: (L T S,) its least delay.
+        room_s: (L T S,) its latest step time less that delay.
+        fill_s: (L T S,) its largest fill.
+    """
+
+    first: Integers
+    state: NDArray[np.int32]
+    used: NDArray[np.int32]
+    delay_s: Floats
+    room_s: Floats
+    fill_s: Floats
+
+
+def completions(
+    kernel: KernelTables,
+    used: Integers,
+    strides: Integers,
+    latest_s: Floats,
+    needs: Needs,
+    limit_s: float,
+) -> tuple[Floats, Floats, int]:
+    """Least delay by the stages in front, message over the cut included, and largest fill behind.
+
+    Args:
+        kernel: Cost tables.
+        used: (S, T) devices used behind the cut in each state.
+        strides: (T,) see `heterps_agents.exact.state.Space`.
+        latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
+        needs: Of the layers behind each cut.
+        limit_s: The largest of `latest_s`.
+
+    Returns:
+        (L, T, S) seconds each, inf and -inf where the devices left cannot keep the limit; and how
+        many stages were put behind a state.
+    """
+    layers, classes, states = kernel.num_layers, kernel.num_classes, len(used)
+    totals, size = used.sum(axis=1), layers * classes * states
+    most, replicas = int(kernel.device_count.sum()), int(kernel.device_count.max())
+    pool = _Pool(
+        np.zeros((layers, classes, most + replicas + 3), np.int64),
+        *np.empty((2, size), np.int32),
+        *np.empty((3, size)),
+    )
+    # By devices, then by those of the class, most first.
+    order = np.argsort(totals * (most + 1) - used.T, axis=1, kind="stable")
+    delay_s, fill_s = np.empty((2, layers, classes, states))
+    delay_s[0], fill_s[0] = 0.0, np.inf
+    rules = _rules(kernel, most, replicas)
+    work = _sweep(
+        kernel, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s
+    )
+    return delay_s, fill_s, work
+
+
+def _rules(kernel: KernelTables, devices: int, replicas: int) -> _Rules:
+    others, rounds = np.zeros((2, replicas + 1, devices + 1))
+    twice = np.zeros((replicas + 1, devices + 1), np.bool_)
+    _write_rules(kernel.num_micro_batches, kernel.is_gpipe, others, rounds, twice)
+    return _Rules(others, rounds, twice)
+
+
+@uncounted
+def _write_rules(
+    num_micro_batches: int, is_gpipe: bool, others: Any, rounds: Any, twice: Any
+) -> None:
+    for row in range(1, others.shape[0]):
+        share = (num_micro_batches + row - 1) // row
+        for behind in range(others.shape[1]):
+            held = in_flight(num_micro_batches, is_gpipe, row, behind)
+            others[row, behind], rounds[row, behind] = held - 1, (share + held - 1) // held
+            twice[row, behind] = share > held
+
+
+@njit(cache=True)
+def _sweep(
+    k: Any,
+    used: Any,
+    strides: Any,
+    totals: Any,
+    order: Any,
+    latest_s: Any,
+    needs: Any,
+    limit_s: float,
+    rules: Any,
+    pool: Any,
+    delay_s: Any,
+    fill_s: Any,
+) -> int:
+    """Fills `delay_s` and `fill_s`, front to back; returns the stages tried."""
+    least_total = _least_total(totals, needs.earliest_cut, k.num_layers)
+    scratch = np.empty((2, len(totals)))
+    return _fill(
+        k, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s,
+        least_total, scratch[0], scratch[1],
+    )  # fmt: skip
+
+
+@uncounted
+def _fill(
+    k: Any,
+    used: Any,
+    strides: Any,
+    totals: Any,
+    order: Any,
+    latest_s: Any,
+    needs: Any,
+    limit_s: float,
+    rules: Any,
+    pool: Any,
+    delay_s: Any,
+    fill_s: Any,
+    least_total: Any,
+    before_s: Any,
+    round_trip_s: Any,
+) -> int:
+    work = 0
+    count = _keep(k, used, totals, order, latest_s, needs, 0, pool, 0, delay_s[0], fill_s[0])
+    for stop in range(1, k.num_layers):
+        delay_s[stop], fill_s[stop] = np.inf, -np.inf
+        for kind in range(k.num_classes):
+            before_s[:], round_trip_s[:] = np.inf, -np.inf
+            share, tried = _put_stages(
+                k, strides, stop, kind, least_total[stop], needs.fill_s[stop], limit_s, rules,
+                pool, before_s, round_trip_s,
+            )  # fmt: skip
+            work += tried
+            _over_the_cut(
+                k, stop, kind, share, limit_s, before_s, round_trip_s, delay_s[stop], fill_s[stop]
+            )
+        count = _keep(
+            k, used, totals, order, latest_s, needs, stop, pool, count, delay_s[stop], fill_s[stop]
+        )
+    return work
+
+
+@njit(cache=True)
+def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
+    """(L,) fewest devices that can carry what is behind each cut."""
+    least = np.full(num_layers, totals.max() + 1)
+    for state in range(len(totals)):
+        if totals[state] > 0 and earliest_cut[state] < num_layers:
+            least[earliest_cut[state]] = min(least[earliest_cut[state]], totals[state])
+    for cut in range(1, num_layers):
+        least[cut] = min(least[cut], least[cut - 1])
+    return least
+
+
+@uncounted
+def _put_stages(
+    k: Any,
+    strides: Any,
+    stop: int,
+    kind: int,
+    least_total: int,
+    least_fill_s: float,
+    limit_s: float,
+    rules: Any,
+    pool: Any,
+    before_s: Any,
+    round_trip_s: Any,
+) -> tuple[int, int]:
+    """Every stage of a class that ends at `stop`, behind all that can be in front of it.
+
+    Writes by the state behind the stage: the least seconds from the front to the end of the stage,
+    and the longest round trip that it allows behind itself.
+
+    Returns:
+        The fewest micro-batches of a replica, and how many stages were tried.
+    """
+    tried = 0
+    least_latency, least_transfer, least_message = np.inf, np.inf, np.inf
+    for behind in range(k.num_classes):
+        latency, transfer = link_s(k, stop, kind, behind)
+        least_latency, least_transfer = min(least_latency, latency), min(least_transfer, transfer)
+        least_message = min(least_message, 2.0 * (latency + transfer))
+    share: int = k.num_micro_batches
+    for replicas in range(1, k.device_count[kind] + 1):
+        if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+            continue
+        share = (k.num_micro_batches + replicas - 1) // replicas
+        latest_end_s = limit_s - 2.0 * least_latency - (share + 1) * least_transfer
+        most_total = rules.rounds.shape[1] - 1 - replicas
+        for start in range(stop - 1, -1, -1):
+            state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
+            activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+            largest = min(
+                most_total,
+                largest_total_behind(
+                    k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
+                ),
+            )
+            forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
+            compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+            after = after_s(k, start, stop, kind, replicas)
+            if largest < least_total or share * compute + after > limit_s:
+                break
+            tried += _put_stage(
+                pool, rules, pool.first[start, kind], least_total, largest, replicas,
+                replicas * strides[kind], forward, compute, share * compute, after,
+                least_message + least_fill_s, latest_end_s, before_s, round_trip_s,
+            )  # fmt: skip
+    return share, tried
+
+
+@uncounted
+def _put_stage(
+    pool: Any,
+    rules: Any,
+    first: Any,
+    least_total: int,
+    largest_total: int,
+    replicas: int,
+    shift: int,
+    forward_s: float,
+    compute_s: float,
+    work_s: float,
+    after_s: float,
+    least_round_trip_s: float,
+    latest_end_s: float,
+    before_s: Any,
+    round_trip_s: Any,
+) -> int:
+    """One stage: `closed_form.stage_work_s` solved for the round trip."""
+    tried = 0
+    backward_s = compute_s - forward_s
+    shorter, longer = min(forward_s, backward_s), max(forward_s, backward_s)
+    for total in range(least_total, largest_total + 1):
+        begin, end = first[total + replicas], first[total + replicas + 1]
+        if begin == end:
+            continue
+        per_round = 1.0 / rules.rounds[replicas, total]
+        hidden = rules.others_held[replicas, total] * shorter
+        both_hidden = rules.others_held[replicas, total] * longer + hidden
+        twice = rules.waits_twice[replicas, total]
+        for row in range(begin, end):
+            if pool.used[row] < replicas:
+                break
+            tried += 1
+            room = pool.room_s[row] - after_s
+            wait = room - work_s
+            if wait < 0.0:
+                continue
+            longest = min(room * per_round, pool.fill_s[row]) - compute_s
+            longest = min(longest, hidden + wait)
+            if twice:
+                longest = min(longest, 0.5 * (both_hidden + wait))
+            before = pool.delay_s[row] + compute_s
+            if longest < least_round_trip_s or before > latest_end_s:
+                continue
+            state = pool.state[row] - shift
+            if before < before_s[state]:
+                before_s[state] = before
+            if longest > round_trip_s[state]:
+                round_trip_s[state] = longest
+    return tried
+
+
+@uncounted
+def _over_the_cut(
+    k: Any,
+    stop: int,
+    kind: int,
+    share: int,
+    limit_s: float,
+    before_s: Any,
+    round_trip_s: Any,
+    delay_s: Any,
+    fill_s: Any,
+) -> None:
+    """Adds the message over the cut, by the class behind it."""
+    for behind in range(k.num_classes):
+        latency, transfer = link_s(k, stop, kind, behind)
+        message = 2.0 * (latency + transfer)
+        latest_end_s = limit_s - 2.0 * latency - (share + 1) * transfer
+        for state in range(len(before_s)):
+            if before_s[state] <= latest_end_s:
+                delay_s[behind, state] = min(delay_s[behind, state], before_s[state] + message)
+                fill_s[behind, state] = max(fill_s[behind, state], round_trip_s[state] - message)
+
+
+@uncounted
+def _keep(
+    k: Any,
+    used: Any,
+    totals: Any,
+    order: Any,
+    latest_s: Any,
+    needs: Any,
+    cut: int,
+    pool: Any,
+    count: int,
+    delay_s: Any,
+    fill_s: Any,
+) -> int:
+    """Drops the states whose layers behind the cut cannot keep the limit, and lists the others."""
+    for kind in range(k.num_classes):
+        total = 0
+        for state in order[kind]:
+            delay = delay_s[kind, state]
+            if delay == np.inf:
+                continue
+            room = latest_s[cut, state] - delay
+            # At the first cut the layers are all behind it: what they need is tried, not guessed.
+            if cut > 0 and (
+                cut < needs.earliest_cut[state]
+                or fill_s[kind, state] < needs.fill_s[cut]
+                or room < needs.fill_s[cut]
+                or room * needs.worth[state] < needs.priced_work[cut]
+            ):
+                delay_s[kind, state], fill_s[kind, state] = np.inf, -np.inf
+                continue
+            while total <= totals[state]:
+                pool.first[cut, kind, total] = count
+                total += 1
+            pool.state[count], pool.used[count] = state, used[state, kind]
+            pool.delay_s[count], pool.room_s[count] = delay, room
+            pool.fill_s[count] = fill_s[kind, state]
+            count += 1
+        pool.first[cut, kind, total:] = count
+    return count

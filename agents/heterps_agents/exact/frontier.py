@@ -1,0 +1,103 @@
+"""The whole cost/throughput frontier of a problem from one sweep of the exact solver.
+
+A placement that uses given devices costs their price times its step time, so of all placements on
+these devices only the fastest matters. The dynamic programme of `heterps_agents.exact.solve` has
+exactly that for every state: the least step time by the devices used. Two solves set the ends, the
+fastest placement and the cheapest; nothing that is slower than the one or dearer than the other is
+of use.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.exact.kernels import sweep
+from heterps_agents.exact.solve import (
+    MAX_SECONDS,
+    SECONDS_PER_TRANSITION,
+    Status,
+    scratch,
+    search_space,
+    solve,
+)
+from heterps_agents.exact.trace import trace_back
+from heterps_envs.closed_form.formula import KernelTables, evaluate_one
+from heterps_envs.closed_form.objective import ROUNDING, Goal
+
+
+class FrontierPoint(NamedTuple):
+    """A placement that no other beats in both step time and cost.
+
+    Attributes:
+        code: (L,) int16, see `heterps_envs.closed_form.formula`.
+        step_time_s: Its closed form.
+        price_usd_per_hour: Of the devices that it uses.
+    """
+
+    code: NDArray[np.int16]
+    step_time_s: float
+    price_usd_per_hour: float
+
+
+class FrontierResult(NamedTuple):
+    """What the sweep found.
+
+    Attributes:
+        points: The fastest first; each next one costs less.
+        status: `infeasible` is a proof; `over budget`: not started, or given up, without points.
+    """
+
+    points: tuple[FrontierPoint, ...]
+    status: Status
+
+
+def solve_frontier(
+    kernel: KernelTables, floor_s: float = math.inf, max_seconds: float = MAX_SECONDS
+) -> FrontierResult:
+    """All placements that are optimal for some price of time.
+
+    Args:
+        kernel: From `heterps_envs.closed_form.formula.kernel_tables`.
+        floor_s: Longest step time that is allowed.
+        max_seconds: For each of the three sweeps, see `heterps_agents.exact.solve.solve`.
+    """
+    fastest = solve(kernel, Goal(floor_s=floor_s), max_seconds=max_seconds)
+    if fastest.code is None:
+        return FrontierResult((), fastest.status)
+    cheapest = solve(kernel, Goal(is_price=True, floor_s=floor_s), max_seconds=max_seconds)
+    if cheapest.code is None:
+        return FrontierResult((), cheapest.status)
+    slowest_s = max(fastest.step_time_s, cheapest.step_time_s) * (1 + ROUNDING)
+    goal = Goal(is_price=True, floor_s=min(floor_s, slowest_s))
+    space = search_space(kernel, goal, goal.cost(fastest.code, kernel))
+    labels, seen, reached = scratch(kernel, len(space.totals))
+    most = max_seconds / SECONDS_PER_TRANSITION
+    if not sweep(kernel, space, labels, seen, reached, 0, most, np.zeros(1)):
+        return FrontierResult((), "over budget")
+    step_time_s = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
+    kinds, least_s = step_time_s.argmin(axis=0), step_time_s.min(axis=0)
+    points = []
+    for state in _undominated(least_s, space.used @ kernel.price_usd_per_hour):
+        code = np.zeros(kernel.num_layers, np.int16)
+        found = trace_back(kernel, space, labels, int(kinds[state]), state, code)
+        assert found, "every label was reached by a transition"
+        used = np.zeros(kernel.num_classes, np.int64)
+        seconds, price, _ = evaluate_one(code, kernel, used)
+        points.append(FrontierPoint(code, float(seconds), float(price)))
+    return FrontierResult(tuple(points), "optimal")
+
+
+def _undominated(step_time_s: NDArray[np.float64], price: NDArray[np.float64]) -> list[int]:
+    """States that no other beats in step time and price times step time, the fastest first."""
+    cost = np.full(len(price), np.inf)
+    np.multiply(price, step_time_s, out=cost, where=np.isfinite(step_time_s))
+    best, front = math.inf, []
+    for state in np.lexsort((cost, step_time_s)):
+        if cost[state] < best * (1 - ROUNDING):
+            best = cost[state]
+            front.append(int(state))
+    return front

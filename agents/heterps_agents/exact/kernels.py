@@ -1,0 +1,337 @@
+"""The compiled half of the exact solver: the sweep over the layers, back to front."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form.formula import (
+    in_flight,
+    is_dominated,
+    stage_after_s,
+    stage_work_s,
+)
+from heterps_envs.compiled import ALLOCATING, uncounted
+
+_UNLIMITED = 1 << 40
+# Labels that differ by less are one: only the rounding of sums sets them apart.
+SAME = 1e-12
+
+
+@uncounted
+def largest_total_behind(
+    k: Any, replicas: int, state_bytes: float, activation_bytes: float, memory_bytes: float
+) -> int:
+    """How many devices may stand behind a stage so that it is of use; -1: it never is.
+
+    Its memory must suffice. And where one replica less has the same share of the micro-batches,
+    the last one is there for the stages before it, which then hold more in flight; with so many
+    devices behind that they hold all of them, it is idle.
+    """
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    most = _UNLIMITED
+    if replicas > 1 and share == (k.num_micro_batches + replicas - 2) // (replicas - 1):
+        most = k.num_micro_batches - replicas
+    if state_bytes + share * activation_bytes <= memory_bytes:
+        return most
+    held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
+    if state_bytes + held * activation_bytes > memory_bytes:
+        return -1
+    while state_bytes + (held + 1) * activation_bytes <= memory_bytes:
+        held += 1
+    return min(most, (held - 1) * replicas)
+
+
+@uncounted
+def after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
+    """`closed_form.stage_after_s` of layers `start .. stop - 1`."""
+    return stage_after_s(
+        k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
+        k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
+        replicas,
+        k.latency_s[kind, kind],
+        k.inverse_bandwidth_s_per_byte[kind, kind],
+    )
+
+
+@uncounted
+def link_s(k: Any, stop: int, kind: int, neighbour: int) -> tuple[float, float]:
+    """Latency and transfer seconds of one message over a cut."""
+    transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
+    return k.latency_s[kind, neighbour], transfer
+
+
+@uncounted
+def _insert(
+    labels: Any,
+    start: int,
+    kind: int,
+    state: int,
+    behind_s: float,
+    fill_s: float,
+    is_narrow: bool,
+    unused: int,
+) -> int:
+    """Adds a label to the set of a state, unless another is as good; returns the next unused."""
+    previous, here = 0, labels.first[start, kind, state]
+    if is_narrow and here > 0:
+        if behind_s < labels.behind_s[here]:
+            labels.behind_s[here], labels.fill_s[here] = behind_s, fill_s
+        return unused
+    while here > 0 and labels.behind_s[here] <= behind_s * (1.0 + SAME):
+        if labels.fill_s[here] <= fill_s * (1.0 + SAME):
+            return unused
+        previous, here = here, labels.following[here]
+    while here > 0 and labels.fill_s[here] >= fill_s:
+        here = labels.following[here]
+    labels.behind_s[unused], labels.fill_s[unused] = behind_s, fill_s
+    labels.following[unused] = here
+    if previous > 0:
+        labels.following[previous] = unused
+    else:
+        labels.first[start, kind, state] = unused
+    return unused + 1
+
+
+@uncounted
+def _list_states(order: Any, first: Any, states: Any) -> int:
+    """Writes the states that have a label at a cut, fewest devices first; returns how many."""
+    found = 0
+    for state in order:
+        for kind in range(first.shape[0]):
+            if first[kind, state] > 0:
+                states[found] = state
+                found += 1
+                break
+    return found
+
+
+@njit(**ALLOCATING)
+def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
+    """Drops all labels of a cut but the most promising ones, one of each state."""
+    classes = labels.first.shape[1]
+    promise = np.full(classes * len(states), np.inf)
+    for row in range(len(states)):
+        for kind in range(classes):
+            label = labels.first[stop, kind, states[row]]
+            if label > 0:
+                total = labels.behind_s[label] + delay_s[stop, kind, states[row]]
+                promise[classes * row + kind] = total
+    limit = np.sort(promise)[width - 1] if width < len(promise) else np.inf
+    for row in range(len(states)):
+        for kind in range(classes):
+            if promise[classes * row + kind] > limit:
+                labels.first[stop, kind, states[row]] = 0
+
+
+@uncounted
+def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> int:
+    """The front-most start of a stage that keeps the limits with nothing behind it."""
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    start = stop
+    while start > 0:
+        busy = share * (
+            k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start - 1, kind]
+        ) + after_s(k, start - 1, stop, kind, replicas)
+        if (
+            busy + space.least_fill_s[start - 1] > space.limit_s
+            or busy * replicas * space.device_weight[kind] + space.least_cost[start - 1]
+            > space.limit_cost
+        ):
+            break
+        start -= 1
+    return start
+
+
+@uncounted
+def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, seen: Any) -> int:
+    """Writes the labels behind a cut as a class sees them, states in order; returns how many.
+
+    Of each state those that no other label beats that is behind no slower a link.
+    """
+    limit_s = space.limit_s - space.least_fill_s[stop]
+    end = 0
+    for state in states:
+        if space.used[state, kind] == k.device_count[kind]:
+            continue
+        begin = end
+        for neighbour in range(k.num_classes):
+            latency, transfer = link_s(k, stop, kind, neighbour)
+            message = 2.0 * (latency + transfer)
+            label = labels.first[stop, neighbour, state]
+            while label > 0:
+                behind = message + labels.behind_s[label]
+                round_trip = message + labels.fill_s[label]
+                label = labels.following[label]
+                if behind > limit_s:
+                    break
+                beaten = False
+                for row in range(begin, end):
+                    if seen.behind_s[row] <= behind and seen.round_trip_s[row] <= round_trip:
+                        other_latency, other_transfer = link_s(k, stop, kind, seen.link[row])
+                        if other_latency <= latency and other_transfer <= transfer:
+                            beaten = True
+                            break
+                if not beaten:
+                    seen.state[end], seen.link[end] = state, neighbour
+                    seen.behind_s[end], seen.round_trip_s[end] = behind, round_trip
+                    end += 1
+    return end
+
+
+@uncounted
+def _collect(
+    k: Any,
+    space: Any,
+    stop: int,
+    kind: int,
+    replicas: int,
+    count: int,
+    seen: Any,
+    reached: Any,
+) -> int:
+    """Picks from the labels seen those that may get a number of replicas; returns how many.
+
+    In `reached`, links stand for the micro-batches in flight, and messages in a row are counted.
+    """
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    most = k.device_count[kind] - replicas
+    limit_s = space.limit_s - space.least_fill_s[stop]
+    end = 0
+    for row in range(count):
+        state = seen.state[row]
+        if space.used[state, kind] > most:
+            continue
+        latency, transfer = link_s(k, stop, kind, seen.link[row])
+        behind = max(seen.behind_s[row], 2.0 * latency + (share + 1) * transfer)
+        if behind <= limit_s:
+            reached.state[end], reached.behind_s[end] = state, behind
+            reached.round_trip_s[end] = seen.round_trip_s[row]
+            reached.link[end] = in_flight(
+                k.num_micro_batches, k.is_gpipe, replicas, space.totals[state]
+            )
+            end += 1
+    return end
+
+
+@uncounted
+def _extend(
+    k: Any,
+    space: Any,
+    labels: Any,
+    stop: int,
+    earliest: int,
+    kind: int,
+    replicas: int,
+    count: int,
+    reached: Any,
+    is_narrow: bool,
+    unused: int,
+    work: Any,
+) -> int:
+    """Puts every stage of a class and replicas that ends at `stop` before the reached labels."""
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    shift = replicas * space.strides[kind]
+    for start in range(stop - 1, earliest - 1, -1):
+        state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
+        activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+        largest = largest_total_behind(
+            k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
+        )
+        while count > 0 and space.totals[reached.state[count - 1]] > largest:
+            count -= 1
+        forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
+        compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+        after = after_s(k, start, stop, kind, replicas)
+        if count == 0:
+            break
+        work[0] += count
+        for index in range(count):
+            state = reached.state[index] + shift
+            room = space.latest_s[start, state] - space.delay_s[start, kind, state]
+            round_trip = reached.round_trip_s[index]
+            fill = compute + round_trip
+            behind = compute + reached.behind_s[index]
+            if behind > room or fill > space.most_fill_s[start, kind, state]:
+                continue
+            busy = stage_work_s(forward, compute - forward, round_trip, share, reached.link[index])
+            behind = max(behind, busy + after)
+            if behind > room:
+                continue
+            unused = _insert(labels, start, kind, state, behind, fill, is_narrow, unused)
+            if unused == len(labels.fill_s):
+                return unused
+    return unused
+
+
+@njit(cache=True)
+def sweep(
+    k: Any,
+    space: Any,
+    labels: Any,
+    seen: Any,
+    reached: Any,
+    width: int,
+    max_transitions: float,
+    work: Any,
+) -> bool:
+    """Fills the labels from the last layer to the first.
+
+    Args:
+        k: `KernelTables`.
+        space: `Space`.
+        labels: `Labels`, with no label in use.
+        seen: `Reached`, scratch for all labels of a cut.
+        reached: The same.
+        width: Keep so many labels of a cut, one of each state: no proof, but quick. 0: keep all.
+        max_transitions: Give up there.
+        work: (1,) counts the transitions.
+
+    Returns:
+        False where it gave up: too many transitions, or no place for another label.
+    """
+    states = np.empty(len(space.totals), np.int64)
+    return _sweep(k, space, labels, seen, reached, width, max_transitions, work, states)
+
+
+@uncounted
+def _sweep(
+    k: Any,
+    space: Any,
+    labels: Any,
+    seen: Any,
+    reached: Any,
+    width: int,
+    max_transitions: float,
+    work: Any,
+    states: Any,
+) -> bool:
+    unused = 1
+    for stop in range(k.num_layers, 0, -1):
+        is_last = stop == k.num_layers
+        found = 0 if is_last else _list_states(space.order, labels.first[stop], states)
+        if width > 0 and found > 0:
+            _thin(labels, space.delay_s, stop, states[:found], width)
+        for kind in range(k.num_classes):
+            total = 1 if is_last else _see(k, space, labels, states[:found], stop, kind, seen)
+            for replicas in range(1, k.device_count[kind] + 1):
+                if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+                    continue
+                earliest = _earliest_start(k, space, stop, kind, replicas)
+                if earliest == stop:
+                    continue
+                if is_last:
+                    reached.state[0], reached.behind_s[0], reached.round_trip_s[0] = 0, 0.0, 0.0
+                    reached.link[0] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
+                    count = 1
+                else:
+                    count = _collect(k, space, stop, kind, replicas, total, seen, reached)
+                unused = _extend(
+                    k, space, labels, stop, earliest, kind, replicas, count, reached,
+                    width > 0, unused, work,
+                )  # fmt: skip
+                if work[0] > max_transitions or unused == len(labels.fill_s):
+                    return False
+    return True

@@ -1,0 +1,378 @@
+"""The exact solver: a dynamic programme over (layer, class of the front stage, devices used).
+
+Stages are appended back to front, as in `heterps_envs.closed_form.formula`. Of what is built, its
+step time and its fill matter, and the closed form only grows with either; the devices used say how
+many micro-batches the next stage holds in flight. So one sweep over the layers, which keeps for
+every state the Pareto set of (step time, fill), finds the optimum, memory included.
+
+Bounds keep the sweep small. A first sweep front to back (`heterps_agents.exact.front`) finds for
+every state the least delay by the layers in front, and the largest fill behind that they still
+allow, if the step is to be no slower than a placement that is known: greedy's, annealed, then the
+best of a beam, with one label for each state and few for each cut. With the cost of the optimum as
+the limit little more than the optimum's own labels are left, so the better the placement that is
+known the shorter the proof. For the objective `price` every layer costs.
+
+Devices used are counted for every class, which makes the work polynomial in layers and devices and
+exponential in classes: `predicted_seconds` guesses it before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.exact.front import Needs, completions
+from heterps_agents.exact.kernels import sweep
+from heterps_agents.exact.state import Labels, Reached, Space
+from heterps_agents.exact.trace import trace_back
+from heterps_agents.interface.planner import Budget
+from heterps_agents.search.annealing import polish
+from heterps_agents.search.greedy import greedy_code
+from heterps_envs.closed_form.bounds import price_bound
+from heterps_envs.closed_form.formula import KernelTables, evaluate_one, is_dominated
+from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
+from heterps_envs.problem import CostTables
+
+Status = Literal["optimal", "infeasible", "over budget"]
+Floats = NDArray[np.float64]
+
+# Seconds of one transition on one core of a current server CPU, rounded up; seconds of a solve for
+# its first placement and over its `predicted_work`, in the median of drawn problems, which is
+# within a factor of four in all sizes of benchmarks/planners/exact.py.
+SECONDS_PER_TRANSITION = 4e-8
+START_SECONDS, SECONDS_PER_PREDICTED = 5e-3, 1.5e-9
+MAX_TABLE_BYTES, MAX_SECONDS = 1_000_000_000, 60.0
+MAX_LABELS = 10_000_000
+# Room at first where less than these seconds are predicted: arrays below 4 MiB, for which numpy
+# asks no huge pages. The system clears those whole, 2 MiB for each array, which takes longer than
+# most short sweeps.
+FIRST_LABELS, SHORT_SECONDS = 1 << 17, 0.1
+START_EVALUATIONS = 3000
+# Labels of a cut that the beam keeps at first; more where the proof takes too many labels.
+BEAM_WIDTH, MAX_BEAM_WIDTH, BEAM_GROWTH = 100, 10_000, 10
+# A better placement from the beam prunes harder, but its bounds take time too.
+# Below the first gain they are not worth it; below the second the proof is tried without them
+# first, for as long as they would take: `TRY_SHARE` of their own stages.
+WORTH_A_SPACE, TRY_GAIN, TRY_SHARE = 1e-3, 0.03, 0.3
+
+
+class ExactResult(NamedTuple):
+    """What the dynamic programme found.
+
+    Attributes:
+        code: (L,) int16 of the best placement, see `heterps_envs.closed_form.formula`; None where
+        none is.
+        step_time_s: Its closed-form step time; inf without one.
+        price_usd_per_hour: Of the devices that it uses; inf without one.
+        transitions: Stages that were put before a label: the work that was done.
+        status: `infeasible` is a proof too; `over budget`: not started, or given up.
+        incumbent: (L,) int16 of the best placement of the narrow sweep, where it was given up
+            after that: good, but not proven to be the best.
+    """
+
+    code: NDArray[np.int16] | None
+    step_time_s: float
+    price_usd_per_hour: float
+    transitions: int
+    status: Status
+    incumbent: NDArray[np.int16] | None = None
+
+
+def solve(
+    kernel: KernelTables,
+    goal: Goal | None = None,
+    *,
+    known: NDArray[np.int16] | None = None,
+    max_seconds: float = MAX_SECONDS,
+    max_table_bytes: float = MAX_TABLE_BYTES,
+    max_transitions: float = math.inf,
+    polish_evaluations: int = START_EVALUATIONS,
+) -> ExactResult:
+    """The best placement of all, by the closed form.
+
+    Args:
+        kernel: From `heterps_envs.closed_form.formula.kernel_tables`.
+        goal: Objective and throughput floor; by default the least step time.
+        known: (L,) int16, a good placement, to prune with; by default greedy's.
+        max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
+            transitions as should take this long.
+        max_table_bytes: Refuse to start when `table_bytes` is more.
+        max_transitions: Give up after so many, if these are fewer.
+        polish_evaluations: Of annealing, for what the narrow sweep finds. It pays where what is
+            known is poor; with a placement that is hardly to be improved the proof is all.
+    """
+    goal = goal or Goal()
+    expected_s = predicted_seconds(kernel)
+    if expected_s > max_seconds or table_bytes(kernel) > max_table_bytes:
+        return _nothing("over budget", 0)
+    if known is None:
+        known = _good_code(kernel, goal)
+    max_transitions = min(max_transitions, max_seconds / SECONDS_PER_TRANSITION)
+    room = FIRST_LABELS if expected_s < SHORT_SECONDS else MAX_LABELS
+    search = _Search(kernel, goal, known, max_transitions, polish_evaluations, room)
+    status = search.run()
+    if status != "optimal":
+        incumbent = search.incumbent if status == "over budget" else None
+        return _nothing(status, search.transitions)._replace(incumbent=incumbent)
+    code = search.incumbent
+    assert code is not None, "an optimum has a placement"
+    step_time_s, price, _ = evaluate_one(code, kernel, np.zeros(kernel.num_classes, np.int64))
+    return ExactResult(code, float(step_time_s), float(price), search.transitions, "optimal")
+
+
+class _Search:
+    """Better and better placements from the beam, until a sweep that drops nothing ends."""
+
+    def __init__(
+        self,
+        kernel: KernelTables,
+        goal: Goal,
+        known: NDArray[np.int16],
+        max_transitions: float,
+        polish_evaluations: int,
+        room: int,
+    ) -> None:
+        self.kernel, self.goal, self.max_transitions = kernel, goal, max_transitions
+        self.polish_evaluations = polish_evaluations
+        self.incumbent: NDArray[np.int16] | None = None
+        self._cost = goal.cost(known, kernel)
+        self._states = int(np.prod(kernel.device_count + 1))
+        self._scratch = scratch(kernel, self._states, room)
+        self._work = np.zeros(1)
+
+    @property
+    def transitions(self) -> int:
+        """Stages that were put before a label so far."""
+        return int(self._work[0])
+
+    def run(self) -> Status:
+        """Whether there is an optimum, `incumbent`, or none, or it took too long."""
+        width = BEAM_WIDTH
+        while width <= MAX_BEAM_WIDTH:
+            space, built_for = search_space(self.kernel, self.goal, self._cost), self._cost
+            if not self._sweep(space, width, self.max_transitions):
+                return "over budget"
+            gain = 0.0 if self._cost == built_for else 1 - self._cost / built_for
+            if gain > TRY_GAIN:
+                continue
+            most, is_trial = self.max_transitions, gain > WORTH_A_SPACE
+            if is_trial:
+                most = min(most, self.transitions + TRY_SHARE * space.work)
+            if self._sweep(limited(space, self.kernel, self.goal, self._cost), 0, most):
+                return "infeasible" if self.incumbent is None else "optimal"
+            if self.transitions > self.max_transitions:
+                return "over budget"
+            width *= 1 if is_trial else BEAM_GROWTH
+        return "over budget"
+
+    def _sweep(self, space: Space, width: int, max_transitions: float) -> bool:
+        """One sweep; keeps its best placement where that is as good as the best one known."""
+        before = self.transitions
+        labels, seen, reached = self._scratch
+        labels.first[:] = 0
+        if not sweep(self.kernel, space, labels, seen, reached, width, max_transitions, self._work):
+            if self._work[0] > max_transitions or len(labels.fill_s) == MAX_LABELS:
+                return False
+            self._scratch, self._work[0] = scratch(self.kernel, self._states), before
+            return self._sweep(space, width, max_transitions)
+        code = _best_code(self.kernel, self.goal, space, labels)
+        if code is not None:
+            if width > 0 and self.polish_evaluations > 0:
+                code = polish(code, self.kernel, self.polish_evaluations, 0, self.goal)
+            cost = self.goal.cost(code, self.kernel)
+            if cost <= self._cost * (1 + ROUNDING):
+                self.incumbent, self._cost = code, min(cost, self._cost)
+        return True
+
+
+def num_states(kernel: KernelTables) -> float:
+    """(cut, class, devices used) in all; a float, because it overflows no integer."""
+    return kernel.num_layers * kernel.num_classes * float(np.prod(kernel.device_count + 1.0))
+
+
+def table_bytes(kernel: KernelTables) -> float:
+    """Bytes that the solver asks for: numbers for each state, and the labels.
+
+    The system hands out only what is written to: few solves use a tenth of the labels.
+    """
+    counts = float(np.prod(kernel.device_count + 1.0))
+    return 56 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
+
+
+def predicted_work(kernel: KernelTables) -> float:
+    """Transitions at most if states had one label: stages whose weights fit x replicas x states."""
+    counts = kernel.device_count + 1.0
+    states, work = float(np.prod(counts)), 0.0
+    prefix, layers = kernel.state_prefix_bytes, np.arange(1, kernel.num_layers + 1)
+    for kind in range(kernel.num_classes):
+        first = np.searchsorted(prefix, prefix[1:] - kernel.memory_bytes[kind], side="left")
+        ranges = float(np.maximum(layers - first, 0).sum())
+        for replicas in range(1, int(kernel.device_count[kind]) + 1):
+            if is_dominated(kernel.num_micro_batches, kernel.is_gpipe, replicas):
+                continue
+            share = states * (counts[kind] - replicas) / counts[kind]
+            work += share * (ranges + kernel.num_layers * kernel.num_classes)
+    return work
+
+
+def predicted_seconds(kernel: KernelTables) -> float:
+    """Seconds that `solve` takes in most cases, from `predicted_work`."""
+    return START_SECONDS + predicted_work(kernel) * SECONDS_PER_PREDICTED
+
+
+def scratch(
+    kernel: KernelTables, states: int, size: int = MAX_LABELS
+) -> tuple[Labels, Reached, Reached]:
+    """Room for the sweep and so many labels: memory that is not touched is not taken."""
+    first = np.zeros((kernel.num_layers, kernel.num_classes, states), np.int32)
+    labels = Labels(first, np.empty(size), np.empty(size), np.empty(size, np.int32))
+    seen, reached = (
+        Reached(*np.empty((2, size), np.int64), *np.empty((2, size))) for _ in range(2)
+    )
+    return labels, seen, reached
+
+
+def _nothing(status: Status, transitions: int) -> ExactResult:
+    return ExactResult(None, math.inf, math.inf, transitions, status)
+
+
+def search_space(kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
+    """The states, and the bounds of `Space` for placements of a cost up to the limit."""
+    shape = kernel.device_count + 1
+    strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
+    used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
+    tables = _layers(kernel)
+    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    price = kernel.price_usd_per_hour if goal.is_price else np.zeros(kernel.num_classes)
+    least_cost = _prefix((work * price).min(axis=1))
+    limits = _limits(kernel, goal, used, least_cost, limit_cost)
+    delay_s, most_fill_s, tried = completions(
+        kernel, used, strides, limits.latest_s, _needs(tables, used, limits.limit_s), limits.limit_s
+    )
+    totals = used.sum(axis=1)
+    return Space(
+        used=used,
+        strides=strides,
+        totals=totals,
+        order=np.argsort(totals, kind="stable"),
+        device_weight=np.ascontiguousarray(price, dtype=float),
+        latest_s=limits.latest_s,
+        delay_s=delay_s,
+        most_fill_s=most_fill_s,
+        least_fill_s=_prefix(tables.compute_s.min(axis=1)),
+        least_cost=least_cost,
+        limit_s=limits.limit_s,
+        limit_cost=limits.limit_cost,
+        work=tried,
+    )
+
+
+def limited(space: Space, kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
+    """The same with a lower limit; the bounds stay those of the higher one."""
+    limits = _limits(kernel, goal, space.used, space.least_cost, limit_cost)
+    return space._replace(**limits._asdict())
+
+
+class _Limits(NamedTuple):
+    """See `Space`."""
+
+    latest_s: Floats
+    limit_s: float
+    limit_cost: float
+
+
+def _limits(
+    kernel: KernelTables,
+    goal: Goal,
+    used: NDArray[np.int64],
+    least_cost: Floats,
+    limit_cost: float,
+) -> _Limits:
+    limit_cost *= 1 + ROUNDING
+    limit_s = goal.floor_s
+    if goal.is_price:
+        price = kernel.price_usd_per_hour
+        weight = used @ price + TIE_BREAK_USD_PER_HOUR
+        # The cheapest placement uses at least the cheapest device for the entire step.
+        limit_s = min(limit_s, limit_cost / (price.min() + TIE_BREAK_USD_PER_HOUR))
+    else:
+        weight = np.ones(len(used))
+        limit_s = min(limit_s, limit_cost)
+    latest_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None]) / weight)
+    return _Limits(latest_s, limit_s, limit_cost)
+
+
+def _needs(tables: CostTables, used: NDArray[np.int64], limit_s: float) -> Needs:
+    """What the layers behind each cut take: memory somewhere, and at any prices their work."""
+
+    def behind(values: Floats) -> Floats:
+        return np.concatenate([np.cumsum(values[::-1])[::-1], [0.0]])
+
+    _, prices = price_bound(tables)
+    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    priced = behind((work * prices).min(axis=1)) * (1 - ROUNDING)
+    memory = behind(tables.state_bytes + tables.activation_bytes) * (1 - ROUNDING)
+    # Both fall from the front to the back.
+    earliest = np.searchsorted(-memory, -(used @ tables.memory_bytes))
+    if math.isfinite(limit_s):
+        earliest = np.maximum(earliest, np.searchsorted(-priced, -(used @ prices) * limit_s))
+    return Needs(
+        earliest, behind(tables.compute_s.min(axis=1)) * (1 - ROUNDING), priced, used @ prices
+    )
+
+
+def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
+    """Greedy's placement, annealed for some milliseconds; it need not fit."""
+    code = greedy_code(_layers(kernel), kernel, goal, Budget())
+    start = np.zeros(kernel.num_layers, np.int16) if code is None else code
+    return polish(start, kernel, START_EVALUATIONS, 0, goal)
+
+
+def _layers(kernel: KernelTables) -> CostTables:
+    """The cost tables that a kernel's prefix sums were made from."""
+    forward_s = np.diff(kernel.forward_prefix_s, axis=0)
+    return CostTables(
+        num_micro_batches=kernel.num_micro_batches,
+        is_gpipe=kernel.is_gpipe,
+        forward_s=forward_s,
+        backward_s=np.diff(kernel.compute_prefix_s, axis=0) - forward_s,
+        optimizer_s=np.diff(kernel.optimizer_prefix_s, axis=0),
+        state_bytes=np.diff(kernel.state_prefix_bytes),
+        gradient_bytes=np.diff(kernel.gradient_prefix_bytes),
+        activation_bytes=np.diff(kernel.activation_prefix_bytes),
+        output_bytes=kernel.output_bytes,
+        device_count=kernel.device_count,
+        memory_bytes=kernel.memory_bytes,
+        price_usd_per_hour=kernel.price_usd_per_hour,
+        latency_s=kernel.latency_s,
+        inverse_bandwidth_s_per_byte=kernel.inverse_bandwidth_s_per_byte,
+    )
+
+
+def _prefix(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _best_code(
+    kernel: KernelTables, goal: Goal, space: Space, labels: Labels
+) -> NDArray[np.int16] | None:
+    """Code of the best placement in the labels.
+
+    Of equally good ones the cheaper or, for the objective price, the faster one.
+    """
+    value = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
+    fastest, price = value.min(axis=0), space.used @ kernel.price_usd_per_hour
+    states = np.flatnonzero(np.isfinite(fastest))
+    if len(states) == 0:
+        return None
+    fastest, price = fastest[states], price[states]
+    cost, second = (price * fastest, fastest) if goal.is_price else (fastest, price)
+    tied = np.flatnonzero(cost <= cost.min() * (1 + 1e-12))
+    state = int(states[tied[np.argmin(second[tied])]])
+    code = np.zeros(kernel.num_layers, np.int16)
+    found = trace_back(kernel, space, labels, int(np.argmin(value[:, state])), state, code)
+    assert found, "every label was reached by a transition"
+    return code

@@ -1,0 +1,4 @@
+"""From the best placements to the plan that is shown: interleaving, all-reduces, the simulator.
+
+Front door: `shortlist`.
+"""

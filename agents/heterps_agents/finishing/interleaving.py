@@ -1,0 +1,140 @@
+"""Interleaved plans: the stages of a finished plan, cut into several chunks for each device.
+
+Planners answer with one stage for each device. Under the schedule `interleaved` that is 1F1B; with
+v chunks on each device the pipeline fills v times as fast, at the price of v times as many messages
+and of more micro-batches in flight. So the finished plan is cut anew: the model into v parts of
+equal work, every part over the plan's devices in their order, as evenly as they are fast. A hill
+climb then moves the cuts by a layer or two. The simulator is the judge, of time and of memory.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.closed_form.placement import Placement, placement_of
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+Floats = NDArray[np.float64]
+
+CHUNKS = (2, 3, 4)
+MOVES = (1, -1, 2, -2)
+# Cuts that are tried, those of the most promising number of chunks first.
+MAX_SIMULATIONS, MAX_SECONDS = 300, 2.0
+# A plan with chunks has to be this much faster, and so does a moved cut.
+GAIN = 1 - 1e-4
+
+
+def interleave(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+    """The plan with several stages on each device, where that is faster and fits; else the plan.
+
+    Args:
+        problem: What was asked.
+        plan: A bound placement with one stage for each device; any other plan comes back as it is.
+        budget: Each simulation counts as an evaluation.
+    """
+    placement = placement_of(problem, plan)
+    if problem.job.schedule != "interleaved" or placement is None or len(placement) < 2:
+        return plan
+    seconds = min(MAX_SECONDS, max(budget.seconds_left, 1e-9))
+    cpu_seconds = min(MAX_SECONDS, max(budget.cpu_seconds_left, 1e-9))
+    limit = Budget(MAX_SIMULATIONS, seconds, cpu_seconds)
+    starts = []
+    for num_chunks in CHUNKS:
+        cuts = _even_cuts(problem, placement, num_chunks)
+        if cuts is not None:
+            starts.append(
+                (_cost_s(problem, _with_chunks(plan, num_chunks, cuts)), num_chunks, cuts)
+            )
+    best, best_s = plan, _cost_s(problem, plan)
+    for start_s, num_chunks, start in sorted(starts):
+        cuts, cost_s = _climb(problem, plan, num_chunks, start, start_s, limit)
+        if cost_s < best_s * GAIN:
+            best, best_s = _with_chunks(plan, num_chunks, cuts), cost_s
+    budget.spend(limit.evaluations_used)
+    if best is plan:
+        return plan
+    return best.model_copy(
+        update={"bound": bound_for(problem, best), "predicted_step_time_s": best_s}
+    )
+
+
+def _cost_s(problem: Problem, plan: Plan) -> float:
+    """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
+    shown = estimate(problem, plan)
+    return shown.step_time_s if shown.feasible else float("inf")
+
+
+def _even_cuts(problem: Problem, placement: Placement, num_chunks: int) -> list[int] | None:
+    """First layers of the stages behind the first; None where there are too few layers."""
+    num_layers, num_stages = problem.profile.num_layers, num_chunks * len(placement)
+    if num_stages > num_layers:
+        return None
+    # Stages in the order of the model: every device's speed once in each chunk.
+    seconds = problem.tables.compute_s
+    speed = [stage.replicas / seconds[:, stage.device_class].sum() for stage in placement]
+    edges = np.cumsum(np.tile(speed, num_chunks))
+    work = seconds.mean(axis=1)
+    middle = (np.cumsum(work) - work / 2) / max(work.sum(), 1e-30)
+    cuts: list[int] = np.searchsorted(middle, edges[:-1] / edges[-1]).tolist()
+    # At least one layer for each stage.
+    for index in range(len(cuts)):
+        cuts[index] = max(cuts[index], (cuts[index - 1] if index else 0) + 1)
+    for index in range(len(cuts) - 1, -1, -1):
+        behind = cuts[index + 1] if index + 1 < len(cuts) else num_layers
+        cuts[index] = min(cuts[index], behind - 1)
+    return cuts
+
+
+def _climb(
+    problem: Problem, plan: Plan, num_chunks: int, cuts: list[int], best_s: float, limit: Budget
+) -> tuple[list[int], float]:
+    """Moves cuts while that shortens the step; returns them and the step time."""
+    improved = True
+    while improved:
+        improved = False
+        for index in range(len(cuts)):
+            for move in MOVES:
+                moved = [*cuts[:index], cuts[index] + move, *cuts[index + 1 :]]
+                if not all(a < b for a, b in pairwise([0, *moved, plan.num_layers])):
+                    continue
+                if limit.is_exhausted:
+                    return cuts, best_s
+                limit.spend()
+                cost_s = _cost_s(problem, _with_chunks(plan, num_chunks, moved))
+                if cost_s < best_s * GAIN:
+                    cuts, best_s, improved = moved, cost_s, True
+    return cuts, best_s
+
+
+def _with_chunks(plan: Plan, num_chunks: int, cuts: list[int]) -> Plan:
+    """Every route passes its devices once for each chunk."""
+    edges = list(pairwise([0, *cuts, plan.num_layers]))
+    first_layers = sorted({stage.first_layer for stage in plan.stages})
+    position = {stage.name: first_layers.index(stage.first_layer) for stage in plan.stages}
+    stages = tuple(
+        Stage(
+            name=f"{stage.name}c{chunk}",
+            first_layer=edges[chunk * len(first_layers) + position[stage.name]][0],
+            last_layer=edges[chunk * len(first_layers) + position[stage.name]][1] - 1,
+            devices=stage.devices,
+        )
+        for chunk in range(num_chunks)
+        for stage in plan.stages
+    )
+    pipelines = tuple(
+        Pipeline(
+            stages=tuple(
+                f"{name}c{chunk}" for chunk in range(num_chunks) for name in pipeline.stages
+            ),
+            micro_batches=pipeline.micro_batches,
+        )
+        for pipeline in plan.pipelines
+    )
+    return plan.model_copy(update={"stages": stages, "pipelines": pipelines})

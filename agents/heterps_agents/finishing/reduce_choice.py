@@ -1,0 +1,40 @@
+"""Gradient sums beside backward passes, or behind them: what the simulator finds faster for a plan.
+
+Early sums hide behind passes. But they come in more buckets, each of which costs its latency, and
+a bucket that some device completes late keeps all behind it waiting. Planners do not see that in
+their closed form, so the choice is made for the finished plan.
+"""
+
+from __future__ import annotations
+
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.reduce_buckets import reduce_buckets
+from heterps_envs.simulator.simulate import estimate
+
+# Sums behind all passes have to be this much faster.
+GAIN = 1 - 1e-4
+
+
+def choose_reduce(problem: Problem, plan: Plan) -> Plan:
+    """The plan with `overlaps_reduce` set, where its job leaves it open and it has any sums.
+
+    Args:
+        problem: What was asked.
+        plan: Any plan for it; one that has made its choice keeps it.
+    """
+    is_open = plan.job.overlaps_reduce is None and plan.overlaps_reduce is None
+    if not is_open or not reduce_buckets(problem, plan):
+        return plan
+    early, late = (plan.model_copy(update={"overlaps_reduce": value}) for value in (True, False))
+    early_s, late_s = _cost_s(problem, early), _cost_s(problem, late)
+    if min(early_s, late_s) == float("inf"):
+        return plan
+    chosen, chosen_s = (late, late_s) if late_s < early_s * GAIN else (early, early_s)
+    return chosen.model_copy(update={"predicted_step_time_s": chosen_s})
+
+
+def _cost_s(problem: Problem, plan: Plan) -> float:
+    """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
+    shown = estimate(problem, plan)
+    return shown.step_time_s if shown.feasible else float("inf")

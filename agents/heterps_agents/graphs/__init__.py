@@ -1,0 +1,4 @@
+"""Graphs on concrete devices: heuristics, annealing, genetic search, the learned policy.
+
+Front door: `planner`.
+"""

@@ -1,0 +1,103 @@
+"""What a planner is: one method that answers a problem with a plan, within a budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Protocol
+
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+
+
+class Budget:
+    """How much a planner may spend, and how much it has spent.
+
+    Args:
+        evaluations: Placements whose cost it may compute; None for no limit.
+        seconds: Wall-clock seconds from now; None for no limit.
+        cpu_seconds: Processor seconds of this process from now, those of all its threads together;
+            None for no limit. On a machine that others use too, this is the fair measure.
+    """
+
+    def __init__(
+        self,
+        evaluations: int | None = None,
+        seconds: float | None = None,
+        cpu_seconds: float | None = None,
+    ) -> None:
+        times = [limit for limit in (seconds, cpu_seconds) if limit is not None]
+        if (evaluations is not None and evaluations < 1) or any(limit <= 0 for limit in times):
+            raise HeterpsError("a budget needs at least 1 evaluation and more than 0 seconds")
+        self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
+        self.evaluations_used = 0
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+
+    def spend(self, evaluations: int = 1) -> None:
+        """Counts evaluated placements."""
+        self.evaluations_used += evaluations
+
+    @property
+    def seconds_used(self) -> float:
+        """Wall-clock seconds since the budget was made."""
+        return time.perf_counter() - self._started
+
+    @property
+    def cpu_seconds_used(self) -> float:
+        """Processor seconds of this process since the budget was made."""
+        return time.process_time() - self._cpu_started
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that one busy thread may still take; inf for no limit of either kind."""
+        wall_s = math.inf if self.seconds is None else max(0.0, self.seconds - self.seconds_used)
+        return min(wall_s, self.cpu_seconds_left)
+
+    @property
+    def cpu_seconds_left(self) -> float:
+        """Processor seconds that may still be used; inf for no limit."""
+        if self.cpu_seconds is None:
+            return math.inf
+        return max(0.0, self.cpu_seconds - self.cpu_seconds_used)
+
+    @property
+    def evaluations_left(self) -> int | None:
+        """Evaluations that may still be spent; None for no limit."""
+        return (
+            None if self.evaluations is None else max(0, self.evaluations - self.evaluations_used)
+        )
+
+    @property
+    def has_time_limit(self) -> bool:
+        """Whether seconds of either kind are limited."""
+        return self.seconds is not None or self.cpu_seconds is not None
+
+    @property
+    def time_share(self) -> float:
+        """Share of the seconds that is used, 0 to 1, by the limit that ends first; else 0."""
+        used = [0.0]
+        if self.seconds is not None:
+            used.append(self.seconds_used / self.seconds)
+        if self.cpu_seconds is not None:
+            used.append(self.cpu_seconds_used / self.cpu_seconds)
+        return min(1.0, max(used))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Nothing is left: the planner returns the best plan it has."""
+        return self.evaluations_left == 0 or self.time_share >= 1.0
+
+
+class Planner(Protocol):
+    """Answers a problem with a plan; `registry` knows the implementations."""
+
+    name: str
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan found.
+
+        Raises:
+            InfeasibleError: No plan was found that keeps memory and the throughput floor.
+        """
+        ...

@@ -1,0 +1,84 @@
+"""The planners by name. Naming one imports its module only, so that a command stays quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from heterps_agents.interface.planner import Planner
+from heterps_configs.errors import UnknownNameError
+
+PlannerFactory = Callable[[int], Planner]
+
+# In the order in which tables show them.
+_MODULES = {
+    "auto": "heterps_agents.auto",
+    "exact": "heterps_agents.exact.planner",
+    "ppo": "heterps_agents.learned.planner",
+    "unlearned-beam": "heterps_agents.learned.unlearned_beam",
+    "annealing": "heterps_agents.search.annealing",
+    "genetic": "heterps_agents.search.genetic",
+    "cross-entropy": "heterps_agents.search.cross_entropy",
+    "heterps-lstm": "heterps_agents.systems.heterps.lstm",
+    "layer-ppo": "heterps_agents.search.layer_ppo",
+    "greedy": "heterps_agents.search.greedy",
+    "random": "heterps_agents.search.random",
+    "even": "heterps_agents.search.proportional",
+    "memory-proportional": "heterps_agents.search.proportional",
+    "speed-proportional": "heterps_agents.search.proportional",
+}
+_FACTORIES: dict[str, PlannerFactory] = {}
+
+# Planners that train a network for every problem, with torch: seconds of a processor for one
+# evaluation of one layer, and those until the first evaluation, most of them imports.
+SECONDS_PER_LAYER = {"heterps-lstm": 2.5e-5, "layer-ppo": 7e-5}
+SECONDS_TO_START = 2.0
+
+
+def predicted_training_s(name: str, num_layers: int, evaluations: float) -> float:
+    """Processor seconds of a planner that trains a network for every problem; 0 for all others.
+
+    Args:
+        name: A planner's name.
+        num_layers: Of the model.
+        evaluations: That it may spend; inf for no limit.
+    """
+    if name not in SECONDS_PER_LAYER:
+        return 0.0
+    return SECONDS_TO_START + SECONDS_PER_LAYER[name] * num_layers * evaluations
+
+
+def register(name: str) -> Callable[[PlannerFactory], PlannerFactory]:
+    """Decorator that makes a planner known under a name.
+
+    The decorated class, or function, takes a seed and returns a `Planner`. A name that is
+    registered again is replaced.
+    """
+
+    def decorate(factory: PlannerFactory) -> PlannerFactory:
+        _FACTORIES[name] = factory
+        return factory
+
+    return decorate
+
+
+def planner_names() -> tuple[str, ...]:
+    """All names: the shipped planners first, then those that were registered since."""
+    return tuple(dict.fromkeys([*_MODULES, *_FACTORIES]))
+
+
+def planner_named(name: str, seed: int = 0) -> Planner:
+    """The planner called `name`.
+
+    Args:
+        name: One of `planner_names`.
+        seed: Equal seeds give equal plans, as long as no limit in seconds cuts a search short.
+
+    Raises:
+        UnknownNameError: With near names.
+    """
+    if name not in planner_names():
+        raise UnknownNameError("planner", name, planner_names())
+    if name not in _FACTORIES:
+        import_module(_MODULES[name])
+    return _FACTORIES[name](seed)

@@ -1,0 +1,4 @@
+"""Placement by a trained policy: scores, beams, windows, efforts; inference is NumPy.
+
+Front door: `search`.
+"""

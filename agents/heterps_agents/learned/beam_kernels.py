@@ -1,0 +1,337 @@
+"""One level of a beam, compiled: the candidates of all partial placements, and which of them stay.
+
+Partial placements are rows of `StageRows`, beam by beam, the likeliest first. What led to each is a
+`Nodes` entry, so that a placement is written only when it is the best one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_agents.learned.policy_kernels import score
+from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
+from heterps_envs.compiled import ALLOCATING, BORROWING
+from heterps_envs.environments.stage.kernels import observe_row
+from heterps_envs.environments.stage.state import NUM_BUCKETS, NUM_CUTS, RUNNING, stage_of
+
+
+@njit(cache=True, error_model="numpy")
+def front_delays(p: Any, out: Any) -> None:
+    """Least fill that the layers before a cut add, the message over the cut included.
+
+    Args:
+        p: `StageProblems`.
+        out: (N, L + 1, T) seconds by the cut and the class behind it; written.
+    """
+    classes = out.shape[2]
+    before, following = np.empty(classes), np.empty(classes)
+    for z in range(out.shape[0]):
+        out[z, 0] = 0.0
+        before[:] = 0.0  # By the class of the layer before the cut.
+        for cut in range(1, p.num_layers[z] + 1):
+            for kind in range(p.num_classes[z]):
+                least = before[kind] if cut > 1 else 0.0
+                if cut > 1:
+                    least = min(least, out[z, cut - 1, kind])
+                compute = p.compute_prefix_s[z, cut, kind] - p.compute_prefix_s[z, cut - 1, kind]
+                following[kind] = least + compute
+            before[:] = following
+            for behind in range(p.num_classes[z]):
+                least = np.inf
+                for kind in range(p.num_classes[z]):
+                    transfer = (
+                        p.output_bytes[z, cut - 1] * p.inverse_bandwidth_s_per_byte[z, kind, behind]
+                    )
+                    message = 2.0 * (p.latency_s[z, kind, behind] + transfer)
+                    least = min(least, before[kind] + message)
+                out[z, cut, behind] = least
+
+
+@njit(**BORROWING)
+def expand(
+    p: Any, delay_s: Any, rows: Any, beams: Any, count: int, room: Any, slack: float
+) -> tuple[int, int]:
+    """Lists the candidates of all rows; complete placements are recorded.
+
+    Args:
+        p: `StageProblems`.
+        delay_s: From `front_delays`.
+        rows: `StageRows` of the partial placements.
+        beams: `Beams`.
+        count: Rows in use.
+        room: `Room`; `candidates` and `nodes` are written.
+        slack: See `heterps_agents.learned.beam.beam`.
+
+    Returns:
+        Candidates, and partial placements that have some.
+    """
+    view, out = room.seen, room.candidates
+    found, parents = 0, 0
+    for row in range(count):
+        if not observe_row(p, rows, row, view, 0, room.scratch):
+            continue
+        first, useful = found, 0
+        for action in range(view.allowed.shape[1]):
+            if not view.allowed[0, action]:
+                continue
+            start = view.first_layer[0, action]
+            if start == 0:
+                _finish(p, rows, row, beams, view, action, room.nodes, slack)
+                start = -1
+            elif not _is_useful(p, delay_s, rows, row, view, action, start, beams):
+                start = -1
+            else:
+                useful += 1
+            for feature in range(out.features.shape[1]):
+                out.features[found, feature] = view.candidates[0, action, feature]
+            out.row[found], out.parent[found], out.action[found] = parents, row, action
+            out.first_layer[found] = start
+            out.fill_s[found] = view.fill_s[0, action]
+            out.behind_s[found] = view.behind_s[0, action]
+            found += 1
+        if useful == 0:
+            found = first
+            continue
+        for feature in range(out.state.shape[1]):
+            out.state[parents, feature] = view.state[0, feature]
+        parents += 1
+    return found, parents
+
+
+@njit(cache=True, error_model="numpy")
+def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
+    out.problem[to], out.target_s[to] = rows.problem[row], rows.target_s[row]
+    out.fill_limit_s[to], out.position[to] = rows.fill_limit_s[row], rows.position[row]
+    out.price_limit_usd_per_hour[to] = rows.price_limit_usd_per_hour[row]
+    out.front_class[to], out.num_stages[to] = rows.front_class[row], rows.num_stages[row]
+    out.replicas_behind[to], out.fill_s[to] = rows.replicas_behind[row], rows.fill_s[row]
+    out.behind_s[to], out.status[to] = rows.behind_s[row], RUNNING
+    out.used[to] = rows.used[row]
+
+
+@njit(**ALLOCATING)
+def _finish(
+    p: Any, rows: Any, row: int, beams: Any, view: Any, action: int, nodes: Any, slack: float
+) -> None:
+    """Records a candidate that covers the rest, if it is among the best of its beam.
+
+    Under a price limit the best are those of the least price times step time.
+    """
+    group = beams.group[row]
+    reached_s, found_s = view.behind_s[0, action], beams.found_s[group]
+    kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
+    cost = reached_s
+    if rows.price_limit_usd_per_hour[row] < np.inf:
+        prices = p.price_usd_per_hour[rows.problem[row]]
+        cost *= np.dot(rows.used[row].astype(np.float64), prices) + replicas * prices[kind]
+    place = len(found_s) - 1
+    if reached_s >= beams.limit_s[group] or cost >= found_s[place]:
+        return
+    beams.limit_s[group] = min(beams.limit_s[group], slack * reached_s)
+    node = beams.found_node[group, place]  # Of the one that it drives out.
+    while place > 0 and cost < found_s[place - 1]:
+        found_s[place] = found_s[place - 1]
+        beams.found_node[group, place] = beams.found_node[group, place - 1]
+        place -= 1
+    found_s[place], beams.found_node[group, place] = cost, node
+    _put_node(nodes, node, beams.node[row], 0, kind, replicas)
+
+
+@njit(cache=True, error_model="numpy")
+def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replicas: int) -> None:
+    nodes.behind[node], nodes.first_layer[node] = behind, start
+    nodes.device_class[node], nodes.replicas[node] = kind, replicas
+
+
+@njit(**BORROWING)
+def _is_useful(
+    p: Any, delay_s: Any, rows: Any, row: int, view: Any, action: int, start: int, beams: Any
+) -> bool:
+    """Whether a completion may still beat the best: by its delay, and by the work that is left."""
+    z, best_s = rows.problem[row], beams.limit_s[beams.group[row]]
+    kind, replicas = stage_of(action, rows.used.shape[1])
+    delay = delay_s[z, start, kind]
+    if view.behind_s[0, action] + delay >= best_s:
+        return False
+    if view.fill_s[0, action] + delay > rows.fill_limit_s[row]:
+        return False
+    free_price = -replicas * p.class_price[z, kind]
+    for other in range(p.num_classes[z]):
+        left = p.device_count[z, other] - rows.used[row, other]
+        free_price += left * p.class_price[z, other]
+    return p.value_prefix_s[z, start] < free_price * best_s  # type: ignore[no-any-return]
+
+
+@njit(cache=True, error_model="numpy")
+def select(
+    p: Any,
+    delay_s: Any,
+    rows: Any,
+    beams: Any,
+    room: Any,
+    found: int,
+    total: Any,
+    width: int,
+    following: Any,
+    next_beams: Any,
+    nodes: int,
+) -> int:
+    """Keeps the best candidates of every beam as the rows of the next level.
+
+    Args:
+        p: `StageProblems`.
+        delay_s: From `front_delays`.
+        rows: `StageRows` of this level.
+        beams: `Beams` of this level.
+        room: `Room`; `nodes` is written.
+        found: Candidates.
+        total: (N,) their scores.
+        width: Kept for each beam.
+        following: `StageRows` of the next level, written.
+        next_beams: `Beams` of the next level, written.
+        nodes: Nodes in use; each row of the next level gets one more.
+
+    Returns:
+        Rows of the next level.
+    """
+    c = room.candidates
+    classes = rows.used.shape[1]
+    kept, begin = 0, 0
+    while begin < found:
+        group = beams.group[c.parent[begin]]
+        end = begin
+        while end < found and beams.group[c.parent[end]] == group:
+            end += 1
+        first = kept
+        for offset in np.argsort(-total[begin:end]):
+            index = begin + offset
+            start, row, action = c.first_layer[index], c.parent[index], c.action[index]
+            if start < 0:
+                continue
+            kind, replicas = stage_of(action, classes)
+            z = rows.problem[row]
+            if c.behind_s[index] + delay_s[z, start, kind] >= beams.limit_s[group]:
+                continue
+            key = _state_key(rows, row, kind, replicas, start)
+            same = -1
+            for slot in range(first, kept):
+                if room.keys[slot - first] == key:
+                    same = slot
+                    break
+            if same >= 0:
+                if c.behind_s[index] >= following.behind_s[same]:
+                    continue
+                target = same
+            elif kept - first < width:
+                target = kept
+                kept += 1
+                room.keys[target - first] = key
+                next_beams.score[target] = total[index]
+            else:
+                continue
+            next_beams.group[target], next_beams.node[target] = group, nodes + target
+            _put_node(room.nodes, nodes + target, beams.node[row], start, kind, replicas)
+            _copy_row(rows, row, following, target)
+            following.position[target], following.front_class[target] = start, kind
+            following.num_stages[target] += 1
+            following.replicas_behind[target] += replicas
+            following.fill_s[target] = c.fill_s[index]
+            following.behind_s[target] = c.behind_s[index]
+            following.used[target, kind] += replicas
+        begin = end
+    return kept
+
+
+@njit(cache=True, error_model="numpy")
+def _state_key(rows: Any, row: int, kind: int, replicas: int, start: int) -> int:
+    """One number for (layers left, front class, devices used)."""
+    key = start * 16 + kind
+    for other in range(rows.used.shape[1]):
+        key = key * 1_000_003 + rows.used[row, other] + (replicas if other == kind else 0)
+    return key
+
+
+@njit(cache=True, error_model="numpy")
+def run_levels(
+    p: Any,
+    delay_s: Any,
+    weights: Any,
+    rows: Any,
+    following: Any,
+    beams: Any,
+    next_beams: Any,
+    room: Any,
+    count: int,
+    nodes: int,
+    width: int,
+    slack: float,
+    levels: int,
+) -> tuple[int, int]:
+    """Some levels of all beams under a policy; an even number, so that no one need swap.
+
+    Args:
+        p: `StageProblems`.
+        delay_s: From `front_delays`.
+        weights: `heterps_agents.learned.policy_kernels.ScorerWeights`.
+        rows: `StageRows`.
+        following: The same, for every second level.
+        beams: `Beams`.
+        next_beams: The same, for every second level.
+        room: `Room`.
+        count: Rows in use.
+        nodes: Nodes in use.
+        width: Kept for each beam.
+        slack: See `heterps_agents.learned.beam.beam`.
+        levels: How many, even.
+
+    Returns:
+        Rows and nodes in use; 0 rows when all beams have ended.
+    """
+    c = room.candidates
+    for _ in range(levels):
+        found, parents = expand(p, delay_s, rows, beams, count, room, slack)
+        if found == 0:
+            return 0, nodes
+        scores = np.empty(found, np.float32)
+        score(weights, c.features[:found], c.state[:parents], c.row[:found], scores)
+        total = np.empty(found)
+        for index in range(found):
+            total[index] = beams.score[c.parent[index]] + scores[index]
+        count = select(
+            p, delay_s, rows, beams, room, found, total, width, following, next_beams, nodes
+        )
+        nodes += count
+        rows, following = following, rows
+        beams, next_beams = next_beams, beams
+    return count, nodes
+
+
+@njit(cache=True)
+def write_found(beams: Any, nodes: Any, num_layers: Any, code: Any) -> None:
+    """Writes the best placement of every beam.
+
+    Args:
+        beams: `Beams`.
+        nodes: `Nodes`.
+        num_layers: (G,).
+        code: (G, L) int16, see `heterps_envs.closed_form.formula`.
+    """
+    for group in range(beams.found_s.shape[0]):
+        for place in range(beams.found_s.shape[1]):
+            if beams.found_s[group, place] < np.inf:
+                # A cut that the change of class does not show gets its bit.
+                node = beams.found_node[group, place]
+                while node >= 0:
+                    behind = nodes.behind[node]
+                    stop = nodes.first_layer[behind] if behind >= 0 else num_layers[group]
+                    kind = nodes.device_class[node]
+                    for layer in range(nodes.first_layer[node], stop):
+                        code[group, place, layer] = kind | (
+                            (nodes.replicas[node] - 1) << REPLICA_SHIFT
+                        )
+                    if behind >= 0 and nodes.device_class[behind] == kind:
+                        code[group, place, stop - 1] |= CUT_BIT
+                    node = behind

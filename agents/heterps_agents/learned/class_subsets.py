@@ -1,0 +1,47 @@
+"""Sets of device classes: a problem on some of its classes, and placements back on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_envs.closed_form.formula import CLASS_MASK
+from heterps_envs.problem import CostTables
+
+# All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
+MOST_CLASSES = 4
+
+
+def class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
+    """Sets of device classes that might be all that a cheap placement uses, the likeliest first."""
+    dollars = (tables.compute_s * tables.price_usd_per_hour).sum(axis=0)
+    cheapest_first = [int(kind) for kind in np.argsort(dollars, kind="stable")]
+    if tables.num_classes > MOST_CLASSES:
+        for size in range(1, tables.num_classes + 1):
+            yield tuple(sorted(cheapest_first[:size]))
+        return
+    for size in range(1, tables.num_classes + 1):
+        for subset in combinations(cheapest_first, size):
+            yield tuple(sorted(subset))
+
+
+def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
+    """The problem with some device classes only."""
+    kept = list(classes)
+    fields = {name: getattr(tables, name) for name in CostTables.__dataclass_fields__}
+    for name in ("forward_s", "backward_s", "optimizer_s"):
+        fields[name] = fields[name][:, kept]
+    for name in ("device_count", "memory_bytes", "price_usd_per_hour"):
+        fields[name] = fields[name][kept]
+    for name in ("latency_s", "inverse_bandwidth_s_per_byte"):
+        fields[name] = fields[name][np.ix_(kept, kept)]
+    return CostTables(**fields)
+
+
+def renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Codes with class i replaced by `names[i]`."""
+    kinds = np.minimum(codes & CLASS_MASK, len(names) - 1)
+    return np.asarray((codes & ~CLASS_MASK) | names[kinds], np.int16)

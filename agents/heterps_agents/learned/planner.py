@@ -1,0 +1,82 @@
+"""The planner `ppo`: a trained policy, its beams, and the improvement of what they find."""
+
+from __future__ import annotations
+
+import math
+
+from heterps_agents.interface.answer import answer
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_agents.learned.beam import Scorer
+from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_agents.learned.policy import Policy
+from heterps_agents.learned.search import learned_code
+from heterps_agents.search.starts import simple_codes
+from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.bounds import price_bound
+from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.objective import Goal, code_cost
+from heterps_envs.problem import Problem
+
+DEFAULT_POLICY = "generalist"
+# For the objective price.
+PRICE_POLICY = "price-generalist"
+
+
+@register("ppo")
+class PolicyPlanner:
+    """Never worse than `greedy` and the proportional planners: their best is where it starts.
+
+    There is no randomness: all seeds give one plan.
+
+    Args:
+        seed: Written into plans.
+        policy: By default the shipped one for the objective: `DEFAULT_POLICY`, `PRICE_POLICY`.
+        effort: One of `heterps_agents.learned.efforts.EFFORTS`.
+
+    Raises:
+        UnknownNameError: No effort has that name.
+    """
+
+    name = "ppo"
+
+    def __init__(
+        self, seed: int = 0, policy: Scorer | None = None, effort: str = DEFAULT_EFFORT
+    ) -> None:
+        effort_named(effort)
+        self.seed, self.effort = seed, effort
+        self._policy = policy
+        self._shipped: dict[str, Policy] = {}
+
+    @property
+    def policy(self) -> Scorer:
+        """The policy for short steps; the shipped one is read when it is first needed."""
+        return self._policy or self._load(DEFAULT_POLICY)
+
+    def policy_for(self, goal: Goal) -> Scorer:
+        """The policy for an objective: the one that was given, else the shipped one."""
+        return self._policy or self._load(PRICE_POLICY if goal.is_price else DEFAULT_POLICY)
+
+    def _load(self, name: str) -> Policy:
+        if name not in self._shipped:
+            self._shipped[name] = Policy.load(name)
+        return self._shipped[name]
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan found.
+
+        Raises:
+            InfeasibleError: No plan was found that keeps memory and the throughput floor.
+        """
+        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
+        if math.isinf(price_bound(problem.tables)[0]):
+            return answer(problem, kernel, None, planner=self.name, seed=self.seed)
+        start = min(
+            simple_codes(problem, kernel, goal, budget),
+            key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s),
+        )
+        code = learned_code(
+            self.policy_for(goal), problem.tables, kernel, goal, budget,
+            effort_named(self.effort), start,
+        )  # fmt: skip
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed)

@@ -1,0 +1,138 @@
+"""The planner `unlearned-beam`: the learned placer with scores that nobody learned.
+
+It says what the search alone is worth: the states that beams merge, the targets that they close in
+on, and what is improved afterwards. A candidate's score is the value that its stage covers, by the
+prices of a linear programme (`heterps_envs.closed_form.bounds`), over the price of its devices for
+as long as the target; or a random number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_agents.learned.beam import Scorer
+from heterps_agents.learned.efforts import EFFORTS, Effort
+from heterps_agents.learned.search import learned_code
+from heterps_agents.search.planner import Code, SearchPlanner
+from heterps_envs.closed_form.bounds import price_bound
+from heterps_envs.closed_form.formula import KernelTables
+from heterps_envs.closed_form.objective import Goal
+from heterps_envs.problem import CostTables
+
+Floats = NDArray[np.float32]
+
+# Beams become so much wider from one effort to the next, up to this width.
+GROWTH, LARGEST_WIDTH = 4, 4096
+# How sharply the scores prefer what is worth more for its price.
+SHARPNESS = 4.0
+# Column of candidate features (`heterps_envs.environments.stage.env`).
+_EFFICIENCY = 2
+
+
+@register("unlearned-beam")
+def unlearned_beam(seed: int = 0) -> SearchPlanner:
+    """The planner `unlearned-beam`."""
+    return SearchPlanner("unlearned-beam", beam_code, seed)
+
+
+def beam_code(
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    start: Code | None = None,
+) -> Code | None:
+    """By price: code of the best placement found, see `heterps_agents.search.planner.Search`."""
+    return _search(PriceScorer(), tables, kernel, goal, budget, start)
+
+
+def random_beam_code(
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    start: Code | None = None,
+) -> Code | None:
+    """With random scores, see `beam_code`."""
+    return _search(RandomScorer(seed), tables, kernel, goal, budget, start)
+
+
+def widening_efforts() -> Iterator[Effort]:
+    """The efforts of the learned placer, and then ever wider ones."""
+    yield from EFFORTS.values()
+    effort = EFFORTS["high"]
+    while effort.width < LARGEST_WIDTH:
+        effort = replace(
+            effort,
+            first_width=GROWTH * effort.first_width,
+            width=GROWTH * effort.width,
+            price_width=GROWTH * effort.price_width,
+        )
+        yield effort
+
+
+def _search(
+    scorer: Scorer,
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    start: Code | None,
+) -> Code | None:
+    """Each effort goes on from the best placement so far, while anything of the budget is left."""
+    if math.isinf(price_bound(tables)[0]):
+        return start
+    is_limited = budget.evaluations is not None or budget.has_time_limit
+    best = start
+    for effort in widening_efforts() if is_limited else EFFORTS.values():
+        if budget.is_exhausted:
+            break
+        best = learned_code(scorer, tables, kernel, goal, budget, effort, best)
+    return best if best is not None and math.isfinite(goal.cost(best, kernel)) else None
+
+
+class PriceScorer:
+    """Scores that stand for a policy's: the likelier, the more value for the price."""
+
+    def log_probabilities(
+        self, candidates: Floats, state: Floats, row: NDArray[np.int64]
+    ) -> Floats:
+        """(N,) as `Policy.log_probabilities`."""
+        efficiency = np.maximum(candidates[:, _EFFICIENCY], 1e-3)
+        return _normalised(np.asarray(SHARPNESS * np.log(efficiency), np.float32), row)
+
+
+class RandomScorer:
+    """Scores that stand for a policy's: logits that are uniform random numbers.
+
+    Args:
+        seed: Of the numbers.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def log_probabilities(
+        self, candidates: Floats, state: Floats, row: NDArray[np.int64]
+    ) -> Floats:
+        """(N,) as `Policy.log_probabilities`."""
+        return _normalised(np.float32(SHARPNESS) * self._rng.random(len(row), np.float32), row)
+
+
+def _normalised(logits: Floats, row: NDArray[np.int64]) -> Floats:
+    """Logarithms of the softmax over the candidates of each row."""
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    logits = logits - np.maximum.reduceat(logits, starts)[row]
+    total = np.add.reduceat(np.exp(logits), starts)
+    return np.asarray(logits - np.log(total)[row], np.float32)

@@ -1,0 +1,4 @@
+"""Plans for losses of devices, prepared before they happen.
+
+Front door: `book`.
+"""

@@ -1,0 +1,218 @@
+"""The book of recovery plans: plans for likely losses, made before anything is lost.
+
+A process of its own fills it, at the lowest priority, so that no step waits for it. A change that
+is found in it costs no planning. When the plan changes, the book begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from heterps_agents.recovery.losses import likely_losses
+from heterps_agents.recovery.model import Prediction, Situation, at_step
+from heterps_agents.recovery.pages import Page, Request
+from heterps_configs.documents.plan import Plan
+from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.problem import Problem
+
+# Changes that are prepared; beyond, the book would be out of date before it was full.
+MAX_PAGES = 1000
+# Losses that a message names one by one.
+MAX_NAMED = 4
+
+
+class _Wanted(NamedTuple):
+    """What the book is to be filled for."""
+
+    number: int
+    problem: Problem
+    plan: Plan
+    alive: frozenset[str]
+
+
+class RecoveryBook:
+    """Plans for changes of the devices, made in the background.
+
+    Used as a context manager: the process that fills it ends with it.
+
+    Args:
+        tolerated: Devices whose loss at one time is prepared for, beside that of whole nodes.
+        rates: Losses in an hour by names of devices or of types, where they are known.
+        seed: Of planners.
+        on_message: Receives one line when the book is full: what can be lost, and what cannot.
+    """
+
+    def __init__(
+        self,
+        *,
+        tolerated: int = 1,
+        rates: Mapping[str, float] | None = None,
+        seed: int = 0,
+        on_message: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.tolerated, self.rates, self.seed = tolerated, dict(rates or {}), seed
+        self._on_message = on_message
+        self._lock = threading.Lock()
+        self._is_full = threading.Event()
+        self._pages: dict[frozenset[str], Page] = {}
+        self._request: Request | None = None
+        self._alive: frozenset[str] = frozenset()
+        self._number = 0
+        self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._threads: tuple[threading.Thread, ...] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def begin(self, problem: Problem, plan: Plan, alive: frozenset[str] | None = None) -> None:
+        """Forgets what it has and prepares for changes of another plan, or other devices.
+
+        Args:
+            problem: With all devices that ever were.
+            plan: What runs.
+            alive: Devices that there are; by default all.
+        """
+        there = frozenset(problem.device_named) if alive is None else alive
+        if self._process is None:
+            self._start()
+        with self._lock:
+            self._number += 1
+            self._alive, self._request, self._pages = there, None, {}
+            self._is_full.clear()
+        # In a thread: devices wait for whoever calls this, and the other process reads in its time.
+        self._wanted.put(_Wanted(self._number, problem, plan, there))
+
+    def find(self, situation: Situation, alive: frozenset[str]) -> list[Prediction] | None:
+        """Predictions for a change; None where the book has no page for it.
+
+        Args:
+            situation: How far the run is; it must be of the plan that the book was begun with.
+            alive: Devices that there are now.
+        """
+        with self._lock:
+            request, page = self._request, self._pages.get(alive)
+        is_other = (
+            request is None
+            or request.plan.stages != situation.plan.stages
+            or request.plan.pipelines != situation.plan.pipelines
+        )
+        if page is None or is_other or not page.predictions:
+            return None
+        return [at_step(each, situation) for each in page.predictions]
+
+    @property
+    def num_pages(self) -> int:
+        """Changes that it is ready for, or knows to have no plan."""
+        with self._lock:
+            return len(self._pages)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until the book is full; whether it is."""
+        return self._is_full.wait(seconds)
+
+    def close(self) -> None:
+        """Ends the process that fills the book."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._wanted.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5)
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(OSError):
+                stream.close()
+        self._process = None
+
+    def _changes(self, problem: Problem, alive: frozenset[str]) -> tuple[frozenset[str], ...]:
+        """What there may be next: fewer devices by a likely loss, or one more that comes back."""
+        gone = sorted(set(problem.device_named) - alive)
+        losses = likely_losses(without_devices(problem, gone), self.tolerated, self.rates)
+        back = [alive | {name} for name in gone]
+        fewer = [alive - loss.devices for loss in losses]
+        return tuple(dict.fromkeys([*fewer[: len(alive)], *back, *fewer]))[:MAX_PAGES]
+
+    def _write(self, process: subprocess.Popen[bytes]) -> None:
+        """Sends what is wanted; of several plans the last."""
+        assert process.stdin is not None
+        # The process may end at any time; then the book stays empty and plans are made on demand.
+        with suppress(BrokenPipeError):
+            while (wanted := self._wanted.get()) is not None:
+                changes = self._changes(wanted.problem, wanted.alive)
+                # A copy, because what a problem has computed need not be sent along.
+                request = Request(
+                    wanted.number, replace(wanted.problem), wanted.plan, changes, self.seed
+                )
+                with self._lock:
+                    if wanted.number != self._number:
+                        continue
+                    self._request = request
+                pickle.dump(request, process.stdin)
+                process.stdin.flush()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "heterps_agents.recovery.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+            # A user's Ctrl-C is for the run, which then closes the book.
+            start_new_session=True,
+        )
+        self._threads = tuple(
+            threading.Thread(target=work, args=(self._process,), daemon=True)
+            for work in (self._write, self._read)
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with suppress(EOFError, pickle.UnpicklingError, OSError, ValueError):
+            while True:
+                self._take(pickle.load(process.stdout))
+
+    def _take(self, page: Page) -> None:
+        with self._lock:
+            request = self._request
+            if request is None or page.number != request.number:
+                return
+            self._pages[page.alive] = page
+            is_full = len(self._pages) == len(request.changes)
+        # Pages that more effort made better come later.
+        if is_full and not self._is_full.is_set():
+            self._on_message(self.summary())
+            self._is_full.set()
+
+    def summary(self) -> str:
+        """Which losses can be tolerated, and why others cannot: one line."""
+        with self._lock:
+            losses = [page for alive, page in self._pages.items() if alive < self._alive]
+        hopeless = [page for page in losses if not page.predictions]
+        text = f"recovery plans are ready for {len(losses) - len(hopeless)} of {len(losses)} losses"
+        if not hopeless:
+            return text
+        named = "; ".join(page.reason for page in hopeless[:MAX_NAMED])
+        more = f"; and {len(hopeless) - MAX_NAMED} more" if len(hopeless) > MAX_NAMED else ""
+        return f"{text}; these cannot be tolerated: {named}{more}"

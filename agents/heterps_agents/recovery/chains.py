@@ -1,0 +1,223 @@
+"""Plans as chains of columns: what rules of recovery take apart and put together again.
+
+A chain is a set of pipelines that share stages. Its columns are its layer ranges from front to
+back; a column holds the replicas of its range. Where pipelines share stages but cut the model
+differently, each is a chain of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
+from heterps_envs.problem import Problem
+
+
+class Column(NamedTuple):
+    """A range of layers, both ends included, and the devices that hold it.
+
+    Attributes:
+        recompute_layers: As those of the stages.
+    """
+
+    first_layer: int
+    last_layer: int
+    devices: tuple[str, ...]
+    recompute_layers: tuple[int, ...] = ()
+
+    def with_layers(self, first_layer: int, last_layer: int) -> Column:
+        """The same devices for other layers; recomputed are those of before that are left."""
+        again = tuple(n for n in self.recompute_layers if first_layer <= n <= last_layer)
+        return Column(first_layer, last_layer, self.devices, again)
+
+
+Chain = tuple[Column, ...]
+
+
+def chains_of(plan: Plan) -> tuple[Chain, ...]:
+    """The chains of a plan, in the order of its pipelines."""
+    found: list[Chain] = []
+    for pipelines in _connected(plan.pipelines):
+        stages = [plan.stage(name) for name in dict.fromkeys(s for p in pipelines for s in p)]
+        whole = _columns(stages)
+        if _covers(whole, plan.num_layers):
+            found.append(whole)
+        else:
+            found += [_columns([plan.stage(name) for name in names]) for names in pipelines]
+    return tuple(found)
+
+
+def chain_sets(plan: Plan) -> list[tuple[Chain, ...]]:
+    """The chains of a plan as they are, and with those of equal cuts as one, if that differs.
+
+    In one chain, any replica can follow any other: where a pipeline has lost a stage, its other
+    stages help the pipelines beside it. Apart, pipelines keep to their own devices and links.
+    """
+    apart = chains_of(plan)
+    alike: dict[tuple[tuple[int, int], ...], list[Chain]] = defaultdict(list)
+    for chain in apart:
+        alike[tuple((column.first_layer, column.last_layer) for column in chain)].append(chain)
+    if len(alike) == len(apart):
+        return [apart]
+    return [apart, tuple(_as_one(chains) for chains in alike.values())]
+
+
+def _as_one(chains: Sequence[Chain]) -> Chain:
+    return tuple(
+        Column(
+            columns[0].first_layer,
+            columns[0].last_layer,
+            tuple(dict.fromkeys(name for column in columns for name in column.devices)),
+            tuple(sorted({n for column in columns for n in column.recompute_layers})),
+        )
+        for columns in zip(*chains, strict=True)
+    )
+
+
+def _connected(pipelines: Iterable[Pipeline]) -> list[list[tuple[str, ...]]]:
+    """Routes that share a stage, directly or through others."""
+    groups: list[tuple[set[str], list[tuple[str, ...]]]] = []
+    for pipeline in pipelines:
+        names, routes = set(pipeline.stages), [pipeline.stages]
+        apart = []
+        for group in groups:
+            if group[0] & names:
+                names |= group[0]
+                routes = group[1] + routes
+            else:
+                apart.append(group)
+        groups = [*apart, (names, routes)]
+    return [routes for _, routes in groups]
+
+
+def _columns(stages: Iterable[Stage]) -> Chain:
+    devices: dict[tuple[int, int], list[str]] = defaultdict(list)
+    again: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for stage in stages:
+        devices[stage.first_layer, stage.last_layer] += stage.devices
+        again[stage.first_layer, stage.last_layer].update(stage.recompute_layers)
+    return tuple(
+        Column(*span, tuple(devices[span]), tuple(sorted(again[span]))) for span in sorted(devices)
+    )
+
+
+def _covers(chain: Chain, num_layers: int) -> bool:
+    return [n for c in chain for n in range(c.first_layer, c.last_layer + 1)] == list(
+        range(num_layers)
+    )
+
+
+def without(chain: Chain, lost: Collection[str]) -> Chain:
+    """A chain less some devices; columns may be left empty."""
+    return tuple(
+        column._replace(devices=tuple(d for d in column.devices if d not in lost))
+        for column in chain
+    )
+
+
+def is_whole(chain: Chain) -> bool:
+    """Every column has a device."""
+    return all(column.devices for column in chain)
+
+
+def column_s(problem: Problem, column: Column) -> list[float]:
+    """Compute seconds of one micro-batch on each of a column's devices."""
+    part = slice(column.first_layer, column.last_layer + 1)
+    compute_s = problem.tables.compute_s
+    return [float(compute_s[part, problem.class_of[name]].sum()) for name in column.devices]
+
+
+def plan_of_chains(
+    problem: Problem, like: Plan, chains: Sequence[Chain], *, planner: str
+) -> Plan | None:
+    """Routes the whole global batch over some chains.
+
+    Micro-batches are shared among chains so that the slowest ends as early as possible, and among
+    the replicas of a column in turns, each to the one that ends it first. A chain that is too slow
+    to help with a single micro-batch stays out, and so does a replica.
+
+    Args:
+        problem: With the devices of the chains.
+        like: Whose model, cluster and job the plan has.
+        chains: Whole ones.
+        planner: Name that the plan carries.
+
+    Returns:
+        The plan, or None where there is no chain.
+    """
+    if not chains:
+        return None
+    shares = _shares(problem, chains, like.job.num_micro_batches)
+    # By device and layers, because chains that are cut differently may share a stage.
+    stages: dict[tuple[str, int, int], Stage] = {}
+    routes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number, (chain, share) in enumerate(zip(chains, shares, strict=True)):
+        prefix = f"p{number}" if len(chains) > 1 else ""
+        own = [_stages(chain, index, prefix) for index in range(len(chain))]
+        turns = [_turns(column_s(problem, column), len(share)) for column in chain]
+        for position, micro_batch in enumerate(share):
+            used = [column[turn[position]] for column, turn in zip(own, turns, strict=True)]
+            keys = [(stage.devices[0], stage.first_layer, stage.last_layer) for stage in used]
+            for key, stage in zip(keys, used, strict=True):
+                stages.setdefault(key, stage)
+            routes[tuple(stages[key].name for key in keys)].append(micro_batch)
+    fields = {name: getattr(like, name) for name in type(like).model_fields}
+    return Plan.model_validate(
+        {
+            **fields,
+            "stages": tuple(stages.values()),
+            "pipelines": tuple(
+                Pipeline(stages=names, micro_batches=tuple(share))
+                for names, share in routes.items()
+            ),
+            "planner": planner,
+            "predicted_step_time_s": None,
+            "overlaps_reduce": None,
+            "bound": Bound(),
+        }
+    )
+
+
+def _stages(chain: Chain, index: int, prefix: str) -> list[Stage]:
+    column = chain[index]
+    return [
+        Stage(
+            name=f"{prefix}s{index}" + (f"r{replica}" if len(column.devices) > 1 else ""),
+            first_layer=column.first_layer,
+            last_layer=column.last_layer,
+            devices=(device,),
+            recompute_layers=column.recompute_layers,
+        )
+        for replica, device in enumerate(column.devices)
+    ]
+
+
+def _shares(problem: Problem, chains: Sequence[Chain], num_micro_batches: int) -> list[list[int]]:
+    """Micro-batches of each chain: one after the other to the chain that would end it first.
+
+    The first micro-batch of a chain ends after all its stages, each further one a turn of its
+    slowest column later. Giving one more to whoever ends it first minimises the latest end.
+    """
+    columns_s = [[column_s(problem, column) for column in chain] for chain in chains]
+    fill_s = [sum(min(seconds) for seconds in chain) for chain in columns_s]
+    turn_s = [
+        max(1 / sum(1 / max(s, 1e-30) for s in seconds) for seconds in chain) for chain in columns_s
+    ]
+    shares: list[list[int]] = [[] for _ in chains]
+    for micro_batch in range(num_micro_batches):
+        first = min(range(len(chains)), key=lambda i: (fill_s[i] + len(shares[i]) * turn_s[i], i))
+        shares[first].append(micro_batch)
+    return shares
+
+
+def _turns(seconds: Sequence[float], number: int) -> list[int]:
+    """Which replica takes each of a number of micro-batches: the one that ends it first."""
+    done = [0] * len(seconds)
+    turns = []
+    for _ in range(number):
+        first = min(range(len(seconds)), key=lambda i: ((done[i] + 1) * seconds[i], i))
+        done[first] += 1
+        turns.append(first)
+    return turns

@@ -1,0 +1,113 @@
+"""The process that fills the book of recovery plans: `python -m heterps_agents.recovery.worker`.
+
+It takes requests from its standard input and writes pages to its standard output, both pickled. A
+new request ends the work on the one before. It runs at the lowest priority, and it ends as soon as
+its input ends, which is when whoever started it does, however that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import BinaryIO
+
+from heterps_agents.recovery.model import Situation, predict
+from heterps_agents.recovery.pages import Page, Request
+from heterps_agents.recovery.plans import FULL, full_plan, recovery_predictions
+from heterps_configs.errors import HeterpsError
+from heterps_envs.online.fewer_devices import without_devices
+
+# Once there are plans for all changes, the likeliest are planned anew with this effort.
+CAREFUL_EFFORT = "normal"
+MAX_CAREFUL = 64
+
+
+def page(request: Request, alive: frozenset[str]) -> Page:
+    """Plans for one change."""
+    gone = tuple(sorted(set(request.problem.device_named) - alive))
+    try:
+        left = without_devices(request.problem, gone)
+        situation = Situation(request.problem, left, request.plan, gone, step=0, num_steps=0)
+        found = recovery_predictions(situation, None, request.seed, whatever_it_takes=True)
+    except HeterpsError as error:
+        return Page(request.number, alive, reason=str(error))
+    return Page(request.number, alive, tuple(found))
+
+
+def better(request: Request, known: Page) -> Page | None:
+    """The page after planning anew with more effort; None where that finds no faster step.
+
+    Args:
+        request: Of the page.
+        known: A page with a plan that was made anew.
+    """
+    gone = tuple(sorted(set(request.problem.device_named) - known.alive))
+    left = without_devices(request.problem, gone)
+    plan = full_plan(left, request.plan, None, request.seed, effort=CAREFUL_EFFORT)
+    if plan is None:
+        return None
+    situation = Situation(request.problem, left, request.plan, gone, step=0, num_steps=0)
+    found = predict(situation, FULL, plan)
+    others = tuple(each for each in known.predictions if each.rule != FULL)
+    before_s = next(each.step_s for each in known.predictions if each.rule == FULL)
+    is_faster = found.step_s < before_s * (1 - 1e-6)
+    return known._replace(predictions=(*others, found)) if is_faster else None
+
+
+def pages(request: Request) -> Iterator[Page]:
+    """A page for every change, then those that more effort makes better."""
+    found = []
+    for alive in request.changes:
+        found.append(page(request, alive))
+        yield found[-1]
+    for known in found[:MAX_CAREFUL]:
+        if any(each.rule == FULL for each in known.predictions):
+            improved = better(request, known)
+            if improved is not None:
+                yield improved
+
+
+def work(requests: queue.SimpleQueue[Request], out: BinaryIO) -> None:
+    """Answers requests for ever, each until the next one is there."""
+    while True:
+        for each in pages(requests.get()):
+            pickle.dump(each, out)
+            out.flush()
+            if not requests.empty():
+                break
+
+
+def _read(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            requests.put(pickle.load(source))
+    # Whoever asked is gone; the main thread may be in the middle of a plan.
+    os._exit(0)
+
+
+def _yield_to_others() -> None:
+    """Takes only processor time that nobody else wants."""
+    os.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def main() -> None:
+    """Serves the process that started it."""
+    _yield_to_others()
+    # What libraries print must not come between the pages.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    with suppress(BrokenPipeError):
+        work(requests, out)
+
+
+if __name__ == "__main__":
+    main()

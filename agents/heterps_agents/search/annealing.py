@@ -1,0 +1,279 @@
+"""The planner `annealing`: simulated annealing over stages, from the best simple placement.
+
+A step moves a cut, changes the class or the replicas of a stage, splits, merges or swaps stages.
+Worse placements are accepted with the probability exp(-log(cost ratio) / temperature) (Kirkpatrick,
+Gelatt and Vecchi, 1983); ratios make the temperature independent of the problem's scale.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.interface.answer import answer
+from heterps_agents.interface.chunks import chunks
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_agents.search.stage_changes import copy_stage, copy_stages
+from heterps_agents.search.starts import simple_codes
+from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, kernel_tables
+from heterps_envs.closed_form.objective import (
+    ROUNDING,
+    Goal,
+    code_cost,
+    limited_cost,
+    read_stages,
+    write_code,
+)
+from heterps_envs.compiled import uncounted
+from heterps_envs.problem import CostTables, Problem
+
+DEFAULT_EVALUATIONS = 100_000
+START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
+# Chance of a second move in the same step: a device goes from one stage to another.
+SECOND_MOVE = 0.3
+
+
+@register("annealing")
+class AnnealingPlanner:
+    """Starts from the best of greedy and the proportional placements."""
+
+    name = "annealing"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan seen.
+
+        Raises:
+            InfeasibleError: None of the placements seen can be used.
+        """
+        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
+        start = min(
+            simple_codes(problem, kernel, goal, budget),
+            key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s),
+        )
+        code = anneal(start, kernel, goal, budget, self.seed)
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+
+
+def anneal(
+    code: NDArray[np.int16],
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    temperature: float = START_TEMPERATURE,
+    max_evaluations: int | None = None,
+) -> NDArray[np.int16]:
+    """The best code seen by simulated annealing; never a worse one than the start.
+
+    Args:
+        code: (L,) int16 to start from; it need not fit.
+        kernel: Cost tables.
+        goal: What to minimise.
+        budget: What may be spent.
+        seed: Equal seeds give equal codes, unless a limit in seconds ends the search.
+        temperature: At the start; it falls linearly to zero. 0.1 accepts 1.1 times the cost with
+            a probability of 1 / e.
+        max_evaluations: Stop there even if the budget allows more. Without this and any limit in
+            the budget, `DEFAULT_EVALUATIONS`.
+    """
+    stages = np.empty((kernel.num_layers, 3), np.int64)
+    best, trial = np.empty_like(stages), np.empty_like(stages)
+    used = np.empty(kernel.num_classes, np.int64)
+    counts = np.full(2, read_stages(code, stages))
+    best[:] = stages
+    costs = np.full(2, code_cost(code, kernel, goal.is_price, goal.floor_s))
+    for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
+        _anneal(
+            kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng,
+            temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
+            stages, best, counts, costs, trial, used,
+        )  # fmt: skip
+    out = np.zeros_like(code)
+    write_code(best, counts[1], out)
+    return out
+
+
+def annealed_code(
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    start: NDArray[np.int16] | None = None,
+) -> NDArray[np.int16] | None:
+    """`anneal` as a `heterps_agents.search.planner.Search`; from one stage where nothing is known.
+
+    None where nothing was seen that may be used.
+    """
+    first = np.zeros(kernel.num_layers, np.int16) if start is None else start
+    code = anneal(first, kernel, goal, budget, seed)
+    return code if math.isfinite(goal.cost(code, kernel)) else None
+
+
+def polish(
+    code: NDArray[np.int16],
+    kernel: KernelTables,
+    evaluations: int,
+    seed: int,
+    goal: Goal | None = None,
+) -> NDArray[np.int16]:
+    """A short, cool annealing: the best code seen, never a worse one.
+
+    Args:
+        code: (L,) int16 to start from.
+        kernel: Cost tables.
+        evaluations: Placements to look at.
+        seed: Equal seeds give equal codes.
+        goal: What to minimise; by default the step time.
+    """
+    budget = Budget(evaluations=evaluations)
+    return anneal(code, kernel, goal or Goal(), budget, seed, temperature=POLISH_TEMPERATURE)
+
+
+@uncounted
+def _anneal(
+    k: Any,
+    is_price: bool,
+    floor_s: float,
+    evaluations: int,
+    rng: Any,
+    start_temperature: float,
+    stop_temperature: float,
+    stages: Any,
+    best: Any,
+    counts: Any,
+    costs: Any,
+    trial: Any,
+    used: Any,
+) -> None:
+    """Goes on from (stages, counts[0], costs[0]); keeps the best in (best, counts[1], costs[1]).
+
+    `trial` and `used` are scratch.
+    """
+    for step in range(evaluations):
+        done = step / evaluations
+        temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9
+        copy_stages(stages, counts[0], trial)
+        count = move(k, rng, trial, counts[0], used)
+        if rng.random() < SECOND_MOVE:
+            count = move(k, rng, trial, count, used)
+        cost = limited_cost(trial, count, k, used, is_price, floor_s, costs[0])
+        if cost > costs[0]:
+            draw = rng.random()
+            # What is accepted at most; where that is close, the rule itself decides.
+            limit = costs[0] * math.exp(-math.log(draw) * temperature) * (1.0 + ROUNDING)
+            if cost > limit:
+                continue
+            cost = limited_cost(trial, count, k, used, is_price, floor_s, limit)
+            if draw >= math.exp(-math.log(cost / costs[0]) / temperature):
+                continue
+        copy_stages(trial, count, stages)
+        counts[0], costs[0] = count, cost
+        if cost < costs[1]:
+            copy_stages(trial, count, best)
+            counts[1], costs[1] = count, cost
+
+
+@uncounted
+def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
+    """Changes the stages in one random way, in place.
+
+    Args:
+        k: `KernelTables`.
+        rng: `numpy.random.Generator`.
+        stages: (L, 3) int64, see `heterps_envs.closed_form.objective.read_stages`.
+        count: Rows in use.
+        used: (T,) int64 scratch.
+
+    Returns:
+        How many rows are in use then.
+    """
+    row = int(rng.random() * count)
+    start = stages[row - 1, 0] if row > 0 else 0
+    choice = rng.random()
+    if choice < 0.3:
+        _shift_cut(rng, stages, count, row)
+    elif choice < 0.45:
+        stages[row, 1] = _free_class(k, rng, stages, count, used)
+        stages[row, 2] = min(stages[row, 2], _most_replicas(k, stages[row, 1]))
+    elif choice < 0.65:
+        step = 1 if rng.random() < 0.5 else -1
+        stages[row, 2] = min(max(1, stages[row, 2] + step), _most_replicas(k, stages[row, 1]))
+    elif choice < 0.77:
+        if stages[row, 0] - start > 1:
+            return _split(k, rng, stages, count, row, start, used)
+    elif choice < 0.89:
+        if count > 1:
+            return _merge(rng, stages, count, min(row, count - 2))
+    else:
+        other = int(rng.random() * count)
+        for column in (1, 2):
+            swapped = stages[row, column]
+            stages[row, column] = stages[other, column]
+            stages[other, column] = swapped
+    return count
+
+
+@uncounted
+def _most_replicas(k: Any, kind: int) -> int:
+    most: int = min(k.device_count[kind], k.num_micro_batches, MAX_REPLICAS)
+    return most
+
+
+@uncounted
+def _free_class(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
+    """A random class; one with a free device where the first two draws find one."""
+    used[:] = 0
+    for row in range(count):
+        used[stages[row, 1]] += stages[row, 2]
+    kind = int(rng.random() * k.num_classes)
+    if used[kind] >= k.device_count[kind]:
+        kind = int(rng.random() * k.num_classes)
+    return kind
+
+
+@uncounted
+def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
+    """Moves the cut behind a stage by one layer, or by a random share of the stage that shrinks."""
+    if row + 1 >= count:
+        return
+    start = stages[row - 1, 0] if row > 0 else 0
+    stop, next_stop = stages[row, 0], stages[row + 1, 0]
+    reach = stop - start - 1 if rng.random() < 0.5 else stop + 1 - next_stop
+    if reach == 0:
+        return
+    sign = -1 if reach > 0 else 1
+    length = 1 if rng.random() < 0.5 else 1 + int(rng.random() * abs(reach))
+    stages[row, 0] = stop + sign * length
+
+
+@uncounted
+def _split(k: Any, rng: Any, stages: Any, count: int, row: int, start: int, used: Any) -> int:
+    """Cuts a stage in two; one half keeps class and replicas, the other gets one device."""
+    kind = _free_class(k, rng, stages, count, used)
+    for other in range(count, row, -1):
+        copy_stage(stages, other - 1, stages, other)
+    stages[row, 0] = start + 1 + int(rng.random() * (stages[row, 0] - start - 1))
+    half = row if rng.random() < 0.5 else row + 1
+    stages[half, 1], stages[half, 2] = kind, 1
+    return count + 1
+
+
+@uncounted
+def _merge(rng: Any, stages: Any, count: int, row: int) -> int:
+    """Joins a stage with the next one, on the devices of either."""
+    if rng.random() < 0.5:
+        stages[row + 1, 1], stages[row + 1, 2] = stages[row, 1], stages[row, 2]
+    for other in range(row, count - 1):
+        copy_stage(stages, other + 1, stages, other)
+    return count - 1

@@ -1,0 +1,332 @@
+"""The planner `greedy`: the stage that buys most for its price, under a target step time.
+
+A linear programme gives every device class a price (`heterps_envs.closed_form.bounds`): the value
+of one of its seconds. For a target step time, stages are opened back to front; each grows to the
+front as far as memory and target allow, and the one that covers most value for the price of its
+devices is taken. The target is bisected. Prices of memory, and in US dollars, are tried the same
+way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_agents.interface.answer import answer
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_agents.search.stage_changes import copy_stages
+from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.bounds import price_bound
+from heterps_envs.closed_form.formula import (
+    KernelTables,
+    append_stage,
+    in_flight,
+    is_dominated,
+    kernel_tables,
+)
+from heterps_envs.closed_form.objective import Goal, reverse_stages, search_cost, write_code
+from heterps_envs.compiled import uncounted
+from heterps_envs.problem import CostTables, Problem
+
+Floats = NDArray[np.float64]
+
+# The layers before a stage delay it at least by their compute on the fastest class; in fact by
+# more. Targets are kept with each of these multiples of that least delay.
+FILL_FACTORS = (1.0, 2.0)
+BISECTIONS, PRICE_TARGETS = 12, 16
+# Whatever completes the placement is taken before anything that does not.
+_COMPLETES = 1e6
+
+
+@register("greedy")
+class GreedyPlanner:
+    """About a hundred placements; no randomness."""
+
+    name = "greedy"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best greedy plan.
+
+        Raises:
+            InfeasibleError: None was found; there may be one.
+        """
+        kernel = kernel_tables(problem.tables)
+        code = greedy_code(problem.tables, kernel, Goal.of(problem.job), budget)
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+
+
+def greedy_code(
+    tables: CostTables, kernel: KernelTables, goal: Goal, budget: Budget
+) -> NDArray[np.int16] | None:
+    """Code of the best placement that greedy finds; None when nothing fits the memory.
+
+    Args:
+        tables: For the prices.
+        kernel: The same tables, for the kernels.
+        goal: What to minimise. A placement that misses the floor is returned if none keeps it.
+        budget: Charged one evaluation for each target; greedy stops when it is spent. The clock is
+            read before a target is bisected, about every tenth of a millisecond.
+    """
+    lower_s, prices = price_bound(tables)
+    if math.isinf(lower_s):
+        return None
+    search = _Search(kernel, goal, budget)
+    rules = _rules(tables, kernel, prices)
+    for fill_factor in FILL_FACTORS:
+        for value_prefix, class_price in rules:
+            search.bisect(value_prefix, class_price, fill_factor, lower_s)
+    if goal.is_price and math.isfinite(search.fastest_s):
+        slowest_s = goal.floor_s if math.isfinite(goal.floor_s) else 100 * search.fastest_s
+        for target_s in np.geomspace(search.fastest_s, slowest_s, PRICE_TARGETS):
+            for value_prefix, class_price in rules:
+                search.attempt(value_prefix, class_price, FILL_FACTORS[0], float(target_s))
+    return search.best_code
+
+
+def _rules(tables: CostTables, kernel: KernelTables, prices: Floats) -> list[tuple[Floats, Floats]]:
+    """(value of the layers before each cut, price of a device of each class), three ways."""
+    prices = np.maximum(prices, 1e-3 * prices.max())
+    worth = tables.compute_s * prices
+    dollars = np.maximum(tables.price_usd_per_hour, 1e-3 * tables.price_usd_per_hour.max())
+    rules = [
+        (worth.min(axis=1), prices),
+        (tables.state_bytes + tables.activation_bytes, kernel.memory_bytes),
+        (worth.min(axis=1), dollars),
+    ]
+    return [
+        (np.concatenate([[0.0], np.cumsum(value)]), price / price.max())
+        for value, price in rules
+        if price.max() > 0
+    ]
+
+
+class _Best(NamedTuple):
+    """The best placement so far, over all rules and targets.
+
+    Attributes:
+        stages: (L, 3) int64, see `heterps_envs.closed_form.objective.read_stages`.
+        num_stages: (1,) 0 where there is none.
+        cost: (1,) by `heterps_envs.closed_form.objective.search_cost`; inf where there is none.
+        fastest_s: (1,) least step time of all that fit, whether it is the best or not.
+    """
+
+    stages: NDArray[np.int64]
+    num_stages: NDArray[np.int64]
+    cost: Floats
+    fastest_s: Floats
+
+
+class _Search:
+    """The best placement so far, and the ways to better ones."""
+
+    def __init__(self, kernel: KernelTables, goal: Goal, budget: Budget) -> None:
+        self.kernel, self.goal, self.budget = kernel, goal, budget
+        layers = kernel.num_layers
+        self._best = _Best(
+            np.empty((layers, 3), np.int64), np.zeros(1, np.int64), np.full(1, np.inf),
+            np.full(1, np.inf),
+        )  # fmt: skip
+        least_s = np.diff(kernel.compute_prefix_s, axis=0).min(axis=1)
+        self._least_fill_s = np.concatenate([[0.0], np.cumsum(least_s)])
+        self._stages = np.empty((layers, 3), np.int64)
+        self._used = np.empty(kernel.num_classes, np.int64)
+
+    @property
+    def fastest_s(self) -> float:
+        """The least step time so far; inf where nothing fits."""
+        return float(self._best.fastest_s[0])
+
+    @property
+    def best_code(self) -> NDArray[np.int16] | None:
+        """(L,) int16 of the best placement so far; None where there is none."""
+        if self._best.num_stages[0] == 0:
+            return None
+        code = np.zeros(self.kernel.num_layers, np.int16)
+        write_code(self._best.stages, self._best.num_stages[0], code)
+        return code
+
+    def attempt(
+        self, value_prefix: Floats, class_price: Floats, fill_factor: float, target_s: float
+    ) -> None:
+        """One greedy placement under a target."""
+        if self.budget.is_exhausted:
+            return
+        self.budget.spend()
+        _attempt(
+            self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, target_s,
+            self.goal.is_price, self.goal.floor_s, self._best, self._stages, self._used,
+        )  # fmt: skip
+
+    def bisect(
+        self, value_prefix: Floats, class_price: Floats, fill_factor: float, lower_s: float
+    ) -> None:
+        """Looks for the least target that greedy gets through, from a lower bound upwards."""
+        if self.budget.is_exhausted:
+            return
+        left = self.budget.evaluations_left
+        spent = _bisect(
+            self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, lower_s,
+            1 + BISECTIONS if left is None else min(left, 1 + BISECTIONS),
+            self.goal.is_price, self.goal.floor_s, self._best, self._stages, self._used,
+        )  # fmt: skip
+        self.budget.spend(spent)
+
+
+@uncounted
+def _bisect(
+    k: Any,
+    value_prefix: Any,
+    class_price: Any,
+    delay_s: Any,
+    lower_s: float,
+    most: int,
+    is_price: bool,
+    floor_s: float,
+    best: Any,
+    stages: Any,
+    used: Any,
+) -> int:
+    """At most `most` attempts, the first one without a target; returns how many there were."""
+    low_s = max(lower_s, 1e-12)
+    high_s = _attempt(
+        k, value_prefix, class_price, delay_s, math.inf, is_price, floor_s, best, stages, used
+    )
+    if high_s == math.inf:
+        return 1
+    for _ in range(most - 1):
+        target_s = math.sqrt(low_s * high_s)
+        reached_s = _attempt(
+            k, value_prefix, class_price, delay_s, target_s, is_price, floor_s, best, stages, used
+        )
+        if reached_s == math.inf:
+            low_s = target_s
+        else:
+            high_s = min(target_s, reached_s)
+        low_s = min(low_s, high_s)
+    return most
+
+
+@uncounted
+def _attempt(
+    k: Any,
+    value_prefix: Any,
+    class_price: Any,
+    delay_s: Any,
+    target_s: float,
+    is_price: bool,
+    floor_s: float,
+    best: Any,
+    stages: Any,
+    used: Any,
+) -> float:
+    """One placement; its step time, inf where it does not get through.
+
+    Arguments as for `_place`, and `Goal`'s; `best` is a `_Best`.
+    """
+    count = _place(k, value_prefix, class_price, delay_s, target_s, stages, used)
+    if count == 0:
+        return math.inf
+    step_time_s: float = search_cost(stages, count, k, used, False, math.inf)
+    cost = search_cost(stages, count, k, used, is_price, floor_s)
+    best.fastest_s[0] = min(best.fastest_s[0], step_time_s)
+    if cost < best.cost[0]:
+        best.cost[0], best.num_stages[0] = cost, count
+        copy_stages(stages, count, best.stages)
+    return step_time_s
+
+
+@uncounted
+def _place(
+    k: Any,
+    value_prefix: Any,
+    class_price: Any,
+    delay_s: Any,
+    target_s: float,
+    stages: Any,
+    used: Any,
+) -> int:
+    """One greedy placement, back to front.
+
+    Args:
+        k: `KernelTables`.
+        value_prefix: (L + 1,) value of the layers before each cut.
+        class_price: (T,) price of one device.
+        delay_s: (L + 1,) seconds to keep for the layers before each cut.
+        target_s: Step time to stay under.
+        stages: (L, 3) int64 to write to, see `heterps_envs.closed_form.objective.read_stages`.
+        used: (T,) int64 scratch.
+
+    Returns:
+        How many stages there are; 0 where the target cannot be kept.
+    """
+    used[:] = 0
+    stop, behind_s, fill_s, next_kind, total, count = k.num_layers, 0.0, 0.0, -1, 0, 0
+    while stop > 0:
+        best_score, best_start, best_kind, best_replicas = -1.0, -1, -1, 0
+        for kind in range(k.num_classes):
+            for replicas in range(1, k.device_count[kind] - used[kind] + 1):
+                if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+                    continue
+                start = _grow(
+                    k, stop, kind, replicas, next_kind, behind_s, fill_s, total, delay_s, target_s
+                )
+                if start == stop:
+                    continue
+                covered = value_prefix[stop] - value_prefix[start]
+                score = (covered + 1e-30) / (class_price[kind] * replicas)
+                if start == 0:
+                    score += _COMPLETES * value_prefix[-1] / (class_price[kind] * replicas)
+                if score > best_score:
+                    best_score, best_start = score, start
+                    best_kind, best_replicas = kind, replicas
+        if best_start < 0:
+            return 0
+        stages[count, 0], stages[count, 1], stages[count, 2] = stop, best_kind, best_replicas
+        held = in_flight(k.num_micro_batches, k.is_gpipe, best_replicas, total)
+        behind_s, fill_s = append_stage(
+            k, best_start, stop, best_kind, best_replicas, held, next_kind, behind_s, fill_s
+        )
+        used[best_kind] += best_replicas
+        total += best_replicas
+        stop, next_kind, count = best_start, best_kind, count + 1
+    reverse_stages(stages, count)
+    return count
+
+
+@uncounted
+def _grow(
+    k: Any,
+    stop: int,
+    kind: int,
+    replicas: int,
+    next_kind: int,
+    behind_s: float,
+    fill_s: float,
+    total: int,
+    delay_s: Any,
+    target_s: float,
+) -> int:
+    """The front-most first layer of a stage that ends at `stop`; `stop` where there is none."""
+    held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
+    share = (k.num_micro_batches + replicas - 1) // replicas
+    best_start = stop
+    for start in range(stop - 1, -1, -1):
+        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
+            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+        )
+        compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+        if memory > k.memory_bytes[kind] or share * compute > target_s:
+            break
+        reached_s, _ = append_stage(
+            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+        )
+        if reached_s + delay_s[start] <= target_s:
+            best_start = start
+    return best_start

@@ -1,0 +1,135 @@
+"""The planner `random`: random placements that keep devices and memory; the best of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_agents.interface.answer import answer
+from heterps_agents.interface.chunks import chunks
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, in_flight, kernel_tables
+from heterps_envs.closed_form.objective import (
+    MISSES_FLOOR,
+    Goal,
+    reverse_stages,
+    search_cost,
+    write_code,
+)
+from heterps_envs.problem import CostTables, Problem
+
+DEFAULT_EVALUATIONS = 10_000
+
+
+@register("random")
+class RandomPlanner:
+    """As many random placements as the budget allows."""
+
+    name = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best of the random placements.
+
+        Raises:
+            InfeasibleError: None of them fits.
+        """
+        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
+        code = random_code(kernel, goal, budget, self.seed)
+        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+
+
+def random_code(
+    kernel: KernelTables, goal: Goal, budget: Budget, seed: int
+) -> NDArray[np.int16] | None:
+    """Code of the best random placement; None when none of them can be used."""
+    best_code, best_cost = None, math.inf
+    for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
+        code = np.zeros(kernel.num_layers, np.int16)
+        cost = _sample(kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng, code)
+        if cost < min(best_cost, MISSES_FLOOR):
+            best_code, best_cost = code, cost
+    return best_code
+
+
+def best_random_code(
+    tables: CostTables,
+    kernel: KernelTables,
+    goal: Goal,
+    budget: Budget,
+    seed: int,
+    *,
+    start: NDArray[np.int16] | None = None,
+) -> NDArray[np.int16] | None:
+    """`random_code` as a `heterps_agents.search.planner.Search`; it makes nothing of a start."""
+    return random_code(kernel, goal, budget, seed)
+
+
+@njit(cache=True)
+def _sample(
+    k: Any, is_price: bool, floor_s: float, evaluations: int, rng: Any, best_code: Any
+) -> float:
+    """Writes the code of the best of some random placements; returns its cost, inf for none."""
+    stages = np.empty((k.num_layers, 3), np.int64)
+    used = np.empty(k.num_classes, np.int64)
+    best_cost = np.inf
+    for _ in range(evaluations):
+        count = draw(k, rng, stages, used)
+        if count == 0:
+            continue
+        cost = search_cost(stages, count, k, used, is_price, floor_s)
+        if cost < best_cost:
+            best_cost = cost
+            write_code(stages, count, best_code)
+    return best_cost
+
+
+@njit(cache=True)
+def draw(k: Any, rng: Any, stages: Any, used: Any) -> int:
+    """One random placement, back to front: class, replicas and number of layers of each stage.
+
+    Args:
+        k: `KernelTables`.
+        rng: `numpy.random.Generator`.
+        stages: (L, 3) int64 to write to, see `heterps_envs.closed_form.objective.read_stages`.
+        used: (T,) int64 scratch.
+
+    Returns:
+        How many stages there are; 0 where the draw ran out of devices or memory.
+    """
+    used[:] = 0
+    mean_length = k.num_layers / (1 + int(rng.random() * min(k.num_layers, k.device_count.sum())))
+    stop, total, count = k.num_layers, 0, 0
+    while stop > 0:
+        kind = int(rng.random() * k.num_classes)
+        free = min(k.device_count[kind] - used[kind], k.num_micro_batches, MAX_REPLICAS)
+        if free <= 0:
+            if (used >= k.device_count).all():
+                return 0
+            continue
+        replicas = 1 if rng.random() < 0.5 else 1 + int(rng.random() * free)
+        held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
+        wanted = 1 + int(mean_length * 2.0 * rng.random())
+        start = stop
+        while start > max(0, stop - wanted):
+            memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start - 1]) + held * (
+                k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start - 1]
+            )
+            if memory > k.memory_bytes[kind]:
+                break
+            start -= 1
+        used[kind] += replicas
+        if start == stop:
+            continue
+        stages[count, 0], stages[count, 1], stages[count, 2] = stop, kind, replicas
+        total, stop, count = total + replicas, start, count + 1
+    reverse_stages(stages, count)
+    return count

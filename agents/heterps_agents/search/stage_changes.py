@@ -1,0 +1,139 @@
+"""All small changes of a placement's stages, numbered: what `refine` tries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.compiled import uncounted
+
+
+@uncounted
+def copy_stage(stages: Any, row: int, out: Any, place: int) -> None:
+    """Writes one stage to another place."""
+    for column in range(3):
+        out[place, column] = stages[row, column]
+
+
+@uncounted
+def copy_stages(stages: Any, count: int, out: Any) -> None:
+    """Writes the first stages to another array."""
+    for row in range(count):
+        copy_stage(stages, row, out, row)
+
+
+@uncounted
+def num_changes(k: Any, count: int) -> int:
+    """How many changes of `count` stages there are, those that make no sense included."""
+    classes: int = k.num_classes
+    return count * (5 * classes + 4 + 2 * count)
+
+
+@uncounted
+def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int:
+    """Changes the stages in one way, in place.
+
+    In this order, each for every stage: another class; one replica more or less; a device for
+    another stage of the class; swapped with another stage; joined with the next stage, on the
+    devices of either; split, with a device of any class for either half; the same with all free
+    devices of the class.
+
+    Args:
+        k: `KernelTables`.
+        stages: (L + 1, 3) int64, see `heterps_envs.closed_form.objective.read_stages`.
+        count: Stages in use.
+        index: 0 to `num_changes` - 1.
+        free: (T,) int64 scratch.
+
+    Returns:
+        How many stages there are then; 0 where the change makes no sense.
+    """
+    for kind in range(k.num_classes):
+        free[kind] = k.device_count[kind]
+    for row in range(count):
+        free[stages[row, 1]] -= stages[row, 2]
+    row, which = index % count, index // count
+    if which < k.num_classes:
+        return _other_class(stages, count, row, which, free)
+    which -= k.num_classes
+    if which < 2:
+        return _other_replicas(k, stages, count, row, 1 if which == 0 else -1, free)
+    which -= 2
+    if which < count:
+        return _hand_over(stages, count, row, which)
+    which -= count
+    if which < count:
+        return _swap(stages, count, row, which)
+    which -= count
+    if which < 2:
+        return _join(stages, count, row, which == 0)
+    which -= 2
+    kind, which = which % k.num_classes, which // k.num_classes
+    replicas = 1 if which < 2 else min(free[kind], k.num_micro_batches, MAX_REPLICAS)
+    if which >= 2 and replicas == 1:
+        return 0
+    return _split(stages, count, row, kind, which % 2, replicas, free)
+
+
+@uncounted
+def _other_class(stages: Any, count: int, row: int, kind: int, free: Any) -> int:
+    if kind == stages[row, 1] or free[kind] <= 0:
+        return 0
+    stages[row, 1], stages[row, 2] = kind, min(stages[row, 2], free[kind])
+    return count
+
+
+@uncounted
+def _other_replicas(k: Any, stages: Any, count: int, row: int, more: int, free: Any) -> int:
+    replicas = stages[row, 2] + more
+    most = min(k.num_micro_batches, MAX_REPLICAS)
+    if replicas < 1 or replicas > most or free[stages[row, 1]] < more:
+        return 0
+    stages[row, 2] = replicas
+    return count
+
+
+@uncounted
+def _hand_over(stages: Any, count: int, row: int, other: int) -> int:
+    if other == row or stages[other, 1] != stages[row, 1] or stages[row, 2] == 1:
+        return 0
+    stages[row, 2] -= 1
+    stages[other, 2] += 1
+    return count
+
+
+@uncounted
+def _swap(stages: Any, count: int, row: int, other: int) -> int:
+    same = stages[other, 1] == stages[row, 1] and stages[other, 2] == stages[row, 2]
+    if other <= row or same:
+        return 0
+    for column in (1, 2):
+        swapped = stages[row, column]
+        stages[row, column] = stages[other, column]
+        stages[other, column] = swapped
+    return count
+
+
+@uncounted
+def _join(stages: Any, count: int, row: int, on_own: bool) -> int:
+    if row + 1 >= count:
+        return 0
+    if on_own:
+        stages[row + 1, 1], stages[row + 1, 2] = stages[row, 1], stages[row, 2]
+    for other in range(row, count - 1):
+        copy_stage(stages, other + 1, stages, other)
+    return count - 1
+
+
+@uncounted
+def _split(
+    stages: Any, count: int, row: int, kind: int, half: int, replicas: int, free: Any
+) -> int:
+    start = stages[row - 1, 0] if row > 0 else 0
+    if free[kind] <= 0 or stages[row, 0] - start < 2:
+        return 0
+    for other in range(count, row, -1):
+        copy_stage(stages, other - 1, stages, other)
+    stages[row, 0] = (start + stages[row, 0]) // 2
+    stages[row + half, 1], stages[row + half, 2] = kind, replicas
+    return count + 1

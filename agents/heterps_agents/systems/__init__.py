@@ -1,0 +1,1 @@
+"""Planners of papers, a folder each."""

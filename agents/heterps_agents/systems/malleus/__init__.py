@@ -1,0 +1,1 @@
+"""Malleus (Li et al., 2024): plans for stragglers."""

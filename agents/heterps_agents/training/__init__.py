@@ -1,0 +1,4 @@
+"""Imitation and PPO: how policies are trained, and judged while they are.
+
+Front door: `train`.
+"""

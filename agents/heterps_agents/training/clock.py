@@ -1,0 +1,94 @@
+"""What happens between PPO updates: clock, interrupts, curves, milestones, progress."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+
+class Budgets(Protocol):
+    """The part of a training config that says when to stop."""
+
+    @property
+    def budget_s(self) -> float | None:
+        """Seconds of training."""
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps."""
+
+
+class Clock:
+    """Time and steps spent of a config's budgets.
+
+    Args:
+        config: Has the budgets.
+        spent_s: Seconds of earlier runs.
+        clock: What seconds are; `time.process_time` where other processes may take the cores.
+    """
+
+    def __init__(
+        self,
+        config: Budgets,
+        spent_s: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.config, self.steps, self._clock = config, 0, clock
+        self._start = clock() - spent_s
+
+    @property
+    def seconds(self) -> float:
+        """Of training, earlier runs included."""
+        return self._clock() - self._start
+
+    @property
+    def share(self) -> float:
+        """Of the budget that is nearer to its end, 0 to 1."""
+        config, share = self.config, 0.0
+        if config.budget_s is not None:
+            share = self.seconds / config.budget_s
+        if config.total_steps is not None:
+            share = max(share, self.steps / config.total_steps)
+        return min(1.0, share)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is left."""
+        return self.share >= 1.0
+
+    def between(self, start: float, end: float) -> float:
+        """Linear from `start` to `end` over the budget."""
+        return start + (end - start) * self.share
+
+
+class Interrupt:
+    """Whether the user has asked to stop.
+
+    Attributes:
+        requested: Set by Ctrl-C; the run ends with its update. A second Ctrl-C ends it at once.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Takes Ctrl-C as a request while the block runs. Outside the main thread: nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True

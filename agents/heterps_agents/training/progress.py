@@ -1,0 +1,70 @@
+"""What happens between PPO updates: clock, interrupts, curves, milestones, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from heterps_agents.training.evaluation import Gap
+
+
+class TrainingProgress(NamedTuple):
+    """Where a run stands.
+
+    Attributes:
+        share: Of the budget, 0 to 1.
+        seconds: Of training.
+        steps: Environment steps.
+        episode_reward: Mean of recent episodes; nan before the first one ends.
+        gap_median: Greedy decoding on the held-out set, at the last evaluation; nan before.
+        gap_p95: The same.
+        passes: Of imitation, before the first step.
+        imitation_loss: Of the last pass; nan before the first.
+    """
+
+    share: float
+    seconds: float
+    steps: int
+    episode_reward: float
+    gap_median: float
+    gap_p95: float
+    passes: int
+    imitation_loss: float
+
+
+# What a run is judged by: numbers of curves, and the limits that they must be below.
+MILESTONES = {
+    "greedy median 0": {("in-range/greedy", "median"): 1e-3},
+    "beam 16 median 0, mean below 0.3 %, p95 below 0.2 %": {
+        ("in-range/beam16", "median"): 1e-3,
+        ("in-range/beam16", "mean"): 3e-3,
+        ("in-range/beam16", "p95"): 2e-3,
+    },
+}
+
+
+class Milestone(NamedTuple):
+    """When a run first reached a goal: at an evaluation, so a little late."""
+
+    steps: int
+    cpu_s: float
+
+
+def reached(
+    gaps: Mapping[str, Gap], milestones: dict[str, Milestone], steps: int, cpu_s: float
+) -> None:
+    """Adds the milestones that an evaluation has reached for the first time.
+
+    Args:
+        gaps: By curve, see `heterps_agents.training.evaluation.TestSets`.
+        milestones: Those reached before; added to.
+        steps: Environment steps so far.
+        cpu_s: Processor seconds of training so far, evaluations left out.
+    """
+    for name, goals in MILESTONES.items():
+        met = all(
+            curve in gaps and getattr(gaps[curve], field) < limit
+            for (curve, field), limit in goals.items()
+        )
+        if met and name not in milestones:
+            milestones[name] = Milestone(steps, round(cpu_s, 1))

@@ -1,0 +1,304 @@
+"""Random fault injections into elastic runs on four emulated devices.
+
+python benchmarks/online/online.py --only injections --json online.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.agent.section import Row, TableRows, progress_bar
+from benchmarks.online.recovery.injection_cases import (
+    CHECKPOINT_EVERY,
+    KINDS,
+    LONG_STEPS,
+    STEPS,
+    Case,
+    draw,
+    plan_named,
+    problem,
+)
+from benchmarks.online.recovery.injection_run import processes_in
+from benchmarks.online.section import SectionResult, Target
+from benchmarks.shared.row_store import Settings
+from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.state.checkpoint_files import checkpoint_path, complete_checkpoints
+
+TITLE = "Random fault injections"
+CASES, QUICK_CASES = 200, 2
+# A run that takes longer hangs; the slowest takes a fraction of it, even on two busy cores.
+LIMIT_S = 120.0
+# Workers see within about a second that the supervisor has gone.
+ORPHAN_S = 8.0
+TOLERANCE = 1e-5
+FAILURES = ("hang", "error", "wrong losses", "wrong state", "bad checkpoint", "processes left")
+TARGETS = [
+    Target("injections that hang, of all", "hang", 0),
+    Target("runs with a lost or doubled sample (losses or parameters differ)", "wrong", 0),
+    Target("runs that leave a process", "processes left", 0),
+    Target("runs whose newest checkpoint is corrupt", "bad checkpoint", 0),
+    Target("runs that end with an error", "error", 0),
+    Target("largest loss difference to the uninterrupted run", "max loss difference", TOLERANCE),
+]
+NOTE = (
+    f"Four emulated devices, a model of 340,000 parameters, AdamW, a checkpoint every "
+    f"{CHECKPOINT_EVERY} steps. Kind, plan, device and moment are drawn by the seed of the case; "
+    "three in ten are planned by the controller of the command, the others by its rules alone. "
+    f"Expected of every run: it ends within {LIMIT_S:g} s, every step has the loss of the "
+    "uninterrupted run, the last checkpoint its parameters, and no process is left. Where the "
+    "supervisor is killed, all workers must end, and the run must reach the end with `--resume`, "
+    "or anew where no checkpoint was complete. Full disk: "
+    "writes of one process fail. Processes are forked from one that has imported torch instead of "
+    "started; nothing else differs. `pause_s`: from the last step before a fault to the first "
+    "behind it, on a busy machine."
+)
+
+
+def run(settings: Settings) -> SectionResult:
+    """All cases; with the same seeds it goes on behind those that are done."""
+    number = QUICK_CASES if settings.quick else CASES
+    first = settings.seed * CASES
+    store = settings.store("injections")
+    with progress_bar("injections", number) as advance:
+        for seed in range(first, first + number):
+            if str(seed) not in store:
+                store.add(str(seed), case_row(draw(seed)))
+            advance(f"{seed} {store[str(seed)]['failure'] or 'passed'}")
+    rows = [store[str(seed)] for seed in range(first, first + number)]
+    shown = [_shown(kind, [r for r in rows if r["kind"] == kind]) for kind in KINDS]
+    tables = [TableRows("injections", f"{number} injections", NOTE, [r for r in shown if r])]
+    failed = [row for row in rows if row["failure"]]
+    if failed:
+        columns = ("seed", "kind", "plan", "failure", "detail")
+        bad = [{name: row[name] for name in columns} for row in failed]
+        tables.append(TableRows("failures", "Runs that failed", "By seed.", bad))
+    counts = {failure: sum(r["failure"] == failure for r in rows) for failure in FAILURES}
+    summary = {
+        "injections": len(rows),
+        **counts,
+        "wrong": counts["wrong losses"] + counts["wrong state"],
+        "max loss difference": max((r["loss_difference"] for r in rows), default=0.0),
+    }
+    return SectionResult(tables, summary, store)
+
+
+def _shown(kind: str, rows: Sequence[Row]) -> Row | None:
+    if not rows:
+        return None
+    pauses = sorted(pause for row in rows for pause in row["pauses"])
+    return {
+        "kind": kind,
+        "runs": len(rows),
+        "passed": sum(not row["failure"] for row in rows),
+        "recoveries": sum(len(row["pauses"]) for row in rows),
+        "pause_s median": pauses[len(pauses) // 2] if pauses else 0.0,
+        "pause_s largest": pauses[-1] if pauses else 0.0,
+        "loss difference": max(row["loss_difference"] for row in rows),
+    }
+
+
+def case_row(case: Case, keep: Path | None = None) -> Row:
+    """Runs one case and judges it.
+
+    Args:
+        case: What is done.
+        keep: Everything that the run leaves is left here.
+    """
+    with tempfile.TemporaryDirectory(prefix="injection-") as temporary:
+        folder = keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "case.json", case.model_dump_json())
+        began_s = time.monotonic()
+        failure, detail, outcome = _lived(case, folder)
+        left = _left_behind(folder, 0.5 if not failure else 0.0)
+        if left and not failure:
+            failure, detail = "processes left", "; ".join(left)[:300]
+    losses = outcome.get("losses", [])
+    wanted = reference().losses[outcome.get("first_step", 0) :]
+    differences = [abs(a - b) for a, b in zip(losses, wanted, strict=False)]
+    return {
+        "seed": case.seed,
+        "kind": case.kind,
+        "plan": case.plan,
+        "failure": failure,
+        "detail": detail,
+        "loss_difference": max(differences, default=0.0),
+        "pauses": [entry["pause_s"] for entry in outcome.get("recoveries", [])],
+        "wall_s": time.monotonic() - began_s,
+    }
+
+
+def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:
+    """Failure, its detail and the outcome of the last process."""
+    ended, log = _ended(folder)
+    if not ended:
+        return "hang", log, {}
+    if case.kind == "supervisor killed":
+        left = _left_behind(folder, ORPHAN_S)
+        if left:
+            return "processes left", "; ".join(left)[:300], {}
+        bad = _bad_checkpoint(folder)
+        if bad:
+            return "bad checkpoint", bad, {}
+        # Behind a crash before the first checkpoint was complete, a user starts anew.
+        is_resumed = bool(complete_checkpoints(folder / "checkpoints"))
+        ended, log = _ended(folder, is_resumed=is_resumed, is_second=True)
+        if not ended:
+            return "hang", f"again: {log}", {}
+    path = folder / "outcome.json"
+    if not path.exists():
+        return "error", f"no outcome: {log}", {}
+    outcome = json.loads(path.read_text())
+    return *_judged(case, folder, outcome), outcome
+
+
+def _ended(folder: Path, *, is_resumed: bool = False, is_second: bool = False) -> tuple[bool, str]:
+    """Whether the run ended within its time, and the end of what it printed."""
+    server = _server()
+    assert server.stdin is not None
+    options = f"{' --resume' if is_resumed else ''}{' --quiet' if is_second else ''}"
+    server.stdin.write(f"{folder}{options}\n")
+    server.stdin.flush()
+    pid = int(_line(server, LIMIT_S) or 0)
+    is_over = _line(server, LIMIT_S) is not None
+    if not is_over:
+        os.killpg(pid, signal.SIGKILL)
+        _line(server, LIMIT_S)
+    return is_over, (folder / "log.txt").read_text(errors="replace")[-500:]
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    """Forks the processes of all runs; it ends with this one, whose pipe it reads."""
+    module = "benchmarks.online.recovery.injection_run"
+    return subprocess.Popen(
+        [sys.executable, "-m", module, "--serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+
+
+def _line(server: subprocess.Popen[str], wait_s: float) -> str | None:
+    """Its next line; None where none comes in time."""
+    assert server.stdout is not None
+    if not select.select([server.stdout], [], [], wait_s)[0]:
+        return None
+    line = server.stdout.readline()
+    if not line:
+        raise HeterpsError("the process that forks the runs has ended")
+    return line
+
+
+def _judged(case: Case, folder: Path, outcome: dict[str, Any]) -> tuple[str, str]:
+    if outcome["error"]:
+        return "error", outcome["error"][:300]
+    first, losses = outcome["first_step"], outcome["losses"]
+    wanted = reference().losses[first : case.steps]
+    if len(losses) != len(wanted):
+        return "wrong losses", f"{len(losses)} losses from step {first}, not {len(wanted)}"
+    differences = [abs(a - b) for a, b in zip(losses, wanted, strict=True)]
+    if not all(difference <= TOLERANCE for difference in differences):
+        worst = max(range(len(wanted)), key=lambda step: differences[step])
+        return "wrong losses", f"step {first + worst}: {losses[worst]}, not {wanted[worst]}"
+    bad = _bad_checkpoint(folder, case.steps)
+    if bad:
+        is_state = bad.startswith("parameters")
+        return ("wrong state" if is_state else "bad checkpoint"), bad
+    return "", ""
+
+
+def _bad_checkpoint(folder: Path, step: int | None = None) -> str:
+    """What is wrong with the newest checkpoint; `step` is what it should be behind."""
+    found = complete_checkpoints(folder / "checkpoints")
+    if not found:
+        return "there is none" if step is not None else ""
+    try:
+        state = load_state_dict(found[-1])
+    except HeterpsError as error:
+        return str(error)
+    if step is not None and state.document.step != step:
+        return f"the newest is behind step {state.document.step}, not {step}"
+    wanted = reference().states[state.document.step].model
+    squares = [((state.model[name] - wanted[name]) ** 2).mean().item() for name in wanted]
+    rms = math.sqrt(max(squares))
+    # A step that is left out or done twice moves all parameters by about the learning rate, 1e-3.
+    return f"parameters differ by {rms:.2g} (RMS)" if not rms <= TOLERANCE else ""
+
+
+def _left_behind(folder: Path, wait_s: float) -> list[str]:
+    """Command lines of processes of a run that outlive it; they are killed."""
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        left = processes_in(folder)
+        if not left or time.monotonic() > deadline_s:
+            break
+        time.sleep(0.05)
+    for pid, _ in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return [text for _, text in left]
+
+
+class Reference:
+    """The uninterrupted run, on one device.
+
+    Attributes:
+        losses: Of every step.
+        states: By steps that are done.
+    """
+
+    def __init__(self) -> None:
+        of = problem(is_emulated=False)
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory(prefix="injection-reference-") as folder:
+            settings = CheckpointSettings(folder=folder, every=CHECKPOINT_EVERY, keep=LONG_STEPS)
+            plan = plan_named("one device", of)
+            self.losses = run_plan(of, plan, steps=LONG_STEPS, checkpoint=settings).losses
+            # Others are not looked at: a run with more steps is a long one, and ends behind them.
+            wanted = [
+                checkpoint_path(Path(folder), step) for step in (*range(STEPS + 1), LONG_STEPS)
+            ]
+            found = [load_state_dict(path) for path in wanted if path.exists()]
+            self.states = {state.document.step: state for state in found}
+
+
+@cache
+def reference() -> Reference:
+    """Trained once."""
+    return Reference()
+
+
+def main() -> None:
+    """Runs single seeds and keeps what they leave: SEED... [FOLDER]."""
+    *seeds, last = sys.argv[1:]
+    folder = None if last.isdecimal() else Path(last)
+    for seed in [*seeds, last] if folder is None else seeds:
+        case = draw(int(seed))
+        print(case.model_dump_json(indent=1, exclude_defaults=True))
+        print(json.dumps(case_row(case, folder and folder.resolve() / seed), indent=1), flush=True)
+
+
+if __name__ == "__main__":
+    main()

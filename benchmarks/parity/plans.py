@@ -1,0 +1,166 @@
+"""Plans of the parity benchmark: six shapes, each also with two stages on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.job import Job, Optimizer, Schedule
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_envs.problem import Problem
+
+SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved", "zero-bubble")
+BATCH_SIZE, MICRO_BATCH_SIZE = 12, 2
+UNEQUAL_SIZES = (3, 1, 4, 2, 1, 1)
+UNEQUAL_MICRO_BATCHES = "unequal micro-batches"
+SPEEDS = (4.0, 2.0, 1.0, 1.0)
+
+
+class Route(NamedTuple):
+    """A pipeline.
+
+    Attributes:
+        stages: Name, share of the layers and device of each; equal names are one stage.
+        weight: Its share of the micro-batches.
+    """
+
+    stages: Sequence[tuple[str, int, str]]
+    weight: int = 1
+
+
+_CHAINS: dict[str, tuple[int, int, int, int]] = {
+    "equal cuts": (1, 1, 1, 1),
+    "unequal cuts": (1, 4, 2, 1),
+    UNEQUAL_MICRO_BATCHES: (2, 1, 1, 3),
+}
+# With one stage on each device (but for shared ones), and with two: what interleaved is made for.
+_ROUTES: dict[str, tuple[Sequence[Route], Sequence[Route]]] = {
+    "unequal replicas": (
+        (
+            Route((("a", 1, "d0"), ("b0", 2, "d1"), ("c", 1, "d3")), 3),
+            Route((("a", 1, "d0"), ("b1", 2, "d2"), ("c", 1, "d3"))),
+        ),
+        (
+            Route((("a", 1, "d0"), ("b0", 1, "d1"), ("c", 1, "d0"), ("e0", 2, "d1")), 3),
+            Route((("a", 1, "d0"), ("b1", 1, "d2"), ("c", 1, "d0"), ("e1", 2, "d2"))),
+        ),
+    ),
+    "different depths": (
+        (
+            Route((("a", 2, "d0"), ("b", 1, "d1"), ("c", 1, "d2")), 2),
+            Route((("e", 1, "d3"),)),
+        ),
+        (
+            Route((("a", 1, "d0"), ("b", 2, "d1"), ("c", 1, "d0"), ("e", 1, "d1")), 2),
+            Route((("f", 1, "d2"), ("g", 1, "d3"))),
+        ),
+    ),
+    "shared stages": (
+        (
+            Route((("a", 1, "d0"), ("b", 1, "d1"), ("c", 2, "d2"))),
+            Route((("a", 1, "d0"), ("e", 3, "d3"))),
+        ),
+        (
+            Route((("a", 1, "d0"), ("b", 2, "d1"), ("c", 1, "d0"))),
+            Route((("a", 1, "d0"), ("e", 1, "d2"), ("f", 1, "d3"), ("c", 1, "d0"))),
+        ),
+    ),
+}
+SHAPES = (
+    "equal cuts", "unequal cuts", "unequal replicas", "different depths", "shared stages",
+    UNEQUAL_MICRO_BATCHES,
+)  # fmt: skip
+
+
+def problem_of(
+    profile: ModelProfile, shape: str, schedule: Schedule, optimizer: Optimizer
+) -> Problem:
+    """A model on four unequal devices of one node; seconds are those of a roofline."""
+    is_unequal = shape == UNEQUAL_MICRO_BATCHES
+    types = tuple(
+        DeviceType(
+            name=f"type-{index}",
+            kind="cpu",
+            memory_bytes=10**10,
+            peak_flops_per_s={"float32": speed * 1e9},
+            memory_bandwidth_bytes_per_s=speed * 1e9,
+            price_usd_per_hour=0.0,
+        )
+        for index, speed in enumerate(SPEEDS)
+    )
+    groups = tuple(
+        DeviceGroup(name=f"d{index}", type=entry.name) for index, entry in enumerate(types)
+    )
+    link = Link(latency_s=1e-4, bandwidth_bytes_per_s=1e8)
+    return Problem(
+        profile=profile,
+        cluster=Cluster(
+            name="four", device_types=types, nodes=(Node(name="node", devices=groups, link=link),)
+        ),
+        job=Job(
+            global_batch_size=BATCH_SIZE,
+            micro_batch_size=max(UNEQUAL_SIZES) if is_unequal else MICRO_BATCH_SIZE,
+            unequal_micro_batch_sizes=UNEQUAL_SIZES if is_unequal else None,
+            dtype="float32",
+            optimizer=optimizer,
+            schedule=schedule,
+        ),
+    )
+
+
+def plan_of(problem: Problem, shape: str) -> Plan:
+    """The plan of a shape; with two stages on a device where the schedule is interleaved."""
+    routes = _routes(shape, is_interleaved=problem.job.schedule == "interleaved")
+    stages: dict[str, Stage] = {}
+    for route in routes:
+        for stage in _stages(route, problem.profile.num_layers):
+            assert stages.setdefault(stage.name, stage) == stage, "one name, two ranges of layers"
+    return Plan(
+        model=problem.profile.name,
+        model_fingerprint=problem.profile.layers_fingerprint(),
+        num_layers=problem.profile.num_layers,
+        cluster=problem.cluster.name,
+        job=problem.job,
+        stages=tuple(stages.values()),
+        pipelines=tuple(
+            Pipeline(stages=tuple(name for name, _, _ in route.stages), micro_batches=share)
+            for route, share in zip(
+                routes, _shares(routes, problem.job.num_micro_batches), strict=True
+            )
+        ),
+        planner=shape,
+    )
+
+
+def _routes(shape: str, is_interleaved: bool) -> Sequence[Route]:
+    if shape in _ROUTES:
+        return _ROUTES[shape][is_interleaved]
+    devices = ("d0", "d1", "d0", "d1") if is_interleaved else ("d0", "d1", "d2", "d3")
+    names = [f"s{index}" for index in range(len(devices))]
+    return (Route(tuple(zip(names, _CHAINS[shape], devices, strict=True))),)
+
+
+def _stages(route: Route, num_layers: int) -> list[Stage]:
+    """Cuts where the shares of the layers end, with at least one layer in each stage."""
+    ends = list(accumulate(share for _, share, _ in route.stages))
+    stops, count = [0], len(ends)
+    for index, end in enumerate(ends):
+        wanted = round(num_layers * end / ends[-1])
+        stops.append(min(max(wanted, stops[-1] + 1), num_layers - (count - 1 - index)))
+    return [
+        Stage(name=name, first_layer=first, last_layer=stop - 1, devices=(device,))
+        for (name, _, device), first, stop in zip(route.stages, stops, stops[1:], strict=False)
+    ]
+
+
+def _shares(routes: Sequence[Route], num_micro_batches: int) -> list[tuple[int, ...]]:
+    """Micro-batches by turns, in the routes' weights."""
+    turns = [index for index, route in enumerate(routes) for _ in range(route.weight)]
+    taken: Mapping[int, list[int]] = {index: [] for index in range(len(routes))}
+    for micro_batch in range(num_micro_batches):
+        taken[turns[micro_batch % len(turns)]].append(micro_batch)
+    return [tuple(taken[index]) for index in range(len(routes))]

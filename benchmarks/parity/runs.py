@@ -1,0 +1,178 @@
+"""One cell of the parity benchmark: a run under a plan, beside training in one process."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from benchmarks.parity.models import profile_of
+from benchmarks.parity.plans import plan_of, problem_of
+from heterps_configs.documents.job import Job, Optimizer, Schedule
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.run.verify import max_difference, reference_training
+from heterps_runtime.specification.build import build_specification
+from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.state.checkpoint import load_state_dict
+
+TIMEOUT_S = 300.0
+
+Parameters = Mapping[str, Tensor]
+
+
+class Cell(NamedTuple):
+    """What is trained, and how.
+
+    Attributes:
+        is_local: All devices in one process; else a process for each.
+    """
+
+    model: str
+    shape: str
+    schedule: Schedule
+    optimizer: Optimizer
+    is_local: bool = True
+
+    def problem_and_plan(self) -> tuple[Problem, Plan]:
+        """Of this cell."""
+        problem = problem_of(profile_of(self.model), self.shape, self.schedule, self.optimizer)
+        return problem, plan_of(problem, self.shape)
+
+
+class _Trained(NamedTuple):
+    losses: Sequence[float]
+    parameters: Parameters
+
+
+class Outcome(NamedTuple):
+    """How far a run was from training in one process.
+
+    Attributes:
+        loss: Largest absolute difference of the steps' losses.
+        parameter: Largest absolute difference of a number of any parameter, on any device.
+        order_is_identical: Every device carried out exactly its action list in every step that was
+            looked at.
+        num_actions: Of one step of all devices.
+    """
+
+    loss: float
+    parameter: float
+    order_is_identical: bool
+    num_actions: int
+
+
+def run(cell: Cell, seed: int, num_steps: int, *, in_float64: bool = False) -> Outcome:
+    """Trains a cell, and compares losses, parameters and the order of the actions.
+
+    Args:
+        cell: What is trained.
+        seed: Of parameters and data.
+        num_steps: Optimizer steps.
+        in_float64: Both sides; only in one process.
+    """
+    problem, plan = cell.problem_and_plan()
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(
+        problem, plan, schedule, devices=plan.devices, num_steps=num_steps, seed=seed
+    )
+    if in_float64:
+        specification = _in_float64(specification)
+    expected = _reference(specification)
+    if cell.is_local:
+        return _in_one_process(specification, expected)
+    assert not in_float64
+    return _in_processes(problem, plan, specification, expected)
+
+
+def _in_float64(specification: RunSpecification) -> RunSpecification:
+    """No format of jobs, but all that trains is written for any."""
+    job = specification.plan.job.model_copy(update={"dtype": "float64"})
+    plan = specification.plan.model_copy(update={"job": job})
+    return specification.model_copy(update={"plan": plan})
+
+
+def _in_one_process(specification: RunSpecification, expected: _Trained) -> Outcome:
+    run, found, is_identical = LocalRun(specification), list[float](), True
+    for _ in expected.losses:
+        found.append(run.step())
+        is_identical &= all(
+            [(r.kind, r.stage, r.micro_batch) for r in executor.records]
+            == _listed(specification, device)
+            for device, executor in run.executors.items()
+        )
+    differences = [
+        largest_difference(o.parameters, expected.parameters) for o in run.owned.values()
+    ]
+    return Outcome(
+        max_difference(found, expected.losses),
+        max(differences),
+        is_identical,
+        sum(map(len, specification.actions.values())),
+    )
+
+
+def _listed(specification: RunSpecification, device: str) -> list[tuple[str, str, int]]:
+    """A device's action list, as records say it."""
+    return [(a.kind, a.stage, a.micro_batch) for a in specification.actions[device]]
+
+
+def _in_processes(
+    problem: Problem, plan: Plan, specification: RunSpecification, expected: _Trained
+) -> Outcome:
+    """The order is that of the last step, the parameters are those of a checkpoint."""
+    num_steps = specification.num_steps
+    with tempfile.TemporaryDirectory() as folder:
+        directory, saved = Path(folder) / "run", Path(folder) / "checkpoints"
+        result = run_plan(
+            problem, plan, steps=num_steps, seed=specification.seed, run_directory=directory,
+            checkpoint=CheckpointSettings(folder=str(saved), every=num_steps),
+            timeout_s=TIMEOUT_S,
+        )  # fmt: skip
+        state = load_state_dict(saved).model
+        ranks = [
+            json.loads((directory / f"result-{rank}.json").read_text())
+            for rank in range(len(plan.devices))
+        ]
+    return Outcome(
+        max_difference(result.losses, expected.losses),
+        largest_difference(
+            {name: state[name] for name in expected.parameters}, expected.parameters
+        ),
+        all(
+            [tuple(entry[:3]) for entry in rank["trace"]] == _listed(specification, rank["device"])
+            for rank in ranks
+        ),
+        sum(map(len, specification.actions.values())),
+    )
+
+
+def largest_difference(found: Parameters, expected: Parameters) -> float:
+    """Largest absolute difference of two sets of tensors; infinite where one is not a number."""
+    differences = [
+        float((tensor.detach() - expected[name]).abs().max()) for name, tensor in found.items()
+    ]
+    return max((d if d == d else float("inf") for d in differences), default=0.0)
+
+
+# Training in one process depends on the samples of each micro-batch, on no plan.
+_REFERENCES: dict[tuple[str, int, int, Job], _Trained] = {}
+
+
+def _reference(specification: RunSpecification) -> _Trained:
+    """What training in one process comes to; made once for all plans and schedules."""
+    job = specification.plan.job.model_copy(update={"schedule": "gpipe"})
+    key = specification.profile.name, specification.seed, specification.num_steps, job
+    if key not in _REFERENCES:
+        losses, module = reference_training(specification)
+        parameters = {name: p.detach() for name, p in module.parameters_by_name().items()}
+        _REFERENCES[key] = _Trained(losses, parameters)
+    return _REFERENCES[key]

@@ -1,0 +1,113 @@
+"""What all documents share: frozen pydantic models, YAML in and out, all errors at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from heterps_configs.documents.problems import describe_problems
+from heterps_configs.documents.yaml_files import parse_yaml, read_yaml, to_yaml, write_text
+from heterps_configs.errors import DocumentError
+
+__all__ = [
+    "BYTES_PER_ELEMENT",
+    "Document",
+    "Dtype",
+    "NumberFormat",
+    "compute_format",
+    "describe_problems",
+    "parameter_format",
+    "parse_yaml",
+    "read_yaml",
+    "write_text",
+]
+
+NumberFormat = Literal["float32", "float16", "bfloat16"]
+# `mixed-bfloat16`: parameters, gradients and optimizer state are float32; the forward pass runs
+# under torch's autocast, which computes matrix products and convolutions in bfloat16.
+Dtype = Literal["float32", "float16", "bfloat16", "mixed-bfloat16"]
+
+BYTES_PER_ELEMENT: Mapping[NumberFormat, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def parameter_format(dtype: Dtype) -> NumberFormat:
+    """Format of parameters and gradients."""
+    return "float32" if dtype == "mixed-bfloat16" else dtype
+
+
+def compute_format(dtype: Dtype) -> NumberFormat:
+    """Format that matrix products are computed in."""
+    return "bfloat16" if dtype == "mixed-bfloat16" else dtype
+
+
+class Document(BaseModel):
+    """Base of every document: immutable, and a field that the schema does not know is an error.
+
+    Mappings inside a document are annotated as `Mapping`, so that the type checker refuses to
+    change them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def from_mapping(cls, data: Any, source: str = "<memory>") -> Self:
+        """Validates plain data.
+
+        Args:
+            data: What a YAML or JSON file holds.
+            source: Name used in the error message.
+
+        Raises:
+            DocumentError: With every problem of the document, one line each.
+        """
+        if not isinstance(data, dict):
+            found = "an empty file" if data is None else type(data).__name__
+            raise DocumentError(source, [f"expected a mapping of fields, got {found}"])
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            # pydantic checks what lies between the fields only once every field is fine. A user
+            # wants both at once.
+            lines = [*describe_problems(cls, error), *cls.problems_between_fields(data)]
+            raise DocumentError(source, dict.fromkeys(lines)) from None
+
+    @classmethod
+    def problems_between_fields(cls, data: Mapping[str, Any]) -> list[str]:
+        """Problems of plain data whose single fields may be broken too; none by default."""
+        return []
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a YAML or JSON file.
+
+        Raises:
+            DocumentError: The file is not YAML, or breaks the schema.
+            HeterpsError: The file cannot be read.
+        """
+        return cls.from_mapping(read_yaml(path), source=str(path))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data (strings, numbers, lists, mappings) without fields that hold their default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def to_yaml(self) -> str:
+        """The document as YAML text."""
+        return to_yaml(self.to_mapping())
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Writes the document as YAML: to a temporary file first, then renamed.
+
+        Raises:
+            HeterpsError: The file cannot be written.
+        """
+        write_text(path, self.to_yaml())
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that change when the content changes."""
+        text = json.dumps(self.to_mapping(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

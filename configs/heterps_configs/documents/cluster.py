@@ -1,0 +1,205 @@
+"""Clusters: named devices on nodes, and the links between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.catalogue import device_type_named
+from heterps_configs.documents.cluster_problems import (
+    MAX_GROUP_SIZE,
+    cluster_problems,
+    group_device_names,
+)
+from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.problems import InconsistentError
+
+
+class Link(Document):
+    """A link: a message of n bytes takes `latency_s + n / bandwidth_bytes_per_s`."""
+
+    latency_s: float = Field(ge=0)
+    bandwidth_bytes_per_s: PositiveFloat
+
+    def transfer_s(self, num_bytes: float) -> float:
+        """Seconds for one message of `num_bytes`."""
+        return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+
+
+class DeviceGroup(Document):
+    """Equal devices on one node.
+
+    Attributes:
+        name: With `count` 1 the device's name; otherwise the devices are `name-0`, `name-1`, ...
+        type: A device type of the cluster file or of the shipped catalogue.
+        memory_bytes: Overrides the type's memory (a limit, or a bigger card).
+        price_usd_per_hour: Overrides the type's price (a spot price, say).
+    """
+
+    name: str = Field(min_length=1)
+    type: str
+    count: int = Field(default=1, ge=1, le=MAX_GROUP_SIZE)
+    memory_bytes: PositiveInt | None = None
+    price_usd_per_hour: float | None = Field(default=None, ge=0)
+
+    def device_names(self) -> list[str]:
+        """The names of the group's devices, in order."""
+        return group_device_names(self.name, self.count)
+
+
+class HostTimes(Document):
+    """What the processes of a node cost beside their layers.
+
+    Attributes:
+        action_s: Host time of one forward or backward action, beside its messages.
+        send_s: Host time of sending a message. A link's latency holds it and `receive_s`, so both
+            are subtracted there: they keep processes busy.
+        receive_s: Host time of receiving one.
+        step_s: Host time of one step: start, data, loss, end.
+        slowdown_together: How much slower each of k processes computes while k of them do, for
+            k = 1, 2, ...; beyond the last value in proportion to k. Empty: they do not disturb
+            each other.
+        optimizer_slowdown_together: The same of optimizer steps while k processes are in theirs,
+            by kind of optimizer; of a kind that is missing, as in files of earlier versions: as
+            `slowdown_together`. Alone beside passes a step is disturbed as passes are.
+    """
+
+    action_s: float = Field(ge=0, default=0)
+    send_s: float = Field(ge=0, default=0)
+    receive_s: float = Field(ge=0, default=0)
+    step_s: float = Field(ge=0, default=0)
+    slowdown_together: tuple[PositiveFloat, ...] = ()
+    optimizer_slowdown_together: Mapping[Optimizer, tuple[PositiveFloat, ...]] = {}
+
+
+class Node(Document):
+    """A host: its devices, the link between any two of them, and what its processes cost.
+
+    Attributes:
+        link: Between any two of its devices.
+        reverse_link: From a device to one that stands before it in `devices`; by default the same.
+    """
+
+    name: str = Field(min_length=1)
+    region: str = "local"
+    devices: tuple[DeviceGroup, ...] = Field(min_length=1)
+    link: Link
+    reverse_link: Link | None = None
+    host: HostTimes = HostTimes()
+
+    def link_between(self, first: str, second: str) -> Link:
+        """The link from one of its devices to another, by their names."""
+        if self.reverse_link is None:
+            return self.link
+        names = [name for group in self.devices for name in group.device_names()]
+        return self.reverse_link if names.index(first) > names.index(second) else self.link
+
+
+class LinkOverride(Document):
+    """A link between two named nodes that differs from the cluster's rule.
+
+    Attributes:
+        between: The nodes; `link` leads from the first to the second.
+        reverse_link: From the second to the first; by default the same.
+    """
+
+    between: tuple[str, str]
+    link: Link
+    reverse_link: Link | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """One concrete device. Memory in bytes, price in US dollars per hour."""
+
+    name: str
+    type: DeviceType
+    node: str
+    region: str
+    memory_bytes: int
+    price_usd_per_hour: float
+
+
+class Cluster(Document):
+    """Devices and links.
+
+    Attributes:
+        device_types: Types that this file defines itself; they win over the shipped catalogue.
+        inter_node_link: Link between devices on different nodes of one region.
+        inter_region_link: Link between regions; by default the same as between nodes.
+        link_overrides: Exceptions for named pairs of nodes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    device_types: tuple[DeviceType, ...] = ()
+    nodes: tuple[Node, ...] = Field(min_length=1)
+    inter_node_link: Link | None = None
+    inter_region_link: Link | None = None
+    link_overrides: tuple[LinkOverride, ...] = ()
+
+    @classmethod
+    def problems_between_fields(cls, data: Mapping[str, Any]) -> list[str]:
+        """Names that stand twice or that nothing has, and links that are missing."""
+        return list(cluster_problems(data))
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        problems = self.problems_between_fields(self.model_dump())
+        if problems:
+            raise InconsistentError(problems)
+        return self
+
+    def device_type(self, name: str) -> DeviceType:
+        """The type called `name`: this file's own first, then the shipped catalogue's.
+
+        Raises:
+            UnknownNameError: With near names.
+        """
+        own = {entry.name: entry for entry in self.device_types}
+        return own[name] if name in own else device_type_named(name, also_known=own)
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices, in the order of the file."""
+        return tuple(
+            self._device(node, group, name)
+            for node in self.nodes
+            for group in node.devices
+            for name in group.device_names()
+        )
+
+    def _device(self, node: Node, group: DeviceGroup, name: str) -> Device:
+        entry = self.device_type(group.type)
+        price = group.price_usd_per_hour
+        return Device(
+            name=name,
+            type=entry,
+            node=node.name,
+            region=node.region,
+            memory_bytes=group.memory_bytes or entry.memory_bytes,
+            price_usd_per_hour=entry.price_usd_per_hour if price is None else price,
+        )
+
+    def link(self, first: Device, second: Device) -> Link:
+        """The link from one device to another (same node, override, same region, regions)."""
+        if first.node == second.node:
+            node = next(node for node in self.nodes if node.name == first.node)
+            return node.link_between(first.name, second.name)
+        for override in self.link_overrides:
+            if override.between == (first.node, second.node):
+                return override.link
+            if override.between == (second.node, first.node):
+                return override.reverse_link or override.link
+        assert self.inter_node_link is not None
+        if first.region != second.region and self.inter_region_link is not None:
+            return self.inter_region_link
+        return self.inter_node_link

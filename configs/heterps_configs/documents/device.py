@@ -1,0 +1,59 @@
+"""Device types: what one card or one CPU can do, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from heterps_configs.documents.base import Document, Dtype, NumberFormat, compute_format
+
+
+class Emulation(Document):
+    """An emulated device: it computes for real, then sleeps up to `slowdown` times that.
+
+    Attributes:
+        host_device_type: Type whose measured layer times are multiplied.
+        slowdown: How many times slower than one host process; at least 1.
+    """
+
+    host_device_type: str
+    slowdown: float = Field(ge=1)
+
+
+class DeviceType(Document):
+    """One row of the catalogue.
+
+    Attributes:
+        memory_bytes: Usable memory of one device.
+        peak_flops_per_s: Dense peak for each number format (no sparsity, no boost tricks).
+        memory_bandwidth_bytes_per_s: Peak memory bandwidth.
+        price_usd_per_hour: On-demand price of one device; 0 for a machine that is already paid for.
+        price_source: Who asks that price.
+        price_date: When it was read (YYYY-MM or YYYY-MM-DD).
+        emulation: Set for emulated devices only.
+    """
+
+    name: str = Field(min_length=1)
+    kind: Literal["gpu", "cpu"] = "gpu"
+    memory_bytes: PositiveInt
+    peak_flops_per_s: Mapping[NumberFormat, PositiveFloat] = Field(min_length=1)
+    memory_bandwidth_bytes_per_s: PositiveFloat
+    price_usd_per_hour: float = Field(ge=0)
+    price_source: str = ""
+    price_date: str = ""
+    specification_source: str = ""
+    emulation: Emulation | None = None
+
+    def peak(self, dtype: Dtype) -> float:
+        """Peak FLOP/s in `dtype`; a type without that format runs it at its float32 rate."""
+        return self.peak_flops_per_s.get(compute_format(dtype)) or self.peak_flops_per_s.get(
+            "float32", min(self.peak_flops_per_s.values())
+        )
+
+
+class DeviceCatalogue(Document):
+    """A file of device types."""
+
+    device_types: tuple[DeviceType, ...]

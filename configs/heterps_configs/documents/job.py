@@ -1,0 +1,103 @@
+"""Jobs: what is trained, in which pieces, and what is asked for."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import PositiveFloat, PositiveInt, model_validator
+
+from heterps_configs.documents.base import BYTES_PER_ELEMENT, Document, Dtype, parameter_format
+from heterps_configs.documents.problems import InconsistentError
+
+Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
+Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]
+Objective = Literal["throughput", "price"]
+
+# Optimizer state for each parameter, in bytes: float32 moments.
+_MOMENT_BYTES: dict[str, int] = {"adamw": 8, "sgd": 0, "sgd-momentum": 4}
+
+
+class Job(Document):
+    """One training job.
+
+    Attributes:
+        global_batch_size: Samples for each optimizer step.
+        micro_batch_size: Samples that pass the pipeline together; the last one may be smaller.
+        unequal_micro_batch_sizes: Samples of each micro-batch, where they are not of one size; the
+            largest is `micro_batch_size`, as which planners count them all. The simulator, memory
+            and a run count each as what it is.
+        objective: `throughput`: most samples per second. `price`: cheapest sample, under
+            `min_throughput_samples_per_s` where that is given.
+        schedule: Order of forward and backward passes on every device.
+        overlaps_reduce: Whether gradients of replicas are summed while backward passes still run,
+            layer by layer from the back, or behind all passes. None: each plan has what is faster
+            for it (`Plan.overlaps_reduce`).
+    """
+
+    global_batch_size: PositiveInt = 32
+    micro_batch_size: PositiveInt = 1
+    unequal_micro_batch_sizes: tuple[PositiveInt, ...] | None = None
+    dtype: Dtype = "bfloat16"
+    optimizer: Optimizer = "adamw"
+    schedule: Schedule = "1f1b"
+    overlaps_reduce: bool | None = None
+    objective: Objective = "throughput"
+    min_throughput_samples_per_s: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        problems = []
+        if self.micro_batch_size > self.global_batch_size:
+            problems.append(
+                f"micro_batch_size: {self.micro_batch_size} is larger than "
+                f"global_batch_size {self.global_batch_size}"
+            )
+        sizes = self.unequal_micro_batch_sizes
+        if sizes is not None and sum(sizes) != self.global_batch_size:
+            problems.append(
+                f"unequal_micro_batch_sizes: their sum is {sum(sizes)}; it must be "
+                f"global_batch_size, {self.global_batch_size}"
+            )
+        if sizes and max(sizes) != self.micro_batch_size:
+            problems.append(
+                f"unequal_micro_batch_sizes: the largest is {max(sizes)}; it must be "
+                f"micro_batch_size, {self.micro_batch_size}"
+            )
+        if problems:
+            raise InconsistentError(problems)
+        return self
+
+    @property
+    def micro_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each micro-batch; as a rule all equal but perhaps the last."""
+        if self.unequal_micro_batch_sizes is not None:
+            return self.unequal_micro_batch_sizes
+        full, rest = divmod(self.global_batch_size, self.micro_batch_size)
+        return (self.micro_batch_size,) * full + ((rest,) if rest else ())
+
+    @property
+    def num_micro_batches(self) -> int:
+        """How many micro-batches one step has."""
+        if self.unequal_micro_batch_sizes is not None:
+            return len(self.unequal_micro_batch_sizes)
+        return -(-self.global_batch_size // self.micro_batch_size)
+
+    @property
+    def weight_bytes_per_parameter(self) -> int:
+        """Bytes of one weight, and of one gradient."""
+        return BYTES_PER_ELEMENT[parameter_format(self.dtype)]
+
+    @property
+    def optimizer_bytes_per_parameter(self) -> int:
+        """Moments, and the float32 master copy where the weights are smaller than float32.
+
+        Without a copy, most updates would be lost to rounding (Micikevicius et al., Mixed
+        Precision Training, 2018, section 3.1), whatever the optimizer.
+        """
+        master = 4 if self.weight_bytes_per_parameter < 4 else 0
+        return _MOMENT_BYTES[self.optimizer] + master
+
+    @property
+    def state_bytes_per_parameter(self) -> int:
+        """Weight, gradient and optimizer state of one parameter."""
+        return 2 * self.weight_bytes_per_parameter + self.optimizer_bytes_per_parameter

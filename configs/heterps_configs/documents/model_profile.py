@@ -1,0 +1,304 @@
+"""Model profiles: the layers of a model in execution order, with their bytes, FLOPs and seconds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveInt, model_validator
+
+from heterps_configs.documents.base import (
+    BYTES_PER_ELEMENT,
+    Document,
+    Dtype,
+    compute_format,
+    parameter_format,
+)
+from heterps_configs.documents.problems import InconsistentError, repeated
+
+LossName = Literal["cross_entropy", "binary_cross_entropy", "mean_squared_error"]
+
+
+class InputSpecification(Document):
+    """One input of the model, or its target: the shape is that of one sample, without the batch.
+
+    Attributes:
+        num_classes: Integer tensors are drawn from `0 .. num_classes - 1`.
+    """
+
+    name: str
+    shape: tuple[PositiveInt, ...] = ()
+    dtype: Literal["int64", "float32"] = "float32"
+    num_classes: PositiveInt | None = None
+
+
+class ModelSource(Document):
+    """How to build the model again: a Hugging Face config, or a factory that returns a module.
+
+    Attributes:
+        kind: `huggingface` (needs `config`) or `factory` (needs `factory`).
+        factory: `package.module:function`; called without arguments, returns a `torch.nn.Module`.
+        config: The content of a Hugging Face `config.json`, with `model_type`.
+        architecture: Class of `transformers`, such as `LlamaForCausalLM`.
+        inputs: What `forward` takes, by name, in order.
+        target: What the loss compares the output with.
+    """
+
+    kind: Literal["huggingface", "factory"]
+    factory: str | None = None
+    config: dict[str, Any] | None = None
+    architecture: str | None = None
+    inputs: tuple[InputSpecification, ...] = Field(min_length=1)
+    target: InputSpecification | None = None
+    loss: LossName = "cross_entropy"
+
+
+class LayerProfile(Document):
+    """One layer: the smallest piece that a plan can place.
+
+    All sizes are for one sample, in the profile's dtype.
+
+    Attributes:
+        name: Unique in the model; the module path (several joined by `+` where they cannot be cut).
+        kind: Class of the module. Layers of equal kind and equal sizes are measured once.
+        num_parameters: Parameters that this layer uses, tied ones included.
+        forward_flops: Floating-point operations of the forward pass of one sample.
+        backward_flops: Floating-point operations of the backward pass of one sample.
+        activation_bytes: Kept from the forward to the backward pass, one sample; a tensor that
+            several layers keep counts for the first of them. `shared_bytes` are not in it.
+        output_bytes: Crosses the cut behind this layer, one sample, one way; 0 for the last layer.
+        memory_traffic_bytes: Read and written by the forward pass of one sample, parameters not
+            counted.
+        sparse_parameters: Of `num_parameters`, how many sit in embedding tables, of which a pass
+            touches only the looked-up rows.
+        tied_to: Name of the layer that owns a parameter that this layer also uses.
+        tied_parameters: Of `num_parameters`, how many another layer owns.
+        saved_input_bytes: Of what crosses the cut in front of this layer, how much is kept behind
+            the cut for the backward pass anyway; None when it is not known.
+        saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
+        shared_bytes: Kept besides, but of no sample, and once for all layers of a stage (masks,
+            rotary tables): a stage keeps the largest of its layers'.
+        deferred_bytes: What a zero-bubble schedule holds between the two parts of a backward pass,
+            one sample: inputs of linear layers and convolutions, and the gradients of their
+            outputs; None when it is not known.
+        sent: Of each tensor that this layer sends to layers behind it, how many cuts it crosses,
+            and its bytes, one sample; empty when it is not known: a cut then counts as one tensor.
+        buffer_bytes: Buffers that its device holds beside the parameters (running statistics); not
+            for each sample.
+        cast_bytes: Under `mixed-bfloat16`, copies of its parameters in bfloat16, which its device
+            holds once from a step's first forward pass to the optimizer step; None when it is not
+            known.
+        parameter_sizes: How many numbers each of its parameters has, the largest first, tied ones
+            included; empty when it is not known: all may then be small.
+    """
+
+    name: str
+    kind: str
+    num_parameters: int = Field(ge=0)
+    forward_flops: float = Field(ge=0)
+    backward_flops: float = Field(ge=0)
+    activation_bytes: float = Field(ge=0)
+    output_bytes: float = Field(ge=0)
+    memory_traffic_bytes: float = Field(ge=0, default=0)
+    sparse_parameters: int = Field(ge=0, default=0)
+    tied_to: str | None = None
+    tied_parameters: int = Field(ge=0, default=0)
+    saved_input_bytes: float | None = Field(ge=0, default=None)
+    saved_output_bytes: float | None = Field(ge=0, default=None)
+    shared_bytes: float = Field(ge=0, default=0)
+    deferred_bytes: float | None = Field(ge=0, default=None)
+    sent: tuple[tuple[PositiveInt, NonNegativeFloat], ...] = ()
+    buffer_bytes: int = Field(ge=0, default=0)
+    cast_bytes: float | None = Field(ge=0, default=None)
+    parameter_sizes: tuple[PositiveInt, ...] = ()
+
+
+class Measurement(Document):
+    """Seconds of every layer on one device type, for one micro-batch of `micro_batch_size` samples.
+
+    Attributes:
+        source: `measured` on that device, or `corrected` from the stage times of a run.
+        forward_s: Seconds for each layer, in the order of the profile's layers.
+        backward_s: The same for the backward pass.
+        optimizer_s: The same for the optimizer step; empty when it was not measured.
+        forward_spread_s: Interquartile range of the repeated passes; empty when it was not kept.
+        backward_spread_s: The same for the backward pass.
+        weight_gradient_s: Of `backward_s`, the part that computes gradients of parameters, which a
+            zero-bubble schedule may put off; empty when it was not measured.
+        activation_bytes: What the layer's forward pass really kept for its backward pass, for the
+            whole micro-batch: what it reads and returns included where it keeps that, model inputs
+            and `shared_bytes` not; empty when it was not measured.
+        peak_bytes: Most memory that the layer's passes needed beyond parameters, gradients and what
+            was kept; empty when it was not measured.
+        shared_bytes: Kept besides by the layer, but computed once for all layers of a stage (masks,
+            rotary tables): a stage keeps the largest of its layers'; empty when not measured.
+        first_backward_bytes: Most bytes by which, within the layer's first backward pass of a step,
+            the gradients that have come exceed the activations that have gone, tensors at cuts
+            left out; empty when it was not measured. So are the next four.
+        first_input_bytes: The same for the first `backward-input` of a zero-bubble schedule, where
+            what is put off counts as come.
+        later_input_bytes: The same for a later one, which makes no gradients.
+        first_weight_bytes: The same for the first `backward-weight`: gradients come, and what was
+            put off goes.
+        early_gradient_bytes: Gradients that `backward-input` makes: of all parameters but those of
+            linear layers and convolutions.
+        stage_forward_s: What a stage's forward pass takes beside its layers, where it begins with
+            this layer (masks, rotary tables, host time); below 0 where it takes less than its
+            layers did one by one; empty when it was not measured.
+        stage_backward_s: The same for the backward pass.
+        cut_s: What it takes to pack the tensors that cross the cut behind this layer into one
+            message, and to lay them out where it is received; 0 for a single tensor, which
+            travels as it is; empty when it was not measured.
+        num_repeats: Passes that the medians are taken over; 0 when it is not known.
+        date: When (YYYY-MM-DD).
+    """
+
+    device_type: str
+    tensor_parallel: PositiveInt = 1
+    micro_batch_size: PositiveInt
+    dtype: Dtype = "float32"
+    source: Literal["measured", "corrected"] = "measured"
+    date: str = ""
+    host: str = ""
+    forward_s: tuple[NonNegativeFloat, ...]
+    backward_s: tuple[NonNegativeFloat, ...]
+    optimizer_s: tuple[NonNegativeFloat, ...] = ()
+    forward_spread_s: tuple[NonNegativeFloat, ...] = ()
+    backward_spread_s: tuple[NonNegativeFloat, ...] = ()
+    weight_gradient_s: tuple[NonNegativeFloat, ...] = ()
+    activation_bytes: tuple[NonNegativeFloat, ...] = ()
+    peak_bytes: tuple[NonNegativeFloat, ...] = ()
+    shared_bytes: tuple[NonNegativeFloat, ...] = ()
+    first_backward_bytes: tuple[NonNegativeFloat, ...] = ()
+    first_input_bytes: tuple[NonNegativeFloat, ...] = ()
+    later_input_bytes: tuple[NonNegativeFloat, ...] = ()
+    first_weight_bytes: tuple[NonNegativeFloat, ...] = ()
+    early_gradient_bytes: tuple[NonNegativeFloat, ...] = ()
+    stage_forward_s: tuple[FiniteFloat, ...] = ()
+    stage_backward_s: tuple[FiniteFloat, ...] = ()
+    cut_s: tuple[NonNegativeFloat, ...] = ()
+    num_repeats: int = Field(ge=0, default=0)
+
+
+# Of a measurement's values for each layer, those that every measurement has.
+_ALWAYS_MEASURED = ("forward_s", "backward_s")
+_MAY_BE_MEASURED = (
+    "optimizer_s",
+    "forward_spread_s",
+    "backward_spread_s",
+    "weight_gradient_s",
+    "activation_bytes",
+    "peak_bytes",
+    "shared_bytes",
+    "first_backward_bytes",
+    "first_input_bytes",
+    "later_input_bytes",
+    "first_weight_bytes",
+    "early_gradient_bytes",
+    "stage_forward_s",
+    "stage_backward_s",
+    "cut_s",
+)
+
+
+class ModelProfile(Document):
+    """The model as a chain of layers in execution order.
+
+    Attributes:
+        dtype: Format that the byte counts are for; a job in another format scales them.
+        sample: What one sample is, in words ("a sequence of 2048 tokens").
+        command: The command that made this file.
+        measurements: Measured times. A device type without one is estimated by a roofline.
+    """
+
+    name: str
+    description: str = ""
+    dtype: Dtype = "float32"
+    sample: str = ""
+    command: str = ""
+    source: ModelSource | None = None
+    layers: tuple[LayerProfile, ...] = Field(min_length=1)
+    measurements: tuple[Measurement, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        problems = list(repeated("layers", "name", [layer.name for layer in self.layers]))
+        for index, entry in enumerate(self.measurements):
+            for field in _ALWAYS_MEASURED + _MAY_BE_MEASURED:
+                length = len(getattr(entry, field))
+                if length != self.num_layers and (length or field in _ALWAYS_MEASURED):
+                    where = f"measurements.{index}.{field}"
+                    problems.append(f"{where}: {length} values for {self.num_layers} layers")
+        if problems:
+            raise InconsistentError(problems)
+        return self
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the model has."""
+        return len(self.layers)
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the model; tied ones are counted once."""
+        return sum(layer.num_parameters - layer.tied_parameters for layer in self.layers)
+
+    def activation_scale(self, dtype: Dtype) -> float:
+        """Bytes of activations and messages of a job in `dtype`, over those counted here.
+
+        Under `mixed-bfloat16` some numbers have two bytes and some four, so that from or to it
+        this is an upper limit; the profile of a trace in that dtype has the true bytes.
+        """
+        if dtype == self.dtype:
+            return 1.0
+        most = BYTES_PER_ELEMENT[parameter_format(dtype)]
+        return most / BYTES_PER_ELEMENT[compute_format(self.dtype)]
+
+    def cast_bytes(self, dtype: Dtype) -> tuple[float, ...]:
+        """(L,) `LayerProfile.cast_bytes` of a job in `dtype`; all of it where it is not known."""
+        if parameter_format(dtype) == compute_format(dtype):
+            return (0.0,) * self.num_layers
+        size = BYTES_PER_ELEMENT[compute_format(dtype)]
+        return tuple(
+            float(size * (layer.num_parameters - layer.sparse_parameters))
+            if layer.cast_bytes is None
+            else layer.cast_bytes
+            for layer in self.layers
+        )
+
+    def first_equal_layers(self) -> tuple[int, ...]:
+        """For each layer, the index of the first one that costs the same: of equal kind and sizes.
+
+        What crosses its cuts does not count: some of that may only pass by.
+        """
+        differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
+        differing |= {"saved_input_bytes", "saved_output_bytes", "deferred_bytes", "sent"}
+        first: dict[str, int] = {}
+        return tuple(
+            first.setdefault(layer.model_dump_json(exclude=differing), index)
+            for index, layer in enumerate(self.layers)
+        )
+
+    def layers_fingerprint(self) -> str:
+        """Identifies the layers alone: equal for two profiles that differ only in measurements.
+
+        What is known of tensors that layers share, and of buffers, does not tell layers apart.
+        """
+        unknown = {
+            "saved_input_bytes": None,
+            "saved_output_bytes": None,
+            "deferred_bytes": None,
+            "sent": (),
+            "shared_bytes": 0,
+            "buffer_bytes": 0,
+            "cast_bytes": None,
+            "parameter_sizes": (),
+        }
+        return self.model_copy(
+            update={
+                "layers": tuple(layer.model_copy(update=unknown) for layer in self.layers),
+                "measurements": (),
+                "description": "",
+                "command": "",
+                "source": None,
+            }
+        ).fingerprint()

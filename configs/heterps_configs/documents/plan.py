@@ -1,0 +1,157 @@
+"""Plans: a placement bound to concrete devices. What is simulated is what runs."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.problems import InconsistentError, repeated
+
+BoundStatus = Literal["proven", "bounded", "unknown"]
+
+
+class Stage(Document):
+    """A range of layers on one device group (one device, or a tensor-parallel group).
+
+    Attributes:
+        first_layer: Index of its first layer.
+        last_layer: Index of its last layer (inclusive).
+        devices: Names of the group's devices.
+        recompute_layers: Layers whose activations are dropped after the forward pass and computed
+            again for the backward pass; only what enters such a layer is kept.
+    """
+
+    name: str
+    first_layer: int = Field(ge=0)
+    last_layer: int = Field(ge=0)
+    devices: tuple[str, ...] = Field(min_length=1)
+    recompute_layers: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.last_layer < self.first_layer:
+            raise InconsistentError(
+                [f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"]
+            )
+        outside = [layer for layer in self.recompute_layers if layer not in self.layers]
+        if outside:
+            raise InconsistentError(
+                [
+                    f"recompute_layers: {', '.join(map(str, outside))} not among the stage's "
+                    f"layers {self.first_layer}..{self.last_layer}"
+                ]
+            )
+        return self
+
+    @property
+    def layers(self) -> range:
+        """The layer indices."""
+        return range(self.first_layer, self.last_layer + 1)
+
+
+class Pipeline(Document):
+    """A chain of stages that covers every layer once, and the micro-batches on this route."""
+
+    stages: tuple[str, ...] = Field(min_length=1)
+    micro_batches: tuple[int, ...] = Field(min_length=1)
+
+
+class Bound(Document):
+    """How good the plan can still become.
+
+    Attributes:
+        step_time_s: No plan has a closed-form step time below this.
+        gap: Closed-form step time of the plan over `step_time_s`, minus 1.
+        status: `proven`: an exact solver finished. `bounded`: within `gap`. `unknown`: no bound.
+    """
+
+    step_time_s: float | None = Field(default=None, ge=0)
+    gap: float | None = None
+    status: BoundStatus = "unknown"
+
+
+class Plan(Document):
+    """A set of pipelines over shared or private stages.
+
+    Attributes:
+        model: Name of the model profile, and how to find it again (`model_reference`).
+        model_fingerprint: `ModelProfile.layers_fingerprint()` of the profile it was made for.
+        cluster: Name of the cluster; `cluster_reference` is what `--cluster` was given.
+        planner: Name of the planner that made it, with its seed.
+        predicted_step_time_s: What the simulator said when the plan was made.
+        overlaps_reduce: Whether gradient sums overlap backward passes, where the job leaves it
+            open; None: they do.
+    """
+
+    model: str
+    model_reference: str = ""
+    model_fingerprint: str
+    num_layers: PositiveInt
+    cluster: str
+    cluster_reference: str = ""
+    job: Job
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    pipelines: tuple[Pipeline, ...] = Field(min_length=1)
+    planner: str = ""
+    seed: int = 0
+    predicted_step_time_s: float | None = None
+    overlaps_reduce: bool | None = None
+    bound: Bound = Bound()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        problems = list(repeated("stages", "name", [stage.name for stage in self.stages]))
+        layers = {stage.name: stage.layers for stage in self.stages}
+        for index, pipeline in enumerate(self.pipelines):
+            unknown = [name for name in pipeline.stages if name not in layers]
+            covered = [layer for name in pipeline.stages for layer in layers.get(name, ())]
+            if unknown:
+                named = ", ".join(map(repr, unknown))
+                problems.append(f"pipelines.{index}.stages: no stage is called {named}")
+            elif covered != list(range(self.num_layers)):
+                problems.append(
+                    f"pipelines.{index}.stages: must cover the layers 0..{self.num_layers - 1} "
+                    "exactly once, in order"
+                )
+        routed = sorted(m for pipeline in self.pipelines for m in pipeline.micro_batches)
+        if routed != list(range(self.job.num_micro_batches)):
+            problems.append(
+                f"pipelines: each of the micro-batches 0..{self.job.num_micro_batches - 1} "
+                "must take exactly one route"
+            )
+        fixed = self.job.overlaps_reduce
+        if fixed is not None and self.overlaps_reduce not in (None, fixed):
+            problems.append(
+                f"overlaps_reduce: {self.overlaps_reduce} in the plan, and {fixed} in its job"
+            )
+        unused = set(layers) - {name for pipeline in self.pipelines for name in pipeline.stages}
+        if unused:
+            problems.append(f"stages: no pipeline uses {', '.join(sorted(unused))}")
+        if problems:
+            raise InconsistentError(problems)
+        return self
+
+    def stage(self, name: str) -> Stage:
+        """The stage called `name`."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    @property
+    def sums_overlap(self) -> bool:
+        """Whether gradient sums overlap backward passes: the job's word, else the plan's."""
+        for chosen in (self.job.overlaps_reduce, self.overlaps_reduce):
+            if chosen is not None:
+                return chosen
+        return True
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that the plan uses, in the order of its stages, each once."""
+        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.devices))
+
+    def route(self, micro_batch: int) -> tuple[Stage, ...]:
+        """The stages that a micro-batch passes, in order."""
+        pipeline = next(p for p in self.pipelines if micro_batch in p.micro_batches)
+        return tuple(self.stage(name) for name in pipeline.stages)

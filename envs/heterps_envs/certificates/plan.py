@@ -1,0 +1,279 @@
+"""Re-checking a plan and its bound: plain Python from the definitions, no code of any solver.
+
+    report = check_certificate(problem, plan, plan.bound)
+
+The plan's step time is computed anew from the formulas in the docstring of
+`heterps_envs.closed_form.formula`, its devices and bytes are counted, and what the bound claims is
+held against bounds of this module's own: a linear programme's dual at prices that are given or
+derived here, one micro-batch through the model, and, while it ends within a number of steps, a
+search that tries every placement that could be better. What could not be re-checked is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
+from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
+from heterps_envs.certificates.plain_search import Wanted, find_better
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.tied import tied_layers, tied_share
+
+# Sums may be taken in another order than here.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class CertificateReport:
+    """What was re-checked of a plan and its bound.
+
+    Attributes:
+        step_time_s: The plan's closed form; None where no placement describes it.
+        lower_bound_s: What this module itself knows no placement to be below.
+        optimality: `proven` and `bounded` were re-checked here; `not re-checked`: the bound is
+            above what this module can show.
+        problems: What is wrong with the plan or its bound; empty for a valid certificate.
+        checked: What was re-checked, one line each.
+        unchecked: What was not, one line each.
+    """
+
+    step_time_s: float | None
+    lower_bound_s: float
+    optimality: str
+    problems: tuple[str, ...]
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Nothing was found wrong."""
+        return not self.problems
+
+
+def check_certificate(
+    problem: Problem,
+    plan: Plan,
+    bound: Bound | None = None,
+    *,
+    prices: Sequence[float] | None = None,
+    max_steps: int = 100_000,
+) -> CertificateReport:
+    """Re-checks a plan and what is claimed of its optimality.
+
+    Args:
+        problem: What the plan answers.
+        plan: The plan.
+        bound: What is claimed; by default the plan's own.
+        prices: (T,) of a device-second of each class, any that are not negative; by default
+            those of the linear programme are derived.
+        max_steps: Stages that the search for a better placement may try.
+    """
+    return _Check(problem, plan, bound or plan.bound).run(prices, max_steps)
+
+
+class _Check:
+    """Collects what is found."""
+
+    def __init__(self, problem: Problem, plan: Plan, bound: Bound) -> None:
+        self.problem, self.plan, self.bound = problem, plan, bound
+        self.tables = problem.tables
+        self.problems: list[str] = []
+        self.checked: list[str] = []
+        self.unchecked: list[str] = []
+
+    def run(self, prices: Sequence[float] | None, max_steps: int) -> CertificateReport:
+        stages = self._stages()
+        step_time_s = None
+        if stages is not None:
+            self._check_counts(stages)
+            self._check_memory(stages)
+            step_time_s = closed_form_s(self.tables, stages)
+            self.checked.append(f"closed-form step time: {step_time_s:.9g} s")
+            self._check_floor(step_time_s)
+        own = own_bound(self.tables, prices)
+        optimality = self._check_bound(stages, step_time_s, own, max_steps)
+        return CertificateReport(
+            step_time_s,
+            own.step_time_s,
+            optimality,
+            tuple(self.problems),
+            tuple(self.checked),
+            tuple(self.unchecked),
+        )
+
+    def _stages(self) -> list[PlainStage] | None:
+        """The plan as stages of equal replicas, front first; None where it is no such thing."""
+        plan, problem = self.plan, self.problem
+        unknown = [name for name in plan.devices if name not in problem.class_of]
+        if unknown or plan.num_layers != self.tables.num_layers:
+            self.problems.append(
+                f"the plan names devices that the cluster lacks: {', '.join(unknown)}"
+                if unknown
+                else f"the plan has {plan.num_layers} layers, the model {self.tables.num_layers}"
+            )
+            return None
+        share = Counter(
+            name for pipe in plan.pipelines for name in pipe.stages for _ in pipe.micro_batches
+        )
+        groups: dict[tuple[int, int], list[str]] = {}
+        for stage in plan.stages:
+            groups.setdefault((stage.first_layer, stage.last_layer + 1), []).append(stage.name)
+        ordered = sorted(groups)
+        edges = [0, *(stop for _, stop in ordered)]
+        micro_batches = self.tables.num_micro_batches
+        kinds = [
+            {problem.class_of[name] for entry in groups[part] for name in plan.stage(entry).devices}
+            for part in ordered
+        ]
+        is_placement = (
+            edges[-1] == plan.num_layers
+            and all(part == edge for part, edge in zip(ordered, pairwise(edges), strict=True))
+            and all(len(kind) == 1 for kind in kinds)
+            and all(len(stage.devices) == 1 for stage in plan.stages)
+            and all(
+                share[name] <= -(-micro_batches // len(names))
+                for names in groups.values()
+                for name in names
+            )
+        )
+        if not is_placement:
+            self.unchecked.append(
+                "step time and memory: the plan is no chain of stages with equal replicas"
+            )
+            return None
+        self.checked.append("every micro-batch passes every layer once")
+        return [
+            PlainStage(*part, kind.pop(), len(groups[part]))
+            for part, kind in zip(ordered, kinds, strict=True)
+        ]
+
+    def _check_counts(self, stages: Sequence[PlainStage]) -> None:
+        names = [name for stage in self.plan.stages for name in stage.devices]
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
+            self.problems.append(f"several stages on one device: {', '.join(twice)}")
+        used: Counter[int] = Counter()
+        for stage in stages:
+            used[stage.kind] += stage.replicas
+        for kind, count in used.items():
+            if count > self.tables.device_count[kind]:
+                self.problems.append(
+                    f"{count} devices of {self.problem.classes[kind].name}; there are "
+                    f"{self.tables.device_count[kind]}"
+                )
+        self.checked.append("every stage has devices of its own")
+
+    def _check_memory(self, stages: Sequence[PlainStage]) -> None:
+        behind = 0
+        for stage in reversed(stages):
+            need = self._bytes(stage, behind)
+            room = float(self.tables.memory_bytes[stage.kind])
+            if need > room * (1 + TOLERANCE):
+                self.problems.append(
+                    f"the layers {stage.start}..{stage.stop - 1} need {math.ceil(need)} bytes on a "
+                    f"{self.problem.classes[stage.kind].name}, {math.ceil(need - room)} more than "
+                    "it has"
+                )
+            behind += stage.replicas
+        self.checked.append("memory of every device")
+
+    def _bytes(self, stage: PlainStage, behind: int) -> float:
+        """State and activations in flight; parameters that its layers share count once."""
+        tables, profile = self.tables, self.problem.profile
+        need = stage_bytes(tables, stage.start, stage.stop, stage.replicas, behind)
+        here = range(stage.start, stage.stop)
+        for owner, users in tied_layers(profile).items():
+            tied = sorted(
+                float(tables.state_bytes[user]) * tied_share(profile, user)
+                for user in users
+                if user in here
+            )
+            need -= sum(tied if owner in here else tied[:-1])
+        return need
+
+    def _check_floor(self, step_time_s: float) -> None:
+        floor = self.problem.job.min_throughput_samples_per_s
+        if floor is None:
+            return
+        reached = self.problem.job.global_batch_size / step_time_s
+        if reached < floor * (1 - TOLERANCE):
+            self.problems.append(f"{reached:.6g} samples/s; the floor is {floor:g}")
+        self.checked.append("the throughput floor")
+
+    def _check_bound(
+        self,
+        stages: Sequence[PlainStage] | None,
+        step_time_s: float | None,
+        own: OwnBound,
+        max_steps: int,
+    ) -> str:
+        """What can be confirmed of the claim; writes why."""
+        claimed_s, is_proof = self.bound.step_time_s, self.bound.status == "proven"
+        by_price = self.problem.job.objective == "price"
+        if claimed_s is None or self.bound.status == "unknown":
+            return "unknown"
+        if step_time_s is None or stages is None:
+            self.unchecked.append("the bound: the plan has no closed form")
+            return "not re-checked"
+        wrong = self._contradiction(claimed_s, step_time_s)
+        if wrong is not None:
+            self.problems.append(wrong)
+            return "not re-checked"
+        if not is_proof and by_price:
+            self.unchecked.append("the gap of the price; the bound on the step time is re-checked")
+        if claimed_s <= own.step_time_s * (1 + TOLERANCE) and not (is_proof and by_price):
+            self.checked.append(f"the bound: no placement takes less than {own.step_time_s:.9g} s")
+            return self.bound.status
+        return self._search(stages, claimed_s, own, is_proof and by_price, max_steps)
+
+    def _contradiction(self, claimed_s: float, step_time_s: float) -> str | None:
+        if claimed_s > step_time_s * (1 + TOLERANCE):
+            return f"the bound of {claimed_s:.9g} s is above the plan's own {step_time_s:.9g} s"
+        gap = self.bound.gap or 0.0
+        if self.problem.job.objective == "price" and self.bound.status != "proven":
+            return None
+        if step_time_s > claimed_s * (1 + gap) * (1 + TOLERANCE):
+            return (
+                f"the plan takes {step_time_s:.9g} s, more than the bound of {claimed_s:.9g} s and "
+                f"the gap of {100 * gap:.4g} % allow"
+            )
+        return None
+
+    def _search(
+        self,
+        stages: Sequence[PlainStage],
+        claimed_s: float,
+        own: OwnBound,
+        by_price: bool,
+        max_steps: int,
+    ) -> str:
+        """Tries every placement that could contradict the claim."""
+        floor = self.problem.job.min_throughput_samples_per_s
+        slowest_s = math.inf if floor is None else self.problem.job.global_batch_size / floor
+        price = sum(
+            stage.replicas * float(self.tables.price_usd_per_hour[stage.kind]) for stage in stages
+        )
+        wanted = Wanted(
+            below_s=slowest_s if by_price else min(claimed_s * (1 - TOLERANCE), slowest_s),
+            below_cost=price * claimed_s * (1 - TOLERANCE) if by_price else math.inf,
+        )
+        found = find_better(self.tables, wanted, own.prices, max_steps)
+        if found.stages is not None:
+            self.problems.append(
+                f"another placement is better: {closed_form_s(self.tables, found.stages):.9g} s "
+                f"with the stages {[tuple(stage) for stage in found.stages]}"
+            )
+            return "not re-checked"
+        if found.is_finished:
+            self.checked.append(f"the bound: no placement is better ({found.steps} stages tried)")
+            return self.bound.status
+        self.unchecked.append(
+            f"the bound: the search did not end within {found.steps} stages; no placement takes "
+            f"less than {own.step_time_s:.9g} s"
+        )
+        return "not re-checked"

@@ -1,0 +1,170 @@
+"""Lower bounds on the closed-form step time of every placement, in a fraction of a millisecond.
+
+Give every device class a price `lambda_d` per device-second so that all devices together cost 1 per
+second: `sum_d n_d lambda_d = 1`. A step of T seconds then costs at most T. Layer l costs at least
+`min_d lambda_d (M compute_s[l, d] + optimizer_s[l, d])`, whatever device it is on and however many
+replicas share its micro-batches (k devices do ceil(M / k) each, so M or more in all). The sum over
+the layers is a lower bound on T for any prices: the dual of the linear programme that splits
+layers freely. Two more: the slowest layer alone on its best devices, and one micro-batch through
+the model. Where memory binds, `heterps_envs.closed_form.memory_bounds` says more; `lower_bound`
+takes the best.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, stage_after_s
+from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
+from heterps_envs.closed_form.placement import closed_form_step_time_s, placement_of
+from heterps_envs.problem import CostTables, Floats, Problem
+
+
+def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Floats]:
+    """A lower bound on the closed-form step time of every feasible placement.
+
+    Args:
+        tables: The problem's cost tables.
+        iterations: Multiplicative updates of the prices (Arora, Hazan and Kale, 2012).
+
+    Returns:
+        Seconds (inf where a layer fits on no device), and the prices (T,) of a device-second for
+        each class, with `sum(device_count * prices) == 1`.
+    """
+    allowed = _fits(tables)
+    work = np.where(
+        allowed, tables.num_micro_batches * tables.compute_s + tables.optimizer_s, np.inf
+    )
+    prices = np.zeros(tables.num_classes)
+    relaxed = _maximise(work, tables.device_count.astype(float), iterations, prices)
+    once = np.where(allowed, tables.compute_s, np.inf).min(axis=1).sum()
+    return float(max(relaxed, once, layer_bound_s(tables).max())), prices
+
+
+def lower_bound(tables: CostTables) -> float:
+    """The best lower bound here on the closed-form step time of every feasible placement; seconds.
+
+    A few times as much work as `price_bound`.
+    """
+    return max(price_bound(tables)[0], memory_price_bound(tables).value)
+
+
+def layer_bound_s(tables: CostTables) -> Floats:
+    """(L,) lower bound on the step time from each layer alone: its best class and replicas."""
+    out = np.empty(tables.num_layers)
+    _best_alone(
+        np.where(_fits(tables), tables.compute_s, np.inf),
+        tables.optimizer_s,
+        tables.gradient_bytes,
+        tables.device_count,
+        tables.latency_s,
+        tables.inverse_bandwidth_s_per_byte,
+        tables.num_micro_batches,
+        out,
+    )
+    return out
+
+
+def bound_for(problem: Problem, plan: Plan) -> Bound:
+    """The bound, and how far the plan is from it at most.
+
+    With the objective `price` the gap is that of the price, against a device-second at its own
+    price instead of `lambda_d`. A plan that no placement describes has no closed form, so no gap.
+    """
+    step_time_s = lower_bound(problem.tables)
+    placement = placement_of(problem, plan)
+    if placement is None or not 0 < step_time_s < math.inf:
+        return Bound(step_time_s=step_time_s if step_time_s < math.inf else None)
+    actual = closed_form_step_time_s(problem, placement)
+    gap = actual / step_time_s - 1
+    if problem.job.objective == "price":
+        per_hour = problem.tables.price_usd_per_hour
+        price = actual * sum(per_hour[stage.device_class] * stage.replicas for stage in placement)
+        least = cheapest_step(problem.tables)
+        if least == 0:
+            return Bound(step_time_s=step_time_s)
+        gap = price / least - 1
+    return Bound(step_time_s=step_time_s, gap=max(0.0, gap), status="bounded")
+
+
+def cheapest_step(tables: CostTables) -> float:
+    """Lower bound of every placement on price per hour times step time (USD per hour x seconds)."""
+    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    priced = np.where(_fits(tables), work * tables.price_usd_per_hour, np.inf)
+    return max(float(priced.min(axis=1).sum()), memory_cheapest_step(tables).value)
+
+
+def _fits(tables: CostTables) -> NDArray[np.bool_]:
+    """(L, T) whether a layer alone fits on a device, with as few in flight as possible."""
+    held = np.array(
+        [
+            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
+            for count in tables.device_count
+        ]
+    )
+    need = tables.state_bytes[:, None] + held * tables.activation_bytes[:, None]
+    return np.asarray(need <= tables.memory_bytes)
+
+
+@njit(cache=True)
+def _maximise(work: Any, count: Any, iterations: int, best_prices: Any) -> float:
+    """Maximises `sum_l min_d prices[d] work[l, d]`; writes the best prices."""
+    layers, classes = work.shape
+    prices = np.full(classes, 1.0 / count.sum())
+    load = np.zeros(classes)
+    best = -1.0
+    for step in range(iterations):
+        load[:] = 0.0
+        value = 0.0
+        for layer in range(layers):
+            chosen, cost = 0, np.inf
+            for kind in range(classes):
+                if prices[kind] * work[layer, kind] < cost:
+                    chosen, cost = kind, prices[kind] * work[layer, kind]
+            value += cost
+            load[chosen] += work[layer, chosen]
+        if value > best:
+            best = value
+            best_prices[:] = prices
+        if not value < np.inf:
+            break
+        # A class that is asked for more than its devices can do gets dearer.
+        rate = 1.0 / math.sqrt(1.0 + step)
+        scale = max((load / count).max(), 1e-300)
+        prices *= np.exp(rate * load / count / scale)
+        prices /= (prices * count).sum()
+    return best
+
+
+@njit(cache=True)
+def _best_alone(
+    compute_s: Any,
+    optimizer_s: Any,
+    gradient_bytes: Any,
+    count: Any,
+    latency_s: Any,
+    inverse_bandwidth: Any,
+    num_micro_batches: int,
+    out: Any,
+) -> None:
+    layers, classes = compute_s.shape
+    for layer in range(layers):
+        best = np.inf
+        for kind in range(classes):
+            for replicas in range(1, min(count[kind], num_micro_batches, MAX_REPLICAS) + 1):
+                share = (num_micro_batches + replicas - 1) // replicas
+                busy = share * compute_s[layer, kind] + stage_after_s(
+                    gradient_bytes[layer],
+                    optimizer_s[layer, kind],
+                    replicas,
+                    latency_s[kind, kind],
+                    inverse_bandwidth[kind, kind],
+                )
+                best = min(best, busy)
+        out[layer] = best

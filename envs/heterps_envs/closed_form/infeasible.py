@@ -1,0 +1,137 @@
+"""Memory: what a plan needs on every device, and why a problem has no plan."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
+from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
+from heterps_envs.problem import Floats, Problem
+
+
+def explain_infeasible(problem: Problem) -> str:
+    """Why no plan was found: the limit that is missed, where, and by how much.
+
+    In this order: a layer that fits on no device; more state than memory in all; a stage for which
+    no device is left; a throughput floor above what any plan can reach. Where the devices of all
+    classes have at most `memory_search.MAX_STATES` combinations, a stage is named if and only if
+    no placement fits; elsewhere by filling the largest devices first.
+    """
+    need = _least_bytes(problem)
+    return (
+        _layer_too_large(problem, need)
+        or _too_much_in_all(problem, need)
+        or _stage_too_large(problem)
+        or _floor_too_high(problem)
+        or "no plan was found, although no single limit rules one out; allow the planner more"
+    )
+
+
+def _least_bytes(problem: Problem) -> Floats:
+    """(L, T) bytes that a device of each class needs for one layer, however the rest is placed."""
+    tables = problem.tables
+    held = np.array(
+        [
+            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
+            for count in tables.device_count
+        ]
+    )
+    return np.asarray(tables.state_bytes[:, None] + held * tables.activation_bytes[:, None])
+
+
+def _layer_too_large(problem: Problem, need: Floats) -> str | None:
+    missing = need - problem.tables.memory_bytes
+    worst = int(missing.min(axis=1).argmax())
+    best = int(missing[worst].argmin())
+    if missing[worst, best] <= 0:
+        return None
+    state = problem.tables.state_bytes[worst]
+    return (
+        f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: it needs "
+        f"{math.ceil(need[worst, best])} bytes (state {math.ceil(state)}, the rest activations), "
+        f"{math.ceil(missing[worst, best])} more than a {problem.classes[best].name} has"
+    )
+
+
+def _too_much_in_all(problem: Problem, need: Floats) -> str | None:
+    tables = problem.tables
+    total, memory = need.min(axis=1).sum(), float(tables.device_count @ tables.memory_bytes)
+    if total <= memory:
+        return None
+    return (
+        f"the model needs at least {math.ceil(total)} bytes, {math.ceil(total - memory)} more than "
+        f"the {int(tables.device_count.sum())} devices of {problem.cluster.name!r} have together"
+    )
+
+
+def _stage_too_large(problem: Problem) -> str | None:
+    tables = problem.tables
+    if not is_searchable(tables):
+        return _left_over(problem)
+    covered = most_covered(tables)
+    if covered.first_layer == 0:
+        return None
+    last = covered.first_layer - 1
+    layers = problem.profile.layers
+    return (
+        f"the stage of the layers 0..{last} ({layers[0].name} .. {layers[last].name}) fits on no "
+        f"device: the layers behind it fill {covered.devices} of the "
+        f"{int(tables.device_count.sum())} devices, and no other cuts leave fewer layers over; "
+        f"every device would need {missing_bytes(tables)} bytes more"
+    )
+
+
+def _left_over(problem: Problem) -> str | None:
+    """Fills the largest devices first, from the back, and reports the layers that are left over."""
+    tables = problem.tables
+    free = [
+        index
+        for index in np.argsort(-tables.memory_bytes, kind="stable")
+        for _ in range(tables.device_count[index])
+    ]
+    stop, behind = tables.num_layers, 0
+    for kind in free:
+        start, room = stop, tables.memory_bytes[kind]
+        held = in_flight(tables.num_micro_batches, tables.is_gpipe, 1, behind)
+        while start > 0:
+            room -= tables.state_bytes[start - 1] + held * tables.activation_bytes[start - 1]
+            if room < 0:
+                break
+            start -= 1
+        if start < stop:
+            stop, behind = start, behind + 1
+        if stop == 0:
+            return None
+    held = in_flight(tables.num_micro_batches, tables.is_gpipe, 1, behind)
+    left = tables.state_bytes[:stop].sum() + held * tables.activation_bytes[:stop].sum()
+    first, last = problem.profile.layers[0].name, problem.profile.layers[stop - 1].name
+    return (
+        f"the stage of the layers 0..{stop - 1} ({first} .. {last}) fits on no device: the layers "
+        f"behind it fill {behind} of the {len(free)} devices, and no device has room for the "
+        f"{math.ceil(left)} bytes that it needs ({held} micro-batches in flight)"
+    )
+
+
+def _floor_too_high(problem: Problem) -> str | None:
+    floor = problem.job.min_throughput_samples_per_s
+    if floor is None:
+        return None
+    batch = problem.job.global_batch_size
+    each, together = layer_bound_s(problem.tables), lower_bound(problem.tables)
+    slowest = int(each.argmax())
+    name = problem.profile.layers[slowest].name
+    reachable = batch / max(together, 1e-30)
+    text = (
+        f"the throughput floor of {floor:g} samples/s is out of reach: no plan on "
+        f"{problem.cluster.name!r} can exceed {reachable:.4g} samples/s"
+        if reachable < floor
+        else f"no plan found reaches the throughput floor of {floor:g} samples/s (the bound for "
+        f"all plans is {reachable:.4g} samples/s)"
+    )
+    return (
+        f"{text}; the stage with layer {slowest} ({name}) limits it most: that layer alone allows "
+        f"{batch / max(each[slowest], 1e-30):.4g} samples/s at best"
+    )

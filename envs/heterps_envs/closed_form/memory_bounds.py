@@ -1,0 +1,217 @@
+"""Lower bounds that know memory: what a layer needs at least, and its price beside that of time.
+
+A layer needs memory wherever it is, and more of it the more devices stand behind its stage, since
+1F1B then holds more micro-batches in flight. How many there are at least is known: a stage cannot
+grow past the layers that one device holds, and what is behind it needs devices of its own. Over the
+k devices of a stage `k held >= min(M, k + devices behind)`, so that layer l takes at least
+
+    need[l, d] = state[l] + activation[l] min(M, 1 + devices that the layers behind its stage need)
+
+of the `n_d memory_d` bytes of its class (under GPipe: of all M micro-batches). This is a second row
+for each class beside its seconds, and a second price in the dual of the linear programme of
+`heterps_envs.closed_form.bounds`: for any prices lambda of a device-second, `sum_d n_d lambda_d =
+1`, and any mu >= 0 of a byte,
+
+    step time >= sum_l min_d (lambda_d work[l, d] + mu_d need[l, d]) - sum_d mu_d n_d memory_d
+
+It says more than without mu where the fast devices cannot hold all that they would like to take.
+
+Memory also says that devices wait. A stage with layer l cannot begin in front of `first[l, d]`, or
+it would not fit; until the layers in front of that have passed one micro-batch, and the cut has,
+all its k devices are idle. As k >= 1 >= sum of bytes[l, d] / memory_d over the layers of the stage,
+each of them can be charged that share of the wait, on top of its work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.problem import CostTables, Floats
+
+ITERATIONS = 400
+# Relative slack of what must fit, so that rounding makes no bound too high.
+ROUNDING = 1e-12
+
+
+class Prices(NamedTuple):
+    """A feasible point of the dual, and its value.
+
+    Attributes:
+        value: The bound: seconds or, for the price of a step, US dollars per hour times seconds.
+        per_device_s: (T,) lambda of a device-second of each class.
+        per_byte: (T,) mu of a byte on a device of each class.
+    """
+
+    value: float
+    per_device_s: Floats
+    per_byte: Floats
+
+
+def least_bytes(tables: CostTables) -> Floats:
+    """(L, T) bytes that each layer takes at least of all the memory of a class."""
+    held = np.full((tables.num_layers, tables.num_classes), tables.num_micro_batches)
+    if not tables.is_gpipe:
+        held = np.minimum(held, 1 + _devices_behind(tables))
+    return np.asarray(tables.state_bytes[:, None] + held * tables.activation_bytes[:, None])
+
+
+def work_s(tables: CostTables) -> Floats:
+    """(L, T) device-seconds of each layer, its share of the wait included; inf if it cannot fit."""
+    held = _least_held(tables)
+    alone = tables.state_bytes[:, None] + held * tables.activation_bytes[:, None]
+    sums = np.concatenate([np.zeros((1, tables.num_classes)), np.cumsum(alone, axis=0)])
+    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    wait = np.zeros_like(work)
+    before_s = np.concatenate([[0.0], np.cumsum(tables.compute_s.min(axis=1))])
+    message_s = _least_message_s(tables)
+    for kind, memory in enumerate(tables.memory_bytes):
+        first = np.searchsorted(sums[:, kind], sums[1:, kind] - memory * (1 + ROUNDING), "left")
+        for layer in np.flatnonzero(first[: tables.num_layers]):
+            start = min(int(first[layer]), int(layer))
+            if start > 0:
+                wait[layer, kind] = before_s[start] + message_s[start : layer + 1].min()
+        wait[:, kind] *= alone[:, kind] / memory
+    return np.where(alone <= tables.memory_bytes, work + wait, np.inf)
+
+
+def memory_price_bound(tables: CostTables, iterations: int = ITERATIONS) -> Prices:
+    """A lower bound on the closed-form step time of every feasible placement.
+
+    Args:
+        tables: The problem's cost tables.
+        iterations: Multiplicative updates of all prices.
+    """
+    row = np.arange(tables.num_classes)
+    return _solve(tables, work_s(tables), row, tables.device_count.astype(float), iterations)
+
+
+def memory_cheapest_step(tables: CostTables, iterations: int = ITERATIONS) -> Prices:
+    """The same of every placement's price per hour times step time (USD per hour x seconds)."""
+    priced = work_s(tables) * tables.price_usd_per_hour
+    row = np.zeros(tables.num_classes, np.int64)
+    prices = _solve(tables, priced, row, np.ones(1), iterations)
+    return prices._replace(per_device_s=np.asarray(tables.price_usd_per_hour, dtype=float))
+
+
+def _solve(
+    tables: CostTables, work: Floats, row: NDArray[np.int64], capacity: Floats, iterations: int
+) -> Prices:
+    """Both duals: classes share a row of work where `row` is equal, of capacity `capacity`."""
+    per_work, per_byte = np.zeros(len(capacity)), np.zeros(tables.num_classes)
+    if not np.isfinite(work).any(axis=1).all():
+        return Prices(math.inf, np.zeros(tables.num_classes), per_byte)
+    room = tables.device_count * tables.memory_bytes
+    value = _maximise(
+        work, row, capacity, least_bytes(tables), room, iterations, per_work, per_byte
+    )
+    return Prices(float(value), per_work[row], per_byte)
+
+
+def _least_message_s(tables: CostTables) -> Floats:
+    """(L,) from the stage in front of a layer and back at least; the first has none in front."""
+    message = tables.latency_s + tables.inverse_bandwidth_s_per_byte * np.concatenate(
+        [[0.0], tables.output_bytes[:-1]]
+    ).reshape(-1, 1, 1)
+    return np.asarray(2 * message.min(axis=(1, 2)))
+
+
+def _least_held(tables: CostTables) -> NDArray[np.int64]:
+    """(T,) micro-batches in flight on a device of a class at least, however many replicas."""
+    return np.array(
+        [
+            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
+            for count in tables.device_count
+        ]
+    )
+
+
+def _devices_behind(tables: CostTables) -> NDArray[np.int64]:
+    """(L, T) devices behind the stage of a layer on a class at least, under 1F1B."""
+    once = np.concatenate([[0.0], np.cumsum(tables.state_bytes + tables.activation_bytes)])
+    # By bytes: the largest devices together; by contiguity: stages on the largest device each.
+    largest = np.sort(np.repeat(tables.memory_bytes, tables.device_count))[::-1]
+    together = np.cumsum(largest) * (1 + ROUNDING)
+    devices = np.searchsorted(together, once[-1] - once, side="left") + 1
+    devices[-1] = 0
+    stages = np.zeros(tables.num_layers + 1, np.int64)
+    stop = tables.num_layers
+    for start in range(tables.num_layers - 1, -1, -1):
+        if once[stop] - once[start] > largest[0] * (1 + ROUNDING):
+            stop = start + 1
+        stages[start] = stages[stop] + 1
+    needed = np.maximum(devices, stages)
+    end = [
+        np.searchsorted(once, once[:-1] + memory * (1 + ROUNDING), side="right") - 1
+        for memory in tables.memory_bytes
+    ]
+    return np.asarray(needed[np.clip(np.stack(end, axis=1), 0, tables.num_layers)])
+
+
+@njit(cache=True)
+def _maximise(
+    work: Any,
+    row: Any,
+    capacity: Any,
+    need: Any,
+    room: Any,
+    iterations: int,
+    best_per_work: Any,
+    best_per_byte: Any,
+) -> float:
+    """Maximises the dual by multiplicative updates; writes the best prices.
+
+    Rows are scaled to a load of 1 at the best bound so far. A row that is asked for more than
+    others gets dearer (Arora, Hazan and Kale, 2012). The first prices are those of time alone.
+    """
+    layers, classes = work.shape
+    rows = capacity.shape[0]
+    time_weight, byte_weight = np.full(rows, 1.0 / rows), np.full(classes, 1e-3 / classes)
+    load, bytes_held = np.empty(rows), np.empty(classes)
+    best, scale_s = 0.0, 0.0
+    for layer in range(layers):
+        least = np.inf
+        for kind in range(classes):
+            least = min(least, work[layer, kind])
+        scale_s += least / capacity.sum()
+    for step in range(iterations):
+        if not scale_s > 0.0:
+            break
+        load[:] = 0.0
+        bytes_held[:] = 0.0
+        value = -byte_weight.sum()
+        for layer in range(layers):
+            chosen, cost = 0, np.inf
+            for kind in range(classes):
+                if work[layer, kind] == np.inf:
+                    continue
+                both = (
+                    time_weight[row[kind]] * work[layer, kind] / (capacity[row[kind]] * scale_s)
+                    + byte_weight[kind] * need[layer, kind] / room[kind]
+                )
+                if both < cost:
+                    chosen, cost = kind, both
+            value += cost
+            load[row[chosen]] += work[layer, chosen] / (capacity[row[chosen]] * scale_s)
+            bytes_held[chosen] += need[layer, chosen] / room[chosen]
+        total = time_weight.sum()
+        if value * scale_s / total > best:
+            best = value * scale_s / total
+            for index in range(rows):
+                best_per_work[index] = time_weight[index] / (total * capacity[index])
+            for kind in range(classes):
+                best_per_byte[kind] = byte_weight[kind] * scale_s / (total * room[kind])
+            scale_s = max(scale_s, best)
+        rate = 1.0 / math.sqrt(1.0 + step)
+        steepest = max(load.max(), bytes_held.max())
+        time_weight *= np.exp(rate * load / steepest)
+        byte_weight *= np.exp(rate * bytes_held / steepest)
+        all_weights = time_weight.sum() + byte_weight.sum()
+        time_weight /= all_weights
+        byte_weight /= all_weights
+    return best

@@ -1,0 +1,118 @@
+"""Whether any placement keeps every device's memory: an exact search that ignores time.
+
+Stages are appended back to front. With the same devices used, having covered more layers is never
+worse: whatever comes in front can leave out layers, and then needs less. So one number for each
+multiset of devices suffices, the front-most layer that can be reached with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.problem import CostTables
+
+# States: multisets of devices. At this many the search takes some milliseconds.
+MAX_STATES = 20_000
+
+
+class Covered(NamedTuple):
+    """How far placements can reach.
+
+    Attributes:
+        first_layer: The front-most layer that can be covered, with all behind it; 0: a plan fits.
+        devices: The fewest devices that cover as much.
+    """
+
+    first_layer: int
+    devices: int
+
+
+def is_searchable(tables: CostTables) -> bool:
+    """Whether there are few enough states."""
+    return bool(np.prod(tables.device_count + 1.0) <= MAX_STATES)
+
+
+def most_covered(tables: CostTables, more_bytes: float = 0.0) -> Covered:
+    """The most layers, counted from the back, that fit on the devices.
+
+    Args:
+        tables: Cost tables; only bytes and counts matter.
+        more_bytes: Added to the memory of every device.
+    """
+    shape = tables.device_count + 1
+    strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
+    used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
+    first = np.full(len(used), tables.num_layers, np.int64)
+    _cover(
+        _prefix(tables.state_bytes),
+        _prefix(tables.activation_bytes),
+        tables.memory_bytes + more_bytes,
+        tables.device_count,
+        tables.num_micro_batches,
+        tables.is_gpipe,
+        used,
+        strides,
+        first,
+    )
+    devices = used.sum(axis=1)
+    best = int(np.lexsort((devices, first))[0])
+    return Covered(int(first[best]), int(devices[best]))
+
+
+def missing_bytes(tables: CostTables) -> int:
+    """The fewest bytes that every device would need more so that some placement fits."""
+    enough = int(np.ceil(_all_bytes(tables)))
+    too_few = -1
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if most_covered(tables, middle).first_layer == 0:
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def _all_bytes(tables: CostTables) -> float:
+    """What one device needs for the entire model."""
+    held = tables.num_micro_batches if tables.is_gpipe else 1
+    return float(tables.state_bytes.sum() + held * tables.activation_bytes.sum())
+
+
+def _prefix(values: Any) -> Any:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+@njit(cache=True)
+def _cover(
+    state: Any,
+    activation: Any,
+    memory: Any,
+    count: Any,
+    num_micro_batches: int,
+    is_gpipe: bool,
+    used: Any,
+    strides: Any,
+    first: Any,
+) -> None:
+    """Writes the front-most layer of every state; more devices always have a larger index."""
+    for index in range(len(used)):
+        stop, behind = first[index], used[index].sum()
+        if stop == 0 or (behind > 0 and stop == len(state) - 1):
+            continue
+        for kind in range(len(count)):
+            for replicas in range(1, count[kind] - used[index, kind] + 1):
+                held = in_flight(num_micro_batches, is_gpipe, replicas, behind)
+                start = stop
+                while start > 0:
+                    need = (state[stop] - state[start - 1]) + held * (
+                        activation[stop] - activation[start - 1]
+                    )
+                    if need > memory[kind]:
+                        break
+                    start -= 1
+                reached = index + replicas * strides[kind]
+                first[reached] = min(first[reached], start)

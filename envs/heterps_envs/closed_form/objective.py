@@ -1,0 +1,198 @@
+"""What a search minimises: one number for both objectives, graded where nothing fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from heterps_configs.documents.job import Job
+from heterps_envs.closed_form.formula import (
+    CLASS_MASK,
+    CUT_BIT,
+    REPLICA_SHIFT,
+    KernelTables,
+    append_stage,
+    in_flight,
+)
+from heterps_envs.compiled import uncounted
+
+# A step time that meets the floor but for the rounding of its sums meets the floor.
+ROUNDING = 1e-9
+# Costs above these are not step times or prices: too slow for the floor; more devices or memory
+# used than there are. Within each the cost is graded, so that a search can climb out.
+MISSES_FLOOR, DOES_NOT_FIT = 1e9, 1e12
+# Added to prices, so that among equally cheap placements (free devices) the faster one wins.
+TIE_BREAK_USD_PER_HOUR = 1e-9
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The objective of a job, as kernels take it.
+
+    Attributes:
+        is_price: Minimise price per hour times step time; otherwise the step time.
+        floor_s: Longest step time that is allowed; inf without a throughput floor.
+    """
+
+    is_price: bool = False
+    floor_s: float = math.inf
+
+    @classmethod
+    def of(cls, job: Job) -> Goal:
+        """The goal of a job; a throughput floor holds for both objectives."""
+        floor = job.min_throughput_samples_per_s
+        slowest = math.inf if floor is None else job.global_batch_size / floor * (1 + ROUNDING)
+        return cls(is_price=job.objective == "price", floor_s=slowest)
+
+    def cost(self, code: NDArray[np.int16], kernel: KernelTables) -> float:
+        """`search_cost` of a coded placement; inf where it may not be used at all."""
+        cost = float(code_cost(code, kernel, self.is_price, self.floor_s))
+        return cost if cost < MISSES_FLOOR else math.inf
+
+
+@uncounted
+def read_stages(code: Any, stages: Any) -> int:
+    """Writes the stages of a code, front first, as rows (layer behind the last, class, replicas).
+
+    Args:
+        code: (L,) int16.
+        stages: (L, 3) int64 to write to.
+
+    Returns:
+        How many stages there are.
+    """
+    count, last = 0, code.shape[0] - 1
+    for layer in range(last + 1):
+        kind = code[layer] & CLASS_MASK
+        if layer == last or code[layer] & CUT_BIT or (code[layer + 1] & CLASS_MASK) != kind:
+            stages[count, 0] = layer + 1
+            stages[count, 1] = kind
+            stages[count, 2] = (code[layer] >> REPLICA_SHIFT) + 1
+            count += 1
+    return count
+
+
+@uncounted
+def write_code(stages: Any, num_stages: int, code: Any) -> None:
+    """The inverse of `read_stages`."""
+    start = 0
+    for row in range(num_stages):
+        stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
+        for layer in range(start, stop):
+            code[layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
+        if row + 1 < num_stages and stages[row + 1, 1] == kind:
+            code[stop - 1] |= CUT_BIT
+        start = stop
+
+
+@uncounted
+def reverse_stages(stages: Any, count: int) -> None:
+    """Turns the first rows around: stages that were written back to front."""
+    for row in range(count // 2):
+        for column in range(3):
+            other = stages[count - 1 - row, column]
+            stages[count - 1 - row, column] = stages[row, column]
+            stages[row, column] = other
+
+
+@uncounted
+def search_cost(
+    stages: Any, num_stages: int, k: Any, used: Any, is_price: bool, floor_s: float
+) -> float:
+    """What a search minimises.
+
+    A placement that can be used costs its step time in seconds or, for the objective price, its
+    US dollars per hour times that. One that misses the throughput floor costs over
+    `MISSES_FLOOR`, the more the slower it is; one that does not fit over `DOES_NOT_FIT`, the more
+    the more bytes (as shares of a device) and devices are missing.
+
+    Args:
+        stages: (L, 3) int64, see `read_stages`.
+        num_stages: Rows in use.
+        k: `KernelTables`.
+        used: (T,) int64 scratch.
+        is_price: See `Goal`.
+        floor_s: See `Goal`.
+    """
+    return limited_cost(stages, num_stages, k, used, is_price, floor_s, math.inf)
+
+
+@uncounted
+def limited_cost(
+    stages: Any,
+    num_stages: int,
+    k: Any,
+    used: Any,
+    is_price: bool,
+    floor_s: float,
+    limit: float,
+) -> float:
+    """`search_cost` up to a limit; above it a number between the limit and the cost.
+
+    Step time and price only grow with the stages put in front, so most of what costs more than the
+    limit is known after a stage or two. The first six arguments are those of `search_cost`.
+    """
+    if _count_devices(stages, num_stages, k, used) > 0 and limit < DOES_NOT_FIT:
+        return DOES_NOT_FIT
+    # Whatever misses the floor or does not fit costs more than any limit below.
+    stops = limit < MISSES_FLOOR
+    behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, 0
+    for row in range(num_stages - 1, -1, -1):
+        stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
+        start = stages[row - 1, 0] if row > 0 else 0
+        held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, replicas_behind)
+        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
+            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
+        )
+        if memory > k.memory_bytes[kind]:
+            if limit < DOES_NOT_FIT:
+                return DOES_NOT_FIT
+            excess += replicas * (memory / k.memory_bytes[kind] - 1.0)
+        next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
+        behind_s, fill_s = append_stage(
+            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+        )
+        price += replicas * k.price_usd_per_hour[kind]
+        replicas_behind += replicas
+        if stops:
+            least = _price_or_time(price, behind_s, is_price)
+            if least > limit or behind_s > floor_s:
+                return MISSES_FLOOR if behind_s > floor_s else min(least, MISSES_FLOOR)
+    for kind in range(k.num_classes):
+        if used[kind] > k.device_count[kind]:
+            excess += used[kind] - k.device_count[kind]
+    if excess > 0.0:
+        return DOES_NOT_FIT * (1.0 + excess)
+    if behind_s > floor_s:
+        return MISSES_FLOOR * (behind_s / floor_s)
+    return _price_or_time(price, behind_s, is_price)
+
+
+@uncounted
+def _count_devices(stages: Any, num_stages: int, k: Any, used: Any) -> int:
+    """Writes the devices used of each class; returns how many there are not."""
+    used[:] = 0
+    for row in range(num_stages):
+        used[stages[row, 1]] += stages[row, 2]
+    missing = 0
+    for kind in range(k.num_classes):
+        missing += max(0, used[kind] - k.device_count[kind])
+    return missing
+
+
+@uncounted
+def _price_or_time(price: float, behind_s: float, is_price: bool) -> float:
+    return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if is_price else behind_s
+
+
+@njit(cache=True)
+def code_cost(code: Any, k: Any, is_price: bool, floor_s: float) -> float:
+    """`search_cost` of a coded placement."""
+    stages = np.empty((k.num_layers, 3), np.int64)
+    used = np.empty(k.num_classes, np.int64)
+    return search_cost(stages, read_stages(code, stages), k, used, is_price, floor_s)

@@ -1,0 +1,130 @@
+"""Placements: layer -> device class, with replicas; their code for kernels; plans read as such."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError, PlanMismatchError
+from heterps_envs.closed_form.formula import (
+    CLASS_MASK,
+    CUT_BIT,
+    MAX_REPLICAS,
+    REPLICA_SHIFT,
+    evaluate,
+    kernel_tables,
+)
+from heterps_envs.problem import Problem
+
+
+@dataclass(frozen=True)
+class PlacedStage:
+    """Layers `first_layer .. last_layer` (inclusive) on `replicas` devices of one class (index)."""
+
+    first_layer: int
+    last_layer: int
+    device_class: int
+    replicas: int = 1
+
+
+Placement = tuple[PlacedStage, ...]
+
+
+def encode(placement: Sequence[PlacedStage]) -> NDArray[np.int16]:
+    """(L,) int16 code of a placement, see `heterps_envs.closed_form.formula`."""
+    code = np.zeros(placement[-1].last_layer + 1, np.int16)
+    for stage, following in zip(placement, [*placement[1:], None], strict=True):
+        assert 1 <= stage.replicas <= MAX_REPLICAS
+        code[stage.first_layer : stage.last_layer + 1] = stage.device_class | (
+            (stage.replicas - 1) << REPLICA_SHIFT
+        )
+        if following is not None and following.device_class == stage.device_class:
+            code[stage.last_layer] |= CUT_BIT
+    return code
+
+
+def decode(code: NDArray[np.int16]) -> Placement:
+    """The placement that a code stands for; the inverse of `encode`."""
+    stages, first = [], 0
+    for layer, value in enumerate(code):
+        kind = int(value) & CLASS_MASK
+        is_last = layer + 1 == len(code)
+        if is_last or int(value) & CUT_BIT or int(code[layer + 1]) & CLASS_MASK != kind:
+            stages.append(PlacedStage(first, layer, kind, (int(value) >> REPLICA_SHIFT) + 1))
+            first = layer + 1
+    return tuple(stages)
+
+
+def closed_form_step_time_s(problem: Problem, placement: Sequence[PlacedStage]) -> float:
+    """Closed-form step time of a placement, also where its memory does not suffice."""
+    kernel = kernel_tables(problem.tables)
+    unlimited = kernel._replace(memory_bytes=np.full_like(kernel.memory_bytes, np.inf))
+    return float(evaluate(encode(placement)[None], unlimited)[0][0])
+
+
+def check_plan(problem: Problem, plan: Plan) -> None:
+    """Refuses a plan that does not belong to the problem.
+
+    Raises:
+        PlanMismatchError: It was made for other layers, another cluster or another job.
+        HeterpsError: A stage is a tensor-parallel group.
+    """
+    if plan.model_fingerprint != problem.layers_fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made for the model {plan.model!r} with {plan.num_layers} layers "
+            f"(fingerprint {plan.model_fingerprint}); {problem.profile.name!r} has "
+            f"{problem.profile.num_layers} (fingerprint {problem.layers_fingerprint})"
+        )
+    if plan.job.num_micro_batches != problem.job.num_micro_batches:
+        raise PlanMismatchError(
+            f"the plan routes {plan.job.num_micro_batches} micro-batches, the job has "
+            f"{problem.job.num_micro_batches}"
+        )
+    unknown = [name for name in plan.devices if name not in problem.device_named]
+    if unknown:
+        raise PlanMismatchError(
+            f"the plan was made for the cluster {plan.cluster!r}; the cluster "
+            f"{problem.cluster.name!r} has no device called {', '.join(map(repr, unknown))}"
+        )
+    for stage in plan.stages:
+        if len(stage.devices) > 1:
+            raise HeterpsError(
+                f"stage {stage.name!r} is a tensor-parallel group of {len(stage.devices)} devices; "
+                "only stages on one device are supported"
+            )
+
+
+def placement_of(problem: Problem, plan: Plan) -> Placement | None:
+    """The placement that a plan was bound from, or None for a plan that no placement describes.
+
+    None for: several stages on one device, replicas on devices of different classes or with
+    unequal shares of the micro-batches, pipelines with different cuts, tensor-parallel groups.
+    """
+    if len(plan.devices) < sum(len(stage.devices) for stage in plan.stages):
+        return None
+    share = Counter(
+        name for pipe in plan.pipelines for name in pipe.stages for _ in pipe.micro_batches
+    )
+    ranges = sorted({(stage.first_layer, stage.last_layer) for stage in plan.stages})
+    if [layer for first, last in ranges for layer in range(first, last + 1)] != list(
+        range(plan.num_layers)
+    ):
+        return None
+    placed = []
+    for first, last in ranges:
+        replicas = [s for s in plan.stages if (s.first_layer, s.last_layer) == (first, last)]
+        classes = {problem.class_of[name] for stage in replicas for name in stage.devices}
+        fair = -(-plan.job.num_micro_batches // len(replicas))
+        if (
+            len(classes) > 1
+            or len(replicas) > MAX_REPLICAS
+            or any(len(stage.devices) > 1 or share[stage.name] > fair for stage in replicas)
+        ):
+            return None
+        placed.append(PlacedStage(first, last, classes.pop(), len(replicas)))
+    return tuple(placed)

@@ -1,0 +1,4 @@
+"""How other engines run a plan: DeepSpeed, Megatron.
+
+Front door: `megatron_runs`.
+"""

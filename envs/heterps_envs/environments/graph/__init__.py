@@ -1,0 +1,4 @@
+"""`GraphPlacement`: a graph node by node onto concrete devices.
+
+Front door: `env`.
+"""

@@ -1,0 +1,4 @@
+"""`LayerPlacement`: HeterPS's own decisions, layer by layer.
+
+Front door: `env`.
+"""

@@ -1,0 +1,223 @@
+"""One decision of layer placement, compiled: the classes for the next layer, and the step.
+
+The process itself is described in `heterps_envs.environments.layer.state`, the features in
+`heterps_envs.environments.layer.env`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form.formula import CUT_BIT, KernelTables, in_flight
+from heterps_envs.closed_form.replicas import provision_stages
+from heterps_envs.environments.layer.provisioning import form_stages, write_stages
+from heterps_envs.environments.layer.state import FITS, MISSES_FLOOR, OUT_OF_MEMORY, PLACING, STUCK
+from heterps_envs.environments.stage.state import LARGEST_RATIO
+
+
+@njit(cache=True, error_model="numpy")
+def observe_layers(p: Any, rows: Any, view: Any, which: Any) -> None:
+    """Writes the candidates of episodes that place layers; one without any becomes STUCK.
+
+    Args:
+        p: `LayerProblems`.
+        rows: `LayerRows`.
+        view: `LayerView`, written to.
+        which: (K,) row indices.
+    """
+    for row in which:
+        if rows.status[row] != PLACING:
+            continue
+        _observe_state(p, rows, view, row)
+        if not _observe_classes(p, rows, view, row):
+            rows.status[row] = STUCK
+
+
+@njit(cache=True, error_model="numpy")
+def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
+    """Gives the next layer of every episode its class; behind the last one stages get replicas.
+
+    A class that is not allowed ends the episode as STUCK.
+
+    Args:
+        p: `LayerProblems`.
+        rows: `LayerRows`.
+        view: `LayerView`; that of a finished episode is cleared.
+        actions: (B,) candidates.
+    """
+    chains = p.chains
+    for row in range(len(rows.problem)):
+        if rows.status[row] != PLACING:
+            continue
+        z, layer = rows.problem[row], rows.position[row]
+        kind = actions[row] % rows.begun.shape[1]
+        if not view.allowed[row, actions[row]]:
+            rows.status[row] = STUCK
+            _clear(view, row)
+            continue
+        is_cut = actions[row] != kind
+        if is_cut:
+            rows.kinds[row, layer - 1] |= CUT_BIT
+        if is_cut or layer == 0 or rows.kinds[row, layer - 1] != kind:
+            rows.begun[row, kind] += 1
+            rows.num_stages[row] += 1
+            rows.first_layer[row] = layer
+        rows.kinds[row, layer] = kind
+        rows.seconds[row, kind] += (
+            chains.compute_prefix_s[z, layer + 1, kind] - chains.compute_prefix_s[z, layer, kind]
+        )
+        rows.position[row] = layer + 1
+        if layer + 1 == chains.num_layers[z]:
+            _finish(p, rows, row)
+            _observe_state(p, rows, view, row)
+            _clear(view, row)
+
+
+@njit(cache=True)
+def _clear(view: Any, row: int) -> None:
+    view.allowed[row] = False
+    view.candidates[row] = 0.0
+
+
+@njit(cache=True)
+def _finish(p: Any, rows: Any, row: int) -> None:
+    """Provisions the stages and says what became of the episode."""
+    k = _tables_of(p, rows.problem[row])
+    stages = np.empty((k.num_layers, 3), np.int64)
+    count = form_stages(rows.kinds[row], k.num_layers, stages)
+    step_time_s, price, excess = provision_stages(
+        k, stages, count, p.is_price[0], rows.floor_s[row]
+    )
+    write_stages(stages, count, rows.code[row])
+    rows.step_time_s[row], rows.price_usd_per_hour[row] = step_time_s, price
+    rows.excess[row] = excess
+    if excess > 0.0:
+        rows.status[row] = OUT_OF_MEMORY
+    elif step_time_s > rows.floor_s[row]:
+        rows.status[row] = MISSES_FLOOR
+    else:
+        rows.status[row] = FITS
+
+
+@njit(cache=True)
+def _tables_of(p: Any, z: int) -> KernelTables:
+    """One problem as the closed form takes it: views, nothing is copied."""
+    c = p.chains
+    return KernelTables(
+        c.num_layers[z], c.num_classes[z], c.num_micro_batches[z], c.is_gpipe[z],
+        c.forward_prefix_s[z], c.compute_prefix_s[z], c.optimizer_prefix_s[z],
+        c.state_prefix_bytes[z], c.gradient_prefix_bytes[z], c.activation_prefix_bytes[z],
+        c.output_bytes[z], c.device_count[z], c.memory_bytes[z], p.price_usd_per_hour[z],
+        c.latency_s[z], c.inverse_bandwidth_s_per_byte[z],
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _ratio(numerator: float, denominator: float) -> float:
+    """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
+    if numerator >= LARGEST_RATIO * denominator:
+        return LARGEST_RATIO if numerator > 0.0 else 0.0
+    return numerator / denominator
+
+
+@njit(cache=True, error_model="numpy")
+def _observe_state(p: Any, rows: Any, view: Any, row: int) -> None:
+    """Writes what does not depend on the class; after the last layer its own numbers are zero."""
+    c, z, layer = p.chains, rows.problem[row], rows.position[row]
+    layers, micro_batches = c.num_layers[z], c.num_micro_batches[z]
+    out = view.state[row]
+    out[:] = 0.0
+    out[0] = layer / layers
+    out[1] = min(np.log2(layers) / 8.0, LARGEST_RATIO)
+    if layer < layers:
+        # Times the number of layers: a layer like all others has 1.
+        value, state = c.value_prefix_s[z], c.state_prefix_bytes[z]
+        kept = c.activation_prefix_bytes[z]
+        out[2] = _ratio(layers * (value[layer + 1] - value[layer]), value[layers])
+        out[3] = _ratio(layers * (state[layer + 1] - state[layer]), state[layers])
+        out[4] = _ratio(layers * (kept[layer + 1] - kept[layer]), kept[layers])
+        largest, total = 0.0, 0.0
+        for each in range(layers):
+            largest, total = max(largest, c.output_bytes[z, each]), total + c.output_bytes[z, each]
+        out[5] = _ratio(layers * c.output_bytes[z, layer], total)
+        if layer > 0:
+            out[6] = _ratio(c.output_bytes[z, layer - 1], largest)
+        out[7] = _ratio(value[layer], value[layers])
+    out[8] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
+    out[9] = c.num_classes[z] / 8.0
+    out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
+    out[11] = 1.0 if c.is_gpipe[z] else 0.0
+    out[12] = 1.0 if p.is_price[0] else 0.0
+    out[13] = _ratio(c.lower_bound_s[z], rows.floor_s[row])
+
+
+@njit(cache=True, error_model="numpy")
+def _observe_classes(p: Any, rows: Any, view: Any, row: int) -> bool:
+    """Writes the candidates; returns whether there is one."""
+    c, z, layer = p.chains, rows.problem[row], rows.position[row]
+    fastest_s, dearest, found = np.inf, 0.0, False
+    for kind in range(c.num_classes[z]):
+        own_s = c.compute_prefix_s[z, layer + 1, kind] - c.compute_prefix_s[z, layer, kind]
+        fastest_s = min(fastest_s, own_s)
+        dearest = max(dearest, p.price_usd_per_hour[z, kind])
+    for action in range(view.allowed.shape[1]):
+        if view.allowed[row, action]:
+            view.allowed[row, action] = False
+            view.candidates[row, action] = 0.0
+        if action % rows.begun.shape[1] < c.num_classes[z] and _observe_class(
+            p, rows, view, row, action, fastest_s, dearest
+        ):
+            found = True
+    return found
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _observe_class(
+    p: Any, rows: Any, view: Any, row: int, action: int, fastest_s: float, dearest: float
+) -> bool:
+    """Writes one candidate, if it is allowed."""
+    c, z, layer = p.chains, rows.problem[row], rows.position[row]
+    kind = action % rows.begun.shape[1]
+    count, micro_batches = c.device_count[z, kind], c.num_micro_batches[z]
+    previous = rows.kinds[row, layer - 1] if layer > 0 else -1
+    is_cut, free = action != kind, count - rows.begun[row, kind]
+    if is_cut and previous != kind:
+        return False
+    goes_on = previous == kind and not is_cut
+    if not goes_on and free <= 0:
+        return False
+    start = rows.first_layer[row] if goes_on else layer
+    # The most replicas, and nothing behind them: the fewest micro-batches that they ever hold.
+    most = max(1, min(free + 1 if goes_on else free, micro_batches))
+    held = in_flight(micro_batches, c.is_gpipe[z], most, 0)
+    state, kept = c.state_prefix_bytes[z], c.activation_prefix_bytes[z]
+    stage_bytes = state[layer + 1] - state[start] + held * (kept[layer + 1] - kept[start])
+    if stage_bytes > c.memory_bytes[z, kind]:
+        return False
+    compute = c.compute_prefix_s[z]
+    bound_s, own_s = c.lower_bound_s[z], compute[layer + 1, kind] - compute[layer, kind]
+    stage_s = compute[layer + 1, kind] - compute[start, kind]
+    rest_s = compute[c.num_layers[z], kind] - compute[layer, kind]
+    view.allowed[row, action] = True
+    out = view.candidates[row, action]
+    out[0] = 1.0
+    out[1] = 1.0 if goes_on else 0.0
+    out[2] = _ratio(fastest_s, own_s)
+    out[3] = _ratio(micro_batches * own_s, bound_s)
+    out[4] = _ratio(micro_batches * stage_s, bound_s * most)
+    out[5] = _ratio(micro_batches * (rows.seconds[row, kind] + own_s), bound_s * count)
+    out[6] = _ratio(micro_batches * rest_s, bound_s * max(1, free))
+    out[7] = free / count
+    out[8] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
+    out[9] = _ratio(stage_bytes, c.memory_bytes[z, kind])
+    own_bytes = state[layer + 1] - state[layer] + held * (kept[layer + 1] - kept[layer])
+    out[10] = _ratio(own_bytes, c.memory_bytes[z, kind])
+    if layer > 0 and not goes_on:
+        transfer = c.output_bytes[z, layer - 1] * c.inverse_bandwidth_s_per_byte[z, previous, kind]
+        out[11] = _ratio(micro_batches * transfer, bound_s)
+        out[12] = _ratio(2.0 * (c.latency_s[z, previous, kind] + transfer), bound_s)
+    out[13] = _ratio(p.price_usd_per_hour[z, kind], dearest)
+    return True

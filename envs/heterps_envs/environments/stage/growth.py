@@ -1,0 +1,305 @@
+"""How far a stage may grow, and what it costs then: compiled parts of `kernels`.
+
+Arguments that all of them share: `p` is `StageProblems` and `z` a row of it, `rows` is `StageRows`
+and `row` a row of it; a stage has the layers `start .. stop - 1` on class `kind`. `round_trip_s` is
+what `heterps_envs.closed_form.formula` calls R (0 for the last stage), `through_s` the message over
+the cut behind the stage, there and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form.formula import behind_stage_s, in_flight, stage_after_s
+from heterps_envs.compiled import BORROWING
+from heterps_envs.environments.stage.state import LARGEST_RATIO
+
+# The shorter way must still cover this share of the value of the longest.
+LEAST_COVERED = 0.5
+# A candidate with more replicas than another that reaches as far must take so much less.
+WORTHWHILE = 0.99
+
+
+@njit(**BORROWING, inline="always")
+def largest_share(num_micro_batches: int, replicas: int) -> int:
+    """Micro-batches of the busiest replica."""
+    return (num_micro_batches + replicas - 1) // replicas
+
+
+@njit(**BORROWING, inline="always")
+def all_reduce_and_optimizer_s(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int
+) -> float:
+    """What follows the last backward pass of a stage."""
+    return stage_after_s(
+        p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
+        p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
+        replicas,
+        p.latency_s[z, kind, kind],
+        p.inverse_bandwidth_s_per_byte[z, kind, kind],
+    )
+
+
+@njit(**BORROWING, inline="always")
+def work_s(
+    forward_s: float, backward_s: float, round_trip_s: float, share: int, held: int, rounds: int
+) -> float:
+    """`heterps_envs.closed_form.formula.stage_work_s`, whose division is done: `rounds`.
+
+    While a stage grows only its seconds change.
+    """
+    first_wait = max(0.0, round_trip_s - (held - 1) * forward_s)
+    last_wait = max(0.0, round_trip_s - (held - 1) * backward_s)
+    wait = first_wait + last_wait if share > held else max(first_wait, last_wait)
+    compute = forward_s + backward_s
+    return max(share * compute + wait, rounds * (compute + round_trip_s))
+
+
+@njit(**BORROWING, inline="always")
+def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
+    """Bytes of a stage on one device, as `formula.evaluate_one` counts them."""
+    return (p.state_prefix_bytes[z, stop] - p.state_prefix_bytes[z, start]) + held * (  # type: ignore[no-any-return]
+        p.activation_prefix_bytes[z, stop] - p.activation_prefix_bytes[z, start]
+    )
+
+
+@njit(**BORROWING, inline="always")
+def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
+    """The least that the layers before `start` take together.
+
+    A stage of k replicas holds its weights k times, and k micro-batches' activations for each that
+    a single replica would hold, or more.
+    """
+    micro_batches = p.num_micro_batches[z]
+    held = micro_batches if p.is_gpipe[z] else min(micro_batches, replicas_behind + 1)
+    least_bytes: float = stage_bytes(p, z, 0, start, held)
+    return least_bytes
+
+
+@njit(**BORROWING)
+def behind_with_stage_s(
+    p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
+) -> float:
+    """Step time with a stage that begins at `start`."""
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    transfer, latency = 0.0, 0.0
+    if neighbour >= 0:
+        transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
+        latency = p.latency_s[z, kind, neighbour]
+    return behind_stage_s(
+        forward, compute - forward, all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas),
+        rows.behind_s[row], rows.fill_s[row], neighbour >= 0,
+        largest_share(p.num_micro_batches[z], replicas), held, transfer, latency,
+    )  # fmt: skip
+
+
+@njit(**BORROWING, inline="always")
+def stage_fits(
+    p: Any,
+    z: int,
+    start: int,
+    stop: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    share: int,
+    rounds: int,
+    allowance_s: float,
+    fill_left_s: float,
+    round_trip_s: float,
+) -> bool:
+    """Memory, target and fill limit hold; all only get worse as the stage grows."""
+    if stage_bytes(p, z, start, stop, held) > p.memory_bytes[z, kind]:
+        return False
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    if compute + p.fastest_prefix_s[z, start] > fill_left_s:
+        return False
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    busy = work_s(forward, compute - forward, round_trip_s, share, held, rounds)
+    busy += all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
+    return busy - compute <= allowance_s  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING, inline="always")
+def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
+    """Writes what a stage in front of a candidate does at best, on all devices that are left.
+
+    Into `fronts` (T, 3): micro-batches of its busiest replica (0: no device is left), those in
+    flight, and the round trips that follow each other beyond the first.
+    """
+    z = rows.problem[row]
+    micro_batches, behind = p.num_micro_batches[z], rows.replicas_behind[row] + replicas
+    for front in range(p.num_classes[z]):
+        left = p.device_count[z, front] - rows.used[row, front]
+        if front == kind:
+            left -= replicas
+        fronts[front, 0] = 0
+        if left > 0:
+            most = min(left, micro_batches)
+            share = largest_share(micro_batches, most)
+            held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
+            fronts[front, 0], fronts[front, 1] = share, held
+            fronts[front, 2] = (share + held - 1) // held - 1
+
+
+@njit(**BORROWING)
+def best_front_link(
+    p: Any,
+    z: int,
+    start: int,
+    kind: int,
+    fronts: Any,
+    target_s: float,
+    fill_s: float,
+    fill_left_s: float,
+) -> tuple[float, float, float]:
+    """Share of the allowance that the best link to the front takes; above 1: there is none.
+
+    The stage in front must also hold at least the layer before `start`, its link must leave enough
+    of the fill limit for the layers before `start`, and the round trips that follow each other
+    (ceil(share / held) of them) must fit into the target.
+
+    Returns the share, the seconds of the shortest message there and back, and the least share of
+    the target that those further round trips take.
+    """
+    best, least_message, least_rounds = 2 * LARGEST_RATIO, np.inf, np.inf
+    for front in range(p.num_classes[z]):
+        share, held = fronts[front, 0], fronts[front, 1]
+        if share == 0 or stage_bytes(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
+            continue
+        transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
+        message = 2.0 * (p.latency_s[z, front, kind] + transfer)
+        rounds = fronts[front, 2] * (message + fill_s) / target_s
+        if message > fill_left_s or rounds > 1.0:
+            continue
+        best = min(best, (share - 1) * transfer / (target_s + fill_s))
+        least_message, least_rounds = min(least_message, message), min(least_rounds, rounds)
+    return best, least_message, least_rounds
+
+
+@njit(**BORROWING, inline="always")
+def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: float) -> float:
+    """The layer before `start` that is hardest to place: share of the memory where it fits best.
+
+    Above 1 it fits on no device that is left, not even alone on all of a class: a dead end.
+    For the layers before `first` that is known already.
+    """
+    worst = known
+    for layer in range(first, start):
+        best = 2 * LARGEST_RATIO
+        for front in range(p.num_classes[z]):
+            if fronts[front, 0] > 0:
+                num_bytes = stage_bytes(p, z, layer, layer + 1, fronts[front, 1])
+                best = min(best, num_bytes / p.memory_bytes[z, front])
+                if best <= worst:
+                    break
+        worst = max(worst, best)
+    return worst
+
+
+@njit(**BORROWING, inline="always")
+def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -> float:
+    """The least US dollars per hour of what must stand in front of `start`.
+
+    One device at least; and within the step time that target and fill limit allow, no devices do
+    the work of the layers before `start` for less than each layer costs where it is cheapest.
+    """
+    z, cheapest = rows.problem[row], np.inf
+    if rows.price_limit_usd_per_hour[row] == np.inf:
+        return 0.0
+    for front in range(p.num_classes[z]):
+        if fronts[front, 0] > 0:
+            cheapest = min(cheapest, p.price_usd_per_hour[z, front])
+    longest_s = rows.target_s[row] + rows.fill_limit_s[row]
+    return max(cheapest, p.dollars_prefix[z, start] / longest_s)  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING, inline="always")
+def longest_stage(
+    p: Any,
+    rows: Any,
+    row: int,
+    kind: int,
+    replicas: int,
+    held: int,
+    through_s: float,
+    allowance_s: float,
+    fronts: Any,
+    front: Any,
+) -> int:
+    """First layer of the longest stage that is allowed; -1: there is none.
+
+    Unless that is layer 0, writes `fronts` (see `list_fronts`) and into `front` (3,) what
+    `best_front_link` returns.
+    """
+    z, stop = rows.problem[row], rows.position[row]
+    own_allowance = allowance_s + through_s
+    fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
+    trip = rows.fill_s[row] + through_s
+    share = largest_share(p.num_micro_batches[z], replicas)
+    rounds = (share + held - 1) // held
+    low, high = -1, stop  # `high` fits or is `stop`, `low` does not fit
+    middle = stop - 1
+    while high - low > 1:
+        if stage_fits(
+            p, z, middle, stop, kind, replicas, held, share, rounds, own_allowance, fill_left, trip
+        ):
+            high = middle
+        elif high == stop:
+            return -1
+        else:
+            low = middle
+        middle = (low + high) >> 1
+    start = high
+    if start > 0:
+        list_fronts(p, rows, row, kind, replicas, fronts)
+    while 0 < start < stop:
+        compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+        slack = fill_left - compute - p.fastest_prefix_s[z, start]
+        front[0], front[1], front[2] = best_front_link(
+            p, z, start, kind, fronts, rows.target_s[row], trip + compute, slack
+        )
+        if front[0] <= 1.0:
+            return start  # type: ignore[no-any-return]
+        start += 1
+    return 0 if start == 0 else -1
+
+
+@njit(**BORROWING, inline="always")
+def least_fill_stage(
+    p: Any, rows: Any, row: int, kind: int, through_s: float, longest: int, fronts: Any
+) -> int:
+    """First layer behind `longest` with the least fill; -1: none has less."""
+    z, stop = rows.problem[row], rows.position[row]
+    trip = rows.fill_s[row] + through_s
+    fill_left = rows.fill_limit_s[row] - trip
+    best = -1
+    value = p.value_prefix_s[z]
+    last = value[stop] - LEAST_COVERED * (value[stop] - value[longest])
+    least, latency, inverse_bandwidth = np.inf, np.inf, np.inf
+    for front in range(p.num_classes[z]):
+        latency = min(latency, p.latency_s[z, front, kind])
+        inverse_bandwidth = min(inverse_bandwidth, p.inverse_bandwidth_s_per_byte[z, front, kind])
+    for start in range(longest, stop):
+        if value[start] > last:
+            break
+        compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+        fill = compute + p.fastest_prefix_s[z, start]
+        link = 0.0
+        if start > 0:
+            # The exact look at the links is dear; skip it where no link could make up for it.
+            message = 2.0 * (latency + p.output_bytes[z, start - 1] * inverse_bandwidth)
+            if fill + message >= WORTHWHILE * least:
+                continue
+            link, message, _ = best_front_link(
+                p, z, start, kind, fronts, rows.target_s[row], trip + compute, fill_left - fill
+            )
+            fill += message
+        if link <= 1.0 and fill < WORTHWHILE * least:
+            best, least = start, fill
+    return best if best > longest else -1

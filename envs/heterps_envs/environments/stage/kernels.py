@@ -1,0 +1,383 @@
+"""One decision, compiled: the candidates for the next stage with their features, and the step.
+
+The process itself is described in `heterps_envs.environments.stage.state`, the features in
+`heterps_envs.environments.stage.env`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT, in_flight, stage_work_s
+from heterps_envs.compiled import BORROWING
+from heterps_envs.environments.stage.growth import (
+    WORTHWHILE,
+    all_reduce_and_optimizer_s,
+    behind_with_stage_s,
+    best_front_link,
+    bytes_in_front,
+    largest_share,
+    least_fill_stage,
+    least_price_in_front,
+    list_fronts,
+    longest_stage,
+    stage_bytes,
+    tightest_layer,
+)
+from heterps_envs.environments.stage.state import (
+    COMPLETE,
+    LARGEST_RATIO,
+    NUM_BUCKETS,
+    NUM_CANDIDATE_FEATURES,
+    NUM_GLOBAL_FEATURES,
+    REPLICA_BUCKETS,
+    RUNNING,
+    STUCK,
+    new_scratch,
+    stage_of,
+)
+
+_BUCKETS = np.array(REPLICA_BUCKETS)
+
+
+@njit(cache=True, error_model="numpy")
+def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
+    """Writes the candidates of running episodes; one without any becomes STUCK.
+
+    Args:
+        p: `StageProblems`.
+        rows: `StageRows`.
+        view: `StageView`, written to.
+        which: (K,) row indices.
+    """
+    scratch = new_scratch(rows.used.shape[1])
+    for row in which:
+        if rows.status[row] == RUNNING and not observe_row(p, rows, row, view, row, scratch):
+            rows.status[row] = STUCK
+
+
+@njit(**BORROWING)
+def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
+    """Appends the chosen stage in every running episode.
+
+    Args:
+        p: `StageProblems`.
+        rows: `StageRows`.
+        view: What `observe` wrote for these rows.
+        actions: (B,) allowed candidates.
+    """
+    for row in range(len(rows.problem)):
+        if rows.status[row] != RUNNING:
+            continue
+        action = actions[row]
+        kind, replicas = stage_of(action, rows.used.shape[1])
+        start, stop = view.first_layer[row, action], rows.position[row]
+        for layer in range(start, stop):
+            rows.code[row, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
+        if rows.front_class[row] == kind:
+            rows.code[row, stop - 1] |= CUT_BIT
+        rows.used[row, kind] += replicas
+        rows.replicas_behind[row] += replicas
+        rows.num_stages[row] += 1
+        rows.front_class[row] = kind
+        rows.fill_s[row] = view.fill_s[row, action]
+        rows.behind_s[row] = view.behind_s[row, action]
+        rows.position[row] = start
+        if start == 0:
+            rows.status[row] = COMPLETE
+            _clear(view, row)
+
+
+@njit(**BORROWING)
+def _clear(view: Any, row: int) -> None:
+    """Takes all candidates away. Those that are not allowed are zero already."""
+    for action in range(view.allowed.shape[1]):
+        if view.allowed[row, action]:
+            view.allowed[row, action] = False
+            view.candidates[row, action] = 0.0
+
+
+@njit(**BORROWING, inline="always")
+def _ratio(numerator: float, denominator: float) -> float:
+    """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
+    if denominator > 0.0:  # always, but for what has run out; so no branch is hard to predict
+        return min(LARGEST_RATIO, numerator / denominator)
+    return LARGEST_RATIO if numerator > 0.0 else 0.0
+
+
+@njit(**BORROWING, inline="always")
+def _log_ratio(numerator: float, denominator: float) -> float:
+    value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
+    return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING)
+def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any) -> bool:
+    """Writes the candidates of one running episode; returns whether there is one.
+
+    Args:
+        p: `StageProblems`.
+        rows: `StageRows`.
+        row: The episode.
+        view: `StageView`, written to.
+        line: Which of its rows.
+        scratch: From `new_scratch`.
+    """
+    z, stop = rows.problem[row], rows.position[row]
+    allowance_s = rows.target_s[row] + rows.fill_s[row]
+    free_price, free_bytes, dollars_left = 0.0, 0.0, rows.price_limit_usd_per_hour[row]
+    for kind in range(p.num_classes[z]):
+        free = p.device_count[z, kind] - rows.used[row, kind]
+        free_price += free * p.class_price[z, kind]
+        free_bytes += free * p.memory_bytes[z, kind]
+        dollars_left -= rows.used[row, kind] * p.price_usd_per_hour[z, kind]
+    _clear(view, line)
+    _observe_state(p, rows, row, view, line, free_price, free_bytes, allowance_s)
+    if view.state.shape[1] > NUM_GLOBAL_FEATURES:
+        _observe_budget(p, rows, row, view, line, dollars_left, allowance_s)
+    found = False
+    for kind in range(p.num_classes[z]):
+        free = p.device_count[z, kind] - rows.used[row, kind]
+        # More replicas that neither reach further nor shorten the step time are a waste.
+        reached, shortest_s = stop, np.inf
+        for bucket in range(NUM_BUCKETS):
+            replicas = _BUCKETS[bucket]
+            if replicas > free or replicas > p.num_micro_batches[z]:
+                break
+            if replicas * p.price_usd_per_hour[z, kind] > dollars_left:
+                break
+            start, behind_s = _observe_bucket(
+                p, rows, row, view, line, kind, bucket, reached, WORTHWHILE * shortest_s,
+                free_price, free_bytes, dollars_left, allowance_s, scratch,
+            )  # fmt: skip
+            if start >= 0:
+                found = True
+                reached, shortest_s = min(reached, start), min(shortest_s, behind_s)
+    return found
+
+
+@njit(**BORROWING, inline="always")
+def _observe_state(
+    p: Any,
+    rows: Any,
+    row: int,
+    view: Any,
+    line: int,
+    free_price: float,
+    free_bytes: float,
+    allowance_s: float,
+) -> None:
+    z, stop = rows.problem[row], rows.position[row]
+    layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
+    held = micro_batches if p.is_gpipe[z] else min(micro_batches, rows.replicas_behind[row] + 1)
+    out = view.state[line]
+    out[0] = _ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
+    out[1] = stop / layers
+    out[2] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
+    out[3] = _ratio(p.value_prefix_s[z, stop], free_price * allowance_s)
+    out[4] = _log_ratio(rows.target_s[row], p.lower_bound_s[z])
+    out[5] = p.num_classes[z] / 8.0
+    out[6] = _ratio(rows.replicas_behind[row], micro_batches)
+    out[7] = _ratio(rows.fill_s[row], rows.target_s[row])
+    out[8] = _ratio(stage_bytes(p, z, 0, stop, held), free_bytes)
+    out[9] = _ratio(p.fastest_prefix_s[z, stop], allowance_s)
+    out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
+    out[11] = 1.0 if p.is_gpipe[z] else 0.0
+    out[12] = _ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
+
+
+@njit(**BORROWING, inline="always")
+def _observe_budget(
+    p: Any, rows: Any, row: int, view: Any, line: int, dollars_left: float, allowance_s: float
+) -> None:
+    """Writes the features of the state that tell of the price limit; zero without one."""
+    z, limit, out = rows.problem[row], rows.price_limit_usd_per_hour[row], view.state[line]
+    out[NUM_GLOBAL_FEATURES:] = 0.0
+    if limit < np.inf:
+        out[13] = 1.0
+        out[14] = _ratio(p.dollars_prefix[z, rows.position[row]], dollars_left * allowance_s)
+        out[15] = _ratio(dollars_left, limit)
+        longest_s = max(rows.target_s[row], p.lower_bound_s[z])
+        out[16] = _log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
+
+
+@njit(**BORROWING, inline="always")
+def _observe_bucket(
+    p: Any,
+    rows: Any,
+    row: int,
+    view: Any,
+    line: int,
+    kind: int,
+    bucket: int,
+    reached: int,
+    shortest_s: float,
+    free_price: float,
+    free_bytes: float,
+    dollars_left: float,
+    allowance_s: float,
+    scratch: Any,
+) -> tuple[int, float]:
+    """Writes the stage of a class and number of replicas, if it is worth it.
+
+    It must grow beyond `reached` or take less than `shortest_s`. Returns its first layer,
+    or -1, and the step time from it on.
+    """
+    fronts, front = scratch
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    replicas, micro_batches = _BUCKETS[bucket], p.num_micro_batches[z]
+    held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
+    link, through_s = 0.0, 0.0
+    if neighbour >= 0:
+        transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
+        link = (largest_share(micro_batches, replicas) - 1) * transfer / allowance_s
+        through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
+    if link > 1.0:
+        return -1, 0.0
+    start = longest_stage(p, rows, row, kind, replicas, held, through_s, allowance_s, fronts, front)
+    if start < 0:
+        return -1, 0.0
+    behind_s = behind_with_stage_s(p, rows, row, kind, replicas, held, start)
+    if start >= reached and behind_s >= shortest_s:
+        return -1, 0.0
+    tightest, next_behind = 0.0, rows.replicas_behind[row] + replicas
+    bytes_left = free_bytes - replicas * p.memory_bytes[z, kind]
+    if start > 0:
+        tightest = tightest_layer(p, z, 0, start, fronts, 0.0)
+        if tightest > 1.0 or bytes_in_front(p, z, start, next_behind) > bytes_left:
+            return -1, 0.0
+        after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
+        if least_price_in_front(p, rows, row, start, fronts) > after:
+            return -1, 0.0
+    actions = rows.used.shape[1] * NUM_BUCKETS
+    shorter = -1
+    if view.allowed.shape[1] > actions:
+        if start == 0:
+            list_fronts(p, rows, row, kind, replicas, fronts)
+        shorter = least_fill_stage(p, rows, row, kind, through_s, start, fronts)
+    action = kind * NUM_BUCKETS + bucket
+    for cut in range(2 if shorter >= 0 else 1):
+        first, reached_s = start, behind_s
+        if cut == 1:
+            first = shorter
+            tightest = tightest_layer(p, z, start, first, fronts, tightest)
+            if tightest > 1.0 or bytes_in_front(p, z, first, next_behind) > bytes_left:
+                break
+            after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
+            if least_price_in_front(p, rows, row, first, fronts) > after:
+                break
+            reached_s = behind_with_stage_s(p, rows, row, kind, replicas, held, first)
+            fill = rows.fill_s[row] + through_s
+            fill += p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, first, kind]
+            front[0], front[1], front[2] = best_front_link(
+                p, z, first, kind, fronts, rows.target_s[row], fill,
+                rows.fill_limit_s[row] - fill - p.fastest_prefix_s[z, first],
+            )  # fmt: skip
+        _observe_candidate(
+            p, rows, row, view, line, cut * actions + action, first, held, reached_s, link,
+            through_s, free_price, free_bytes, dollars_left, allowance_s, front, tightest,
+        )  # fmt: skip
+    return start, behind_s
+
+
+@njit(**BORROWING, inline="always")
+def _observe_candidate(
+    p: Any,
+    rows: Any,
+    row: int,
+    view: Any,
+    line: int,
+    action: int,
+    start: int,
+    held: int,
+    behind_s: float,
+    link: float,
+    through_s: float,
+    free_price: float,
+    free_bytes: float,
+    dollars_left: float,
+    allowance_s: float,
+    front: Any,
+    tightest: float,
+) -> None:
+    """Writes one candidate."""
+    z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
+    kind, replicas = stage_of(action, rows.used.shape[1])
+    layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
+    share = largest_share(micro_batches, replicas)
+    forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
+    compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    after = all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
+    trip = through_s + rows.fill_s[row]  # 0 for the last stage
+    busy = after + stage_work_s(forward, compute - forward, trip, share, held)
+    view.allowed[line, action] = True
+    view.first_layer[line, action] = start
+    view.fill_s[line, action] = trip + compute
+    view.behind_s[line, action] = behind_s
+
+    price, count = p.class_price[z, kind], p.device_count[z, kind]
+    free = count - rows.used[row, kind]
+    covered = p.value_prefix_s[z, stop] - p.value_prefix_s[z, start]
+    remaining = p.value_prefix_s[z, start]
+    next_allowance = allowance_s + compute + through_s
+    memory = stage_bytes(p, z, start, stop, held)
+    next_behind = rows.replicas_behind[row] + replicas
+    fastest = p.fastest_prefix_s[z, stop] - p.fastest_prefix_s[z, start]
+    out = view.candidates[line, action]
+    out[0] = 1.0
+    out[1] = _ratio(covered, p.value_prefix_s[z, layers])
+    out[2] = _ratio(covered, price * replicas * allowance_s)
+    out[3] = _ratio(price * replicas, free_price)
+    out[4] = (free - replicas) / count
+    out[5] = min(replicas / 8.0, LARGEST_RATIO)
+    out[6] = max(0.0, busy - compute - through_s) / allowance_s
+    out[7] = memory / p.memory_bytes[z, kind]
+    out[8] = link
+    out[9] = (stop - start) / layers
+    out[10] = 1.0 if start == 0 else 0.0
+    if start > 0:
+        out[11] = front[0]
+        out[29] = _ratio(front[1], rows.target_s[row] + trip + compute)
+        out[30] = front[2]
+    out[12] = _ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
+    out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
+    out[14] = 1.0 if kind == neighbour else 0.0
+    own_value = price * (
+        compute * micro_batches
+        + p.optimizer_prefix_s[z, stop, kind]
+        - p.optimizer_prefix_s[z, start, kind]
+    )
+    out[15] = _ratio(max(0.0, own_value - covered), covered)
+    out[16] = share * replicas / micro_batches - 1.0
+    out[17] = _ratio(after, busy)
+    out[18] = _ratio(compute + through_s, allowance_s)
+    out[19] = _ratio(max(0.0, compute - fastest), fastest)
+    grown = start > 0 and stage_bytes(p, z, start - 1, stop, held) > p.memory_bytes[z, kind]
+    out[20] = 1.0 if grown else 0.0
+    taken = replicas * p.memory_bytes[z, kind]
+    out[21] = _ratio(bytes_in_front(p, z, start, next_behind), max(0.0, free_bytes - taken))
+    out[22] = taken / free_bytes
+    out[23] = memory / taken
+    out[24] = _ratio(p.fastest_prefix_s[z, start], next_allowance)
+    out[25] = _log_ratio(behind_s + p.fastest_prefix_s[z, start], p.lower_bound_s[z])
+    fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - compute - through_s
+    out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
+    out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
+    out[28] = _ratio(next_behind, micro_batches)
+    out[31] = 1.0 if action >= rows.used.shape[1] * NUM_BUCKETS else 0.0
+    out[32] = tightest
+    if view.candidates.shape[2] > NUM_CANDIDATE_FEATURES and dollars_left < np.inf:
+        dollars = replicas * p.price_usd_per_hour[z, kind]
+        cheapest = p.dollars_prefix[z, stop] - p.dollars_prefix[z, start]
+        own = p.price_usd_per_hour[z, kind] * (
+            compute * micro_batches
+            + p.optimizer_prefix_s[z, stop, kind]
+            - p.optimizer_prefix_s[z, start, kind]
+        )
+        out[33] = _ratio(dollars, dollars_left)
+        out[34] = _ratio(p.dollars_prefix[z, start], (dollars_left - dollars) * next_allowance)
+        out[35] = _ratio(cheapest, dollars * allowance_s)
+        out[36] = _ratio(max(0.0, own - cheapest), cheapest)

@@ -1,0 +1,164 @@
+"""Many placement problems side by side, padded, as the kernels of the environment read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.errors import HeterpsError
+from heterps_envs.closed_form.bounds import price_bound
+from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.problem import CostTables
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# A guess of the step time costs nothing below this share of the bound, so ratios stay finite.
+SMALLEST_TARGET_SHARE = 0.02
+
+
+class StageProblems(NamedTuple):
+    """N problems as a structure of arrays, padded to L layers and T device classes.
+
+    The fields from `forward_prefix_s` to `inverse_bandwidth_s_per_byte` are those of
+    `heterps_envs.closed_form.formula.KernelTables` with a leading axis N.
+
+    Attributes:
+        num_layers, num_classes, num_micro_batches, is_gpipe: (N,).
+        class_price: (N, T) the LP-dual price of one device-second; sums to 1 over all devices.
+        value_prefix_s: (N, L + 1) price of the cheapest way to compute the layers before each cut,
+            over all micro-batches, optimizer included.
+        dollars_prefix: (N, L + 1) US dollars per hour times seconds of the cheapest way to compute
+            the layers before each cut: no price times step time is less.
+        fastest_prefix_s: (N, L + 1) compute seconds of one micro-batch in the layers before each
+            cut, each on its fastest class: the least that they add to the fill.
+        lower_bound_s: (N,) no placement has a shorter step time.
+    """
+
+    num_layers: Integers
+    num_classes: Integers
+    num_micro_batches: Integers
+    is_gpipe: NDArray[np.bool_]
+    forward_prefix_s: Floats
+    compute_prefix_s: Floats
+    optimizer_prefix_s: Floats
+    state_prefix_bytes: Floats
+    gradient_prefix_bytes: Floats
+    activation_prefix_bytes: Floats
+    output_bytes: Floats
+    device_count: Integers
+    memory_bytes: Floats
+    price_usd_per_hour: Floats
+    latency_s: Floats
+    inverse_bandwidth_s_per_byte: Floats
+    class_price: Floats
+    value_prefix_s: Floats
+    dollars_prefix: Floats
+    fastest_prefix_s: Floats
+    lower_bound_s: Floats
+
+    @property
+    def num_problems(self) -> int:
+        """N."""
+        return len(self.num_layers)
+
+    @property
+    def least_target_s(self) -> Floats:
+        """(N,) the smallest bottleneck that is worth aiming at."""
+        return self.lower_bound_s * SMALLEST_TARGET_SHARE
+
+
+def empty_problems(count: int, max_layers: int, max_classes: int) -> StageProblems:
+    """Room for `count` problems; fill it with `put_problem`."""
+    n, layers, classes = count, max_layers, max_classes
+    return StageProblems(
+        num_layers=np.zeros(n, np.int64),
+        num_classes=np.zeros(n, np.int64),
+        num_micro_batches=np.ones(n, np.int64),
+        is_gpipe=np.zeros(n, np.bool_),
+        forward_prefix_s=np.zeros((n, layers + 1, classes)),
+        compute_prefix_s=np.zeros((n, layers + 1, classes)),
+        optimizer_prefix_s=np.zeros((n, layers + 1, classes)),
+        state_prefix_bytes=np.zeros((n, layers + 1)),
+        gradient_prefix_bytes=np.zeros((n, layers + 1)),
+        activation_prefix_bytes=np.zeros((n, layers + 1)),
+        output_bytes=np.zeros((n, layers)),
+        device_count=np.zeros((n, classes), np.int64),
+        memory_bytes=np.zeros((n, classes)),
+        price_usd_per_hour=np.zeros((n, classes)),
+        latency_s=np.zeros((n, classes, classes)),
+        inverse_bandwidth_s_per_byte=np.zeros((n, classes, classes)),
+        class_price=np.zeros((n, classes)),
+        value_prefix_s=np.zeros((n, layers + 1)),
+        dollars_prefix=np.zeros((n, layers + 1)),
+        fastest_prefix_s=np.zeros((n, layers + 1)),
+        lower_bound_s=np.zeros(n),
+    )
+
+
+_SHARED_FIELDS = tuple(
+    name for name in KernelTables._fields if name in StageProblems._fields and "num_" not in name
+)
+
+
+def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
+    """Writes one problem into a row.
+
+    Raises:
+        HeterpsError: The problem has more layers or classes than there is room for, or a layer
+            that fits on no device.
+    """
+    layers, classes = tables.num_layers, tables.num_classes
+    room = problems.value_prefix_s.shape[1] - 1, problems.class_price.shape[1]
+    if layers > room[0] or classes > room[1]:
+        raise HeterpsError(
+            f"a problem has {layers} layers and {classes} device classes; there is room for "
+            f"{room[0]} and {room[1]}"
+        )
+    kernel = kernel_tables(tables)
+    problems.num_layers[row], problems.num_classes[row] = layers, classes
+    problems.num_micro_batches[row] = kernel.num_micro_batches
+    for name in _SHARED_FIELDS:
+        value = np.asarray(getattr(kernel, name))
+        target = getattr(problems, name)
+        target[(row, *(slice(0, size) for size in value.shape))] = value
+    problems.device_count[row, classes:] = 0
+    bound_s, prices = price_bound(tables)
+    if not np.isfinite(bound_s):
+        raise HeterpsError("a problem has a layer that fits on no device")
+    work_s = kernel.num_micro_batches * tables.compute_s + tables.optimizer_s
+    per_layer = (work_s * prices).min(axis=1)
+    problems.class_price[row, :classes] = prices
+    problems.value_prefix_s[row, 1 : layers + 1] = np.cumsum(per_layer)
+    cheapest = (work_s * tables.price_usd_per_hour).min(axis=1)
+    problems.dollars_prefix[row, 1 : layers + 1] = np.cumsum(cheapest)
+    problems.fastest_prefix_s[row, 1 : layers + 1] = np.cumsum(tables.compute_s.min(axis=1))
+    problems.lower_bound_s[row] = bound_s
+
+
+def pack_problems(
+    tables: Sequence[CostTables], max_layers: int = 0, max_classes: int = 0
+) -> StageProblems:
+    """Packs problems of any sizes.
+
+    Args:
+        tables: The problems, at least one.
+        max_layers: Room for layers; 0 for as many as the largest problem has.
+        max_classes: The same for device classes.
+
+    Raises:
+        HeterpsError: There is no problem, or one that does not fit into the given room.
+    """
+    if not tables:
+        raise HeterpsError("there must be at least one problem")
+    problems = empty_problems(
+        len(tables),
+        max_layers or max(entry.num_layers for entry in tables),
+        max_classes or max(entry.num_classes for entry in tables),
+    )
+    for row, entry in enumerate(tables):
+        put_problem(problems, row, entry)
+    return problems

@@ -1,0 +1,217 @@
+"""The stage-by-stage decision process: what it is, its states and its candidates, as arrays.
+
+A placement is built from the last stage to the first. Let `fill_s` be the seconds that the stages
+built so far add to the fill of the pipeline (`sum of C_j + 2 X_j`, see
+`heterps_envs.closed_form.formula`). The step time of a finished placement is
+
+    fill_s of all stages + max over s of (max(busy_s, link_s) - fill_s of s and what is behind it)
+
+so a *target* for the second term, the bottleneck, bounds each stage as soon as it is built, and a
+*fill limit* bounds the first term: what is built plus the rest on its fastest classes. A *price
+limit* bounds the price per hour of all devices used: that is a budget, and where price times step
+time counts, what a known placement leaves to better ones. A stage of a class with k replicas grows
+to the front as far as target, fill limit, memory and the link to some stage in front of it allow.
+Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
+Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. After those come
+as many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
+shorter. (A slow class, or an expensive cut, delays all that is in front.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
+NUM_BUCKETS = len(REPLICA_BUCKETS)
+# The longest stage that is allowed, and the one with the least fill.
+NUM_CUTS = 2
+# Raise when any feature changes its meaning: policies carry the version that they were trained on.
+FEATURE_VERSION = 3
+NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
+# What policies that know prices see behind those, and their version.
+PRICED_FEATURE_VERSION = 4
+NUM_PRICED_CANDIDATE_FEATURES = NUM_CANDIDATE_FEATURES + 4
+NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
+LARGEST_RATIO = 4.0
+RUNNING, COMPLETE, STUCK = 0, 1, 2
+_BUCKETS = np.array(REPLICA_BUCKETS)
+
+
+class StageRows(NamedTuple):
+    """The states of B episodes; all arrays have B rows.
+
+    Attributes:
+        problem: Row of the problem in `StageProblems`.
+        target_s: The bottleneck aimed at.
+        fill_limit_s: The most that the fill may become; inf for no limit.
+        price_limit_usd_per_hour: The most that all devices used may cost; inf for no limit.
+        position: Layers before this one are not placed yet.
+        front_class: Class of the front stage; -1 before the first one.
+        num_stages, replicas_behind: Stages built, and their replicas.
+        fill_s: What the stages add to the fill.
+        behind_s: Closed-form step time of the stages built.
+        used: (B, T) devices used.
+        code: (B, L) int16 of the placement, see `heterps_envs.closed_form.formula`.
+        status: RUNNING, COMPLETE, or STUCK: no stage may come next.
+    """
+
+    problem: NDArray[np.int64]
+    target_s: NDArray[np.float64]
+    fill_limit_s: NDArray[np.float64]
+    price_limit_usd_per_hour: NDArray[np.float64]
+    position: NDArray[np.int64]
+    front_class: NDArray[np.int64]
+    num_stages: NDArray[np.int64]
+    replicas_behind: NDArray[np.int64]
+    fill_s: NDArray[np.float64]
+    behind_s: NDArray[np.float64]
+    used: NDArray[np.int64]
+    code: NDArray[np.int16]
+    status: NDArray[np.int8]
+
+
+class Limits(NamedTuple):
+    """What K episodes must keep, see above.
+
+    Attributes:
+        target_s: (K,) the bottleneck aimed at.
+        fill_limit_s: (K,) inf for no limit.
+        price_limit_usd_per_hour: (K,) inf for no limit.
+    """
+
+    target_s: NDArray[np.float64]
+    fill_limit_s: NDArray[np.float64]
+    price_limit_usd_per_hour: NDArray[np.float64]
+
+
+class StageView(NamedTuple):
+    """What `observe` writes: A = `num_actions(T)` candidates for the next stage of B episodes.
+
+    Attributes:
+        candidates: (B, A, NUM_CANDIDATE_FEATURES), zero where the candidate is not allowed; or
+            NUM_PRICED_CANDIDATE_FEATURES.
+        state: (B, NUM_GLOBAL_FEATURES) or NUM_PRICED_GLOBAL_FEATURES.
+        allowed: (B, A).
+        first_layer: (B, A) how far the stage grows.
+        fill_s, behind_s: (B, A) those of `StageRows` with the stage appended.
+    """
+
+    candidates: NDArray[np.float32]
+    state: NDArray[np.float32]
+    allowed: NDArray[np.bool_]
+    first_layer: NDArray[np.int64]
+    fill_s: NDArray[np.float64]
+    behind_s: NDArray[np.float64]
+
+
+def num_actions(max_classes: int) -> int:
+    """Candidates of one decision: device class times replica bucket times cut."""
+    return max_classes * NUM_BUCKETS * NUM_CUTS
+
+
+class Scratch(NamedTuple):
+    """Room that the kernels of one decision share.
+
+    Attributes:
+        fronts: (T, 3) see `heterps_envs.environments.stage.growth.list_fronts`.
+        front: (3,) what `heterps_envs.environments.stage.growth.best_front_link` returns.
+    """
+
+    fronts: NDArray[np.int64]
+    front: NDArray[np.float64]
+
+
+@njit(cache=True)
+def new_scratch(max_classes: int) -> Scratch:
+    """Scratch for problems of at most so many classes."""
+    return Scratch(np.empty((max_classes, 3), np.int64), np.empty(3))
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def stage_of(action: int, max_classes: int) -> tuple[int, int]:
+    """Device class and replicas of a candidate."""
+    stage = action % (max_classes * NUM_BUCKETS)
+    return stage // NUM_BUCKETS, _BUCKETS[stage % NUM_BUCKETS]
+
+
+def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
+    """Room for `count` episodes; begin them with `start_rows`."""
+    return StageRows(
+        problem=np.zeros(count, np.int64),
+        target_s=np.zeros(count),
+        fill_limit_s=np.full(count, np.inf),
+        price_limit_usd_per_hour=np.full(count, np.inf),
+        position=np.zeros(count, np.int64),
+        front_class=np.full(count, -1),
+        num_stages=np.zeros(count, np.int64),
+        replicas_behind=np.zeros(count, np.int64),
+        fill_s=np.zeros(count),
+        behind_s=np.zeros(count),
+        used=np.zeros((count, max_classes), np.int64),
+        code=np.zeros((count, max_layers), np.int16),
+        status=np.zeros(count, np.int8),
+    )
+
+
+def feature_sizes(with_prices: bool) -> tuple[int, int]:
+    """Features of a candidate, and of the state."""
+    if with_prices:
+        return NUM_PRICED_CANDIDATE_FEATURES, NUM_PRICED_GLOBAL_FEATURES
+    return NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
+
+
+def empty_view(
+    count: int, max_classes: int, with_shorter: bool = True, with_prices: bool = False
+) -> StageView:
+    """Room for what `count` episodes see.
+
+    Args:
+        count: B.
+        max_classes: T.
+        with_shorter: Also for the stages that stop at an earlier cut; without, half as many.
+        with_prices: Room for the features of prices too.
+    """
+    candidate_features, state_features = feature_sizes(with_prices)
+    actions = num_actions(max_classes) // (1 if with_shorter else NUM_CUTS)
+    return StageView(
+        candidates=np.zeros((count, actions, candidate_features), np.float32),
+        state=np.zeros((count, state_features), np.float32),
+        allowed=np.zeros((count, actions), np.bool_),
+        first_layer=np.zeros((count, actions), np.int64),
+        fill_s=np.zeros((count, actions)),
+        behind_s=np.zeros((count, actions)),
+    )
+
+
+def start_rows(
+    p: Any,
+    rows: StageRows,
+    which: Any,
+    problem: Any,
+    target_s: Any,
+    fill_limit_s: Any,
+    price_limit_usd_per_hour: Any = np.inf,
+) -> None:
+    """Begins new episodes in the rows `which`.
+
+    Args:
+        p: `StageProblems`.
+        rows: Written to.
+        which: (K,) row indices.
+        problem: (K,) or scalar, rows of the problems.
+        target_s: (K,) or scalar.
+        fill_limit_s: (K,) or scalar.
+        price_limit_usd_per_hour: (K,) or scalar.
+    """
+    rows.problem[which], rows.target_s[which] = problem, target_s
+    rows.fill_limit_s[which] = fill_limit_s
+    rows.price_limit_usd_per_hour[which] = price_limit_usd_per_hour
+    rows.position[which] = p.num_layers[rows.problem[which]]
+    rows.front_class[which] = -1
+    for array in (rows.num_stages, rows.replicas_behind, rows.fill_s, rows.behind_s):
+        array[which] = 0
+    rows.used[which], rows.code[which], rows.status[which] = 0, 0, RUNNING

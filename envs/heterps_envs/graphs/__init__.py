@@ -1,0 +1,4 @@
+"""Graph problems: nodes on concrete devices, and the simulator that times them.
+
+Front door: `problem`.
+"""

@@ -1,0 +1,110 @@
+"""The memory rule of planners: linear in the layers, and never below what a plan really takes.
+
+A stage of layers a .. b that holds h micro-batches fits a device if
+
+    sum over a..b of state[l] + h sum over a..b of activation[l] <= memory - reserve
+
+`state` are weights, gradients and optimizer state, all at once. What a stage keeps is not linear: a
+tensor that crosses a cut counts once inside a stage, but at the ends of a stage it counts whether
+a layer saves it or not. There are two ways to stay above that, and the rule takes the one that
+wastes less memory of the cluster:
+
+- Every layer counts the tensors of both its cuts: right for stages of one layer, too much for long
+  ones. It suits stages that hold many micro-batches.
+- `reserve` holds the largest tensors that enter and leave a stage, for as many micro-batches as any
+  stage can hold. It suits long stages.
+
+`reserve` holds besides: the samples of a step, messages of the largest size (receives posted ahead,
+and gradients on their way to as many replicas in front as the cluster allows), and the largest
+workspace of a layer.
+
+Two things are left out. The copies of a gradient all-reduce, at most `REDUCE_COPY_BYTES`: they come
+late in a stage's last backward pass or behind it, so they count only where the small gradients of a
+stage with replicas take more than the activations that are gone by then. To reserve them would take
+as much from every plan without replicas. And gradients on their way to more than `MOST_PEERS`
+replicas in front. The estimate counts both, and says so where a plan does not fit for them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.documents.job import Job
+from heterps_envs.layer_costs.memory import LayerMemory
+
+Floats = NDArray[np.float64]
+
+# Receives that a device asks for ahead of the one that it waits for: as many as take so many bytes,
+# within these bounds. One that stands ready when its message is sent spares both ends a round trip
+# of the transport; but large messages take memory.
+POSTED_BYTES = 2**18
+FEWEST_POSTED, MOST_POSTED = 4, 32
+# Copies of gradients that an all-reduce holds at most. Large enough that two halves of it, one
+# after the other on their way, hide the latency of a usual network (1 ms at 2 GB/s).
+REDUCE_COPY_BYTES = 4 * 2**20
+# A gradient of as many bytes is no part of a copy: one more all-reduce costs less than copying it.
+LARGE_GRADIENT_BYTES = REDUCE_COPY_BYTES // 2
+# Devices in front of a stage that gradients are on their way to; to each, two at a time.
+MOST_PEERS = 16
+
+
+class MemoryRule(NamedTuple):
+    """What planners count.
+
+    Attributes:
+        activation_bytes: (L,) kept for one micro-batch, on the class where it is most.
+        reserve_bytes: (T,) that a stage on a device of each class leaves free.
+    """
+
+    activation_bytes: Floats
+    reserve_bytes: Floats
+
+
+def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) -> MemoryRule:
+    """The rule for one problem.
+
+    Args:
+        memory: What layers keep.
+        job: Its micro-batches.
+        device_count: (T,) devices of each class.
+    """
+    num_micro_batches, num_devices = job.num_micro_batches, int(device_count.sum())
+    inside = memory.chain_bytes().max(axis=1)
+    at_front, at_back = memory.end_bytes()
+    held = num_micro_batches
+    if job.schedule != "gpipe":
+        held = min(held, 2 * num_devices if job.schedule == "interleaved" else num_devices)
+    buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
+    if num_devices == 1:
+        return MemoryRule(inside, buffers)
+    largest = float(memory.out_bytes.max())
+    # A device whose own messages are smaller posts more of them, but not more bytes.
+    posted = max(FEWEST_POSTED * largest, min(MOST_POSTED * largest, POSTED_BYTES))
+    num_messages = 2 + 2 * np.minimum(_most_peers(device_count), MOST_PEERS)
+    buffers = buffers + posted + num_messages * largest
+    at_ends = held * (at_front.max() + at_back.max())
+    # On average a stage holds half as many micro-batches as the first one; each stage has its ends
+    # once, but counts those of all its layers.
+    usual = held if job.schedule == "gpipe" else (held + 1) / 2
+    if usual * (at_front + at_back).sum() < num_devices * at_ends:
+        return MemoryRule(inside + at_front + at_back, buffers)
+    return MemoryRule(inside, buffers + at_ends)
+
+
+def posted_ahead(largest_bytes: Floats | np.float64) -> NDArray[np.int64]:
+    """Receives that devices ask for ahead of the one that they wait for.
+
+    Args:
+        largest_bytes: (D,) or a number, of the largest message that each receives.
+    """
+    fitting = POSTED_BYTES // np.maximum(largest_bytes, 1.0)
+    return np.asarray(np.clip(fitting, FEWEST_POSTED, MOST_POSTED), np.int64)
+
+
+def _most_peers(device_count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(T,) the most replicas that another stage can have, beside a device of each class."""
+    beside = device_count - np.eye(len(device_count), dtype=np.int64)
+    return np.asarray(beside.max(axis=1))

@@ -1,0 +1,329 @@
+"""Correction: what runs measured becomes a new problem that predicts it.
+
+A `ProblemBelief` takes the stage times of one run after another (`heterps_envs.online.belief`). A
+device type whose devices are not as predicted gets corrected layer times; devices that differ from
+their type get a type of their own, those that differ alike a common one. Devices that are as
+predicted stay as they are, so that equal devices stay equal. `correct` is the same for a single
+window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from heterps_configs.documents.cluster import Cluster, Device, DeviceGroup
+from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.model_profile import Measurement
+from heterps_configs.errors import HeterpsError
+from heterps_envs.online.belief import (
+    DEFAULT_SPREADS,
+    Direction,
+    Factors,
+    Spreads,
+    StageTime,
+    TypeBelief,
+)
+from heterps_envs.problem import Problem
+
+# Factors nearer to 1 are noise.
+TOLERANCE = 0.03
+# Where devices would make too many classes, those whose factors are this much nearer share one.
+_WIDENING, _MOST_TRIES = 2.0, 8
+
+
+@dataclass(frozen=True)
+class StageMeasurement:
+    """Median seconds of one full micro-batch on one device.
+
+    Attributes:
+        first_layer, last_layer: The stage's layers (inclusive).
+    """
+
+    device: str
+    first_layer: int
+    last_layer: int
+    forward_s: float
+    backward_s: float
+
+
+def drift(problem: Problem, measurements: Iterable[StageMeasurement]) -> dict[str, float]:
+    """Measured over predicted compute seconds of every measured device; 1 is as predicted."""
+    measured: dict[str, float] = {}
+    predicted: dict[str, float] = {}
+    for entry in measurements:
+        seconds = predicted_pass_s(problem, entry)
+        measured[entry.device] = (
+            measured.get(entry.device, 0.0) + entry.forward_s + entry.backward_s
+        )
+        predicted[entry.device] = predicted.get(entry.device, 0.0) + sum(seconds.values())
+    return {name: measured[name] / predicted[name] for name in measured if predicted[name] > 0}
+
+
+def predicted_pass_s(problem: Problem, entry: StageMeasurement) -> dict[Direction, float]:
+    """What the problem says that the passes of a stage take."""
+    kind, part = problem.class_of[entry.device], slice(entry.first_layer, entry.last_layer + 1)
+    offsets, tables = _offsets_s(problem, entry), problem.tables
+    return {
+        "forward": float(tables.forward_s[part, kind].sum()) + offsets["forward"],
+        "backward": float(tables.backward_s[part, kind].sum()) + offsets["backward"],
+    }
+
+
+def correct(
+    problem: Problem, measurements: Sequence[StageMeasurement], tolerance: float = TOLERANCE
+) -> Problem:
+    """The problem as the measurements of one window show it.
+
+    Args:
+        problem: What was believed before.
+        measurements: From a run of a plan of that problem.
+        tolerance: Of factors; what is nearer to 1 stays as it is.
+
+    Returns:
+        A problem on the same devices (by name); the given one where all is as predicted.
+    """
+    belief = ProblemBelief(problem)
+    belief.observe(measurements)
+    return belief.problem(tolerance)
+
+
+class ProblemBelief:
+    """What is known of a cluster's devices from the runs on it so far.
+
+    Args:
+        problem: What was believed before the first of them.
+        spreads: How sure that was.
+    """
+
+    def __init__(self, problem: Problem, spreads: Spreads = DEFAULT_SPREADS) -> None:
+        self._base = problem
+        groups: dict[str, list[Device]] = defaultdict(list)
+        for device in problem.cluster.devices:
+            groups[device.type.name].append(device)
+        self._groups = dict(groups)
+        self._types = {
+            name: TypeBelief(
+                problem.tables.forward_s[:, problem.class_of[devices[0].name]],
+                problem.tables.backward_s[:, problem.class_of[devices[0].name]],
+                len(devices),
+                spreads,
+            )
+            for name, devices in self._groups.items()
+        }
+        self._place = {
+            device.name: (name, index)
+            for name, devices in self._groups.items()
+            for index, device in enumerate(devices)
+        }
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all devices of the cluster."""
+        return tuple(self._place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what the problem has computed: that need not be sent to another process."""
+        return {**self.__dict__, "_base": replace(self._base)}
+
+    def observe(self, measurements: Sequence[StageMeasurement]) -> None:
+        """Takes the stage times of one window of a run of any plan on the cluster."""
+        times: dict[str, list[StageTime]] = defaultdict(list)
+        for entry in measurements:
+            name, index = self._place[entry.device]
+            offsets, ends = _offsets_s(self._base, entry), (entry.first_layer, entry.last_layer)
+            directions: dict[Direction, float] = {
+                "forward": entry.forward_s,
+                "backward": entry.backward_s,
+            }
+            times[name] += [
+                StageTime(index, direction, *ends, seconds, offsets[direction])
+                for direction, seconds in directions.items()
+            ]
+        for name, own in times.items():
+            self._types[name].observe(own)
+
+    def spread(self, device: str) -> float:
+        """Standard deviation of the logarithm of a forward pass over all layers of a device."""
+        name, index = self._place[device]
+        belief = self._types[name]
+        return belief.spread(StageTime(index, "forward", 0, belief.num_layers - 1, 1.0))
+
+    def problem(self, tolerance: float = TOLERANCE) -> Problem:
+        """The problem by the most likely factors.
+
+        Args:
+            tolerance: Of factors; what is nearer to 1 stays as it is.
+        """
+        for _ in range(_MOST_TRIES):
+            problem = self._with_factors(self._likely(tolerance))
+            try:
+                assert problem.classes
+            except HeterpsError:  # more classes than planners support
+                tolerance *= _WIDENING
+            else:
+                return problem
+        return self._base
+
+    def draws(self, count: int, seed: int, problem: Problem) -> Iterator[Problem]:
+        """Problems drawn from the belief.
+
+        Args:
+            count: How many.
+            seed: Of the draws; a longer list begins with a shorter one.
+            problem: One of this belief's. Devices that share a class there do so in every draw,
+                where they are as the first of them was drawn.
+        """
+        groups = [tuple(device.name for device in entry.devices) for entry in problem.classes]
+        for index in range(count):
+            rng = np.random.default_rng([seed, index])
+            drawn = {name: belief.draw(rng) for name, belief in self._types.items()}
+            factors = {}
+            for names in groups:
+                kind, device = self._place[names[0]]
+                factors[names] = drawn[kind][device]
+            yield self._with_factors(factors)
+
+    def _likely(self, tolerance: float) -> dict[tuple[str, ...], Factors]:
+        """Factors by the names of the devices that share them; others are as in the base."""
+        found: dict[tuple[str, ...], Factors] = {}
+        for name, belief in self._types.items():
+            if not belief.is_measured:
+                continue
+            parts: dict[int, list[int]] = defaultdict(list)
+            for index in range(belief.num_devices):
+                own = belief.log_device(index)
+                # Devices that differ alike are told apart no further.
+                parts[0 if abs(own) <= tolerance else round(own / (2 * tolerance))].append(index)
+            for part, indices in parts.items():
+                devices = tuple(self._groups[name][index].name for index in indices)
+                measured = [index for index in indices if belief.has_measured(index)]
+                factors = _mean([belief.factors(index) for index in measured or indices])
+                if part != 0 or _largest(factors) > tolerance:
+                    found[devices] = factors
+        return found
+
+    def _with_factors(self, factors: Mapping[tuple[str, ...], Factors]) -> Problem:
+        """The base with corrected types for some devices."""
+        base = self._base
+        if not factors:
+            return base
+        new_types: dict[str, DeviceType] = {}
+        added: dict[str, Measurement] = {}
+        for names, own in factors.items():
+            kind = _corrected_type(base.device_named[names[0]])
+            new_types |= dict.fromkeys(names, kind)
+            added[kind.name] = _corrected(base, names[0], kind.name, own)
+        kept = [entry for entry in base.profile.measurements if entry.device_type not in added]
+        profile = base.profile.model_copy(update={"measurements": (*kept, *added.values())})
+        return replace(base, profile=profile, cluster=_with_types(base.cluster, new_types))
+
+
+def _offsets_s(problem: Problem, entry: StageMeasurement) -> dict[Direction, float]:
+    """What a stage takes beside its layers, as `heterps_envs.schedule.workload` counts it."""
+    kind, times = problem.class_of[entry.device], problem.layer_times
+    cuts = [cut for cut in (entry.first_layer - 1, entry.last_layer) if cut >= 0]
+    cut_s = float(times.cut_s[cuts, kind].sum()) / 2
+    return {
+        "forward": float(times.stage_forward_s[entry.first_layer, kind]) + cut_s,
+        "backward": float(times.stage_backward_s[entry.first_layer, kind]) + cut_s,
+    }
+
+
+def _largest(factors: Factors) -> float:
+    """How far the factors are from 1 at most."""
+    both = np.concatenate([factors.forward, factors.backward])
+    return float(np.abs(both - 1).max())
+
+
+def _mean(factors: Sequence[Factors]) -> Factors:
+    """Geometric means."""
+    return Factors(
+        np.exp(np.mean([np.log(each.forward) for each in factors], axis=0)),
+        np.exp(np.mean([np.log(each.backward) for each in factors], axis=0)),
+        math.exp(float(np.mean([math.log(each.stage_forward) for each in factors]))),
+        math.exp(float(np.mean([math.log(each.stage_backward) for each in factors]))),
+    )
+
+
+def _corrected(problem: Problem, device: str, type_name: str, factors: Factors) -> Measurement:
+    """A measurement of the corrected type; bytes that were measured on the old one stay."""
+    kind, times, job = problem.class_of[device], problem.layer_times, problem.job
+    mean = float(
+        (times.forward_s[:, kind] @ factors.forward + times.backward_s[:, kind] @ factors.backward)
+        / problem.tables.compute_s[:, kind].sum()
+    )
+    weight_gradient = times.weight_gradient_s[:, kind] * factors.backward
+    seconds = {
+        "forward_s": times.forward_s[:, kind] * factors.forward,
+        "backward_s": times.backward_s[:, kind] * factors.backward,
+        "optimizer_s": times.optimizer_s[:, kind] * mean,
+        "weight_gradient_s": weight_gradient,
+        "stage_forward_s": times.stage_forward_s[:, kind] * factors.stage_forward,
+        "stage_backward_s": times.stage_backward_s[:, kind] * factors.stage_backward,
+        "cut_s": times.cut_s[:, kind] * factors.stage_forward,
+    }
+    values = {name: tuple(value.tolist()) for name, value in seconds.items()}
+    origin = problem.device_named[device].type.name
+    for entry in problem.profile.measurements:
+        is_same = (entry.device_type, entry.micro_batch_size, entry.dtype) == (
+            origin,
+            job.micro_batch_size,
+            job.dtype,
+        )
+        if is_same and entry.tensor_parallel == 1:
+            names = {"device_type": type_name, "source": "corrected"}
+            spreads = {"forward_spread_s": (), "backward_spread_s": ()}
+            return entry.model_copy(update={**names, **spreads, **values})
+    return Measurement.model_validate(
+        {
+            "device_type": type_name,
+            "micro_batch_size": job.micro_batch_size,
+            "dtype": job.dtype,
+            "source": "corrected",
+            **values,
+        }
+    )
+
+
+def _corrected_type(device: Device) -> DeviceType:
+    """A type for a device, and for those that are as it is; an emulated one stays emulated."""
+    name = device.type.name.split("~")[0] + "~" + device.name
+    return device.type.model_copy(update={"name": name})
+
+
+def _with_types(cluster: Cluster, new_types: Mapping[str, DeviceType]) -> Cluster:
+    """The cluster with every device named on its own, and the corrected ones on their new types."""
+    nodes = tuple(
+        node.model_copy(
+            update={
+                "devices": tuple(
+                    _single(group, name, new_types)
+                    for group in node.devices
+                    for name in group.device_names()
+                )
+            }
+        )
+        for node in cluster.nodes
+    )
+    added = {entry.name: entry for entry in new_types.values()}
+    own = tuple(entry for entry in cluster.device_types if entry.name not in added)
+    return Cluster.model_validate(
+        {
+            **{name: getattr(cluster, name) for name in type(cluster).model_fields},
+            "nodes": nodes,
+            "device_types": (*own, *added.values()),
+        }
+    )
+
+
+def _single(group: DeviceGroup, name: str, new_types: Mapping[str, DeviceType]) -> DeviceGroup:
+    own = new_types.get(name)
+    return group.model_copy(
+        update={"name": name, "count": 1, "type": own.name if own else group.type}
+    )

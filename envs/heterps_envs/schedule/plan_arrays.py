@@ -1,0 +1,191 @@
+"""A plan's costs and routes as arrays, as the compiled scheduler and simulator take them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.documents.cluster import HostTimes
+from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.workload import Workload
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class PlanArrays(NamedTuple):
+    """D devices in the order of `Plan.devices`, S stages, M micro-batches, P pipelines.
+
+    Attributes:
+        stage_device: (S,) index of the stage's device.
+        pass_s: (S, 4) compute seconds of a full micro-batch: forward, whole backward, backward for
+            inputs, backward for parameters.
+        output_bytes: (S,) of a full micro-batch over the cut behind the stage.
+        pipeline_of: (M,) route of each micro-batch.
+        share: (M,) samples over those of a full micro-batch.
+        front: (P, S) the stage in front of a stage on a route; -1 where there is none.
+        behind: (P, S) the stage behind it.
+        first_stage: (P,)
+        latency_s: (D, D) from one device to another.
+        s_per_byte: (D, D) the same link.
+        action_s: (D,) host seconds of a pass; 0 for emulated devices.
+        send_s: (D,) host seconds of sending a message; 0 for emulated devices.
+        receive_s: (D,) host seconds of receiving one; 0 for emulated devices.
+        step_s: (D,) host seconds of a step; 0 for emulated devices.
+        optimizer_s: (D,) seconds of the optimizer step.
+        node: (D,) node whose cores the device's passes share with others; -1: nobody disturbs it.
+        slowdown: (nodes, k) how much slower each of 1, 2, .. passes runs at a time.
+        step_slowdown: (nodes, k) by how much more 1, 2, .. optimizer steps disturb one another.
+        is_rendezvous: A message leaves only when its receiver has asked for it.
+    """
+
+    stage_device: Integers
+    pass_s: Floats
+    output_bytes: Floats
+    pipeline_of: Integers
+    share: Floats
+    front: Integers
+    behind: Integers
+    first_stage: Integers
+    latency_s: Floats
+    s_per_byte: Floats
+    action_s: Floats
+    send_s: Floats
+    receive_s: Floats
+    step_s: Floats
+    optimizer_s: Floats
+    node: Integers
+    slowdown: Floats
+    step_slowdown: Floats
+    is_rendezvous: bool
+
+
+def plan_arrays(problem: Problem, plan: Plan, work: Workload) -> PlanArrays:
+    """Collects the arrays of a plan."""
+    devices = {name: index for index, name in enumerate(plan.devices)}
+    stages = {stage.name: index for index, stage in enumerate(plan.stages)}
+    costs = [work.stages[name] for name in stages]
+    routes = [[stages[name] for name in pipeline.stages] for pipeline in plan.pipelines]
+    pipeline_of = np.zeros(len(work.shares), np.int64)
+    front, behind = np.full((2, len(routes), len(stages)), -1, np.int64)
+    for index, (pipeline, route) in enumerate(zip(plan.pipelines, routes, strict=True)):
+        pipeline_of[list(pipeline.micro_batches)] = index
+        front[index, route[1:]] = route[:-1]
+        behind[index, route[:-1]] = route[1:]
+    stage_device = np.array([devices[cost.device] for cost in costs], np.int64)
+    latency_s, s_per_byte = _links(problem, list(devices), routes, stage_device)
+    emulated = [problem.device_named[name].type.emulation is not None for name in devices]
+    hosts = [
+        HostTimes() if is_emulated else _host(problem, name)
+        for name, is_emulated in zip(devices, emulated, strict=True)
+    ]
+    send_s = np.array([host.send_s for host in hosts], float)
+    receive_s = np.array([host.receive_s for host in hosts], float)
+    # Measured from end to end, a latency holds the host time of both.
+    latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
+    node, slowdown, step_slowdown = _shared_cores(problem, list(devices), hosts)
+    return PlanArrays(
+        stage_device=stage_device,
+        pass_s=np.array(
+            [
+                [
+                    cost.seconds(kind)
+                    for kind in ("forward", "backward", "backward-input", "backward-weight")
+                ]
+                for cost in costs
+            ]
+        ),
+        output_bytes=np.array([cost.output_bytes for cost in costs]),
+        pipeline_of=pipeline_of,
+        share=np.array(work.shares),
+        front=front,
+        behind=behind,
+        first_stage=np.array([route[0] for route in routes], np.int64),
+        latency_s=latency_s,
+        s_per_byte=s_per_byte,
+        action_s=np.array([host.action_s for host in hosts], float),
+        send_s=send_s,
+        receive_s=receive_s,
+        step_s=np.array([host.step_s for host in hosts], float),
+        optimizer_s=_optimizer_s(problem, plan, devices),
+        node=node,
+        slowdown=slowdown,
+        step_slowdown=step_slowdown,
+        # Emulated links deliver by the sender's stamp, whenever the receiver asks.
+        is_rendezvous=not any(emulated),
+    )
+
+
+def _links(
+    problem: Problem, devices: list[str], routes: list[list[int]], stage_device: Integers
+) -> tuple[Floats, Floats]:
+    """Latency and seconds per byte of the links that the routes use, in both directions."""
+    latency_s, s_per_byte = np.zeros((2, len(devices), len(devices)))
+    pairs = {
+        (int(stage_device[a]), int(stage_device[b])) for route in routes for a, b in pairwise(route)
+    }
+    for a, b in pairs | {(b, a) for a, b in pairs}:
+        if a != b:
+            link = problem.link(devices[a], devices[b])
+            latency_s[a, b] = link.latency_s
+            s_per_byte[a, b] = 1 / link.bandwidth_bytes_per_s
+    return latency_s, s_per_byte
+
+
+def _optimizer_s(problem: Problem, plan: Plan, devices: dict[str, int]) -> Floats:
+    seconds = np.zeros(len(devices))
+    for stage in plan.stages:
+        for name in stage.devices:
+            column = problem.tables.optimizer_s[:, problem.class_of[name]]
+            seconds[devices[name]] += column[stage.first_layer : stage.last_layer + 1].sum()
+    return seconds
+
+
+def _host(problem: Problem, device: str) -> HostTimes:
+    node = problem.device_named[device].node
+    return next(entry.host for entry in problem.cluster.nodes if entry.name == node)
+
+
+def _shared_cores(
+    problem: Problem, devices: list[str], hosts: list[HostTimes]
+) -> tuple[Integers, Floats, Floats]:
+    """Which devices disturb each other in passes, and how much more in optimizer steps."""
+    groups: dict[str, list[int]] = {}
+    for index, (name, host) in enumerate(zip(devices, hosts, strict=True)):
+        if host.slowdown_together or host.optimizer_slowdown_together.get(problem.job.optimizer):
+            groups.setdefault(problem.device_named[name].node, []).append(index)
+    node = np.full(len(devices), -1, np.int64)
+    shape = max(len(groups), 1), max(map(len, groups.values()), default=1)
+    slowdown, step_slowdown = np.ones((2, *shape))
+    for index, members in enumerate(groups.values()):
+        node[members] = index
+        host = hosts[members[0]]
+        for k in range(1, shape[1] + 1):
+            slowdown[index, k - 1] = slowdown_of(host, k)
+            step_factor = optimizer_slowdown_of(host, problem.job.optimizer, k)
+            step_slowdown[index, k - 1] = step_factor / slowdown_of(host, k)
+    return node, slowdown, step_slowdown
+
+
+def slowdown_of(host: HostTimes, together: int) -> float:
+    """How much slower each of some processes computes while all of them do."""
+    return _entry(host.slowdown_together, together)
+
+
+def optimizer_slowdown_of(host: HostTimes, optimizer: Optimizer, together: int) -> float:
+    """How much slower the optimizer step of each of some processes is while all are in theirs."""
+    found = host.optimizer_slowdown_together.get(optimizer)
+    return _entry(found or host.slowdown_together, together)
+
+
+def _entry(table: tuple[float, ...], together: int) -> float:
+    if not table:
+        return 1.0
+    if together <= len(table):
+        return table[together - 1]
+    return table[-1] * together / len(table)

@@ -1,0 +1,129 @@
+"""Gradient all-reduce: which layers are reduced together, how many bytes, how many seconds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from heterps_configs.documents.plan import Plan
+from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import ReduceBucket
+from heterps_envs.schedule.tied import tied_layers, tied_share
+
+# A bucket of gradients that leaves early has as many bytes as its links carry in this many
+# latencies, times its devices: latency is a tenth of it. But at least 1 MiB, because each costs
+# the host some time, and at least one layer; no more are waited for than 25 MiB, the bucket of
+# PyTorch's DistributedDataParallel (Li et al., VLDB 2020).
+BYTES_OVER_LATENCY = 8
+LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = float(2**20), float(25 * 2**20)
+
+
+def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
+    """Layers grouped by the devices that hold their gradients, where there are several, back first.
+
+    Where all-reduces overlap with passes, a group is split by layers, so that the gradients of its
+    last layers leave while those of its first are still being computed.
+
+    A tied layer stands for the parameters that it shares: its devices are those of the owner of
+    the parameters and of all their users.
+    """
+    owners: dict[int, set[str]] = defaultdict(set)
+    for stage in plan.stages:
+        for layer in stage.layers:
+            owners[layer].update(stage.devices)
+    for owner, users in tied_layers(problem.profile).items():
+        together = owners[owner].union(*(owners[user] for user in users))
+        owners.update(dict.fromkeys(users, together))
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for layer in range(plan.num_layers):
+        if len(owners[layer]) > 1:
+            groups[tuple(d for d in problem.device_named if d in owners[layer])].append(layer)
+    buckets = [
+        ReduceBucket(devices, part)
+        for devices, layers in groups.items()
+        for part in (_split(problem, devices, layers) if plan.sums_overlap else [tuple(layers)])
+    ]
+    return tuple(sorted(buckets, key=lambda bucket: bucket.layers, reverse=True))
+
+
+def _split(problem: Problem, devices: tuple[str, ...], layers: list[int]) -> list[tuple[int, ...]]:
+    """Runs of layers from the back, each of at least `_least_bytes` but the one in front.
+
+    Layers that share a tied parameter stay together, in the place of the one that is in front:
+    its backward pass completes their gradients.
+    """
+    place = {layer: layer for layer in layers}
+    for owner, users in tied_layers(problem.profile).items():
+        together = [layer for layer in (owner, *users) if layer in place]
+        place.update(dict.fromkeys(together, min(together, default=0)))
+    least, gradient = _least_bytes(problem, devices), problem.tables.gradient_bytes
+    parts: list[tuple[int, ...]] = []
+    run: list[int] = []
+    for front in sorted(set(place.values()), reverse=True):
+        run += [layer for layer in layers if place[layer] == front]
+        if gradient[run].sum() >= least:
+            parts.append(tuple(sorted(run)))
+            run = []
+    if run:
+        parts.append(tuple(sorted(run)))
+    return parts
+
+
+def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
+    """A bucket of this size is long enough on its way that its latency hardly counts."""
+    bandwidth, latency_s = _ring(problem, devices)
+    pays = BYTES_OVER_LATENCY * len(devices) * bandwidth * latency_s
+    return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
+
+
+def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the gradients in one bucket; tied parameters count once, with their users."""
+    gradient = problem.tables.gradient_bytes
+    total = float(sum(gradient[layer] for layer in bucket.layers))
+    for owner, users in tied_layers(problem.profile).items():
+        shared = max(gradient[user] * tied_share(problem.profile, user) for user in users)
+        if owner in bucket.layers:
+            total -= min(shared, gradient[owner])
+        if users[0] in bucket.layers:  # then all of them are
+            total += shared - sum(gradient[user] for user in users)
+    return total
+
+
+def reduce_copy_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the gradients that are there twice for a moment when one bucket's all-reduce begins.
+
+    Large gradients are not copied, others piece by piece.
+    """
+    small = reduce_bytes(problem, bucket) - _large_bytes(problem, bucket)
+    return min(max(small, 0.0), float(REDUCE_COPY_BYTES))
+
+
+def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the bucket's gradients that are summed where they lie, as far as they are known."""
+    layers, num_bytes = problem.profile.layers, problem.job.weight_bytes_per_parameter
+    sizes = [size for layer in bucket.layers for size in layers[layer].parameter_sizes]
+    # A tied parameter is in the bucket of its users, once.
+    for owner, users in tied_layers(problem.profile).items():
+        shared = layers[users[0]].tied_parameters
+        in_bucket = [layer for layer in (owner, *users) if layer in bucket.layers]
+        for _ in in_bucket[1 if users[0] in bucket.layers else 0 :]:
+            if shared in sizes:
+                sizes.remove(shared)
+    large = [size * num_bytes for size in sizes if size * num_bytes >= LARGE_GRADIENT_BYTES]
+    return float(sum(large))
+
+
+def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
+    """Seconds of one ring all-reduce over the bucket's devices, in their order.
+
+    Its pieces (`REDUCE_COPY_BYTES`) overlap: the latency counts once.
+    """
+    n = len(bucket.devices)
+    bandwidth, latency_s = _ring(problem, bucket.devices)
+    return 2 * (n - 1) * (latency_s + reduce_bytes(problem, bucket) / n / bandwidth)
+
+
+def _ring(problem: Problem, devices: tuple[str, ...]) -> tuple[float, float]:
+    """The smallest bandwidth and the largest latency on the way around."""
+    links = [problem.link(a, b) for a, b in zip(devices, devices[1:] + devices[:1], strict=True)]
+    return min(link.bandwidth_bytes_per_s for link in links), max(link.latency_s for link in links)

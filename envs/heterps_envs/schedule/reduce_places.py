@@ -1,0 +1,119 @@
+"""Where the gradient all-reduces and the optimizer step stand in the action lists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import BACKWARD, BACKWARD_WEIGHT, REDUCE, STEP, Schedule
+from heterps_envs.schedule.tied import adding_layers
+
+
+class _Place(NamedTuple):
+    """Where one device has the gradients of one bucket.
+
+    Attributes:
+        at: Index behind the last pass that adds to them.
+        ready_share: Share of that pass behind which they are complete.
+    """
+
+    at: int
+    ready_share: float
+
+
+def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
+    """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
+
+    Where they overlap, each all-reduce stands behind the last pass that adds to its gradients
+    instead of behind all passes. On every device they keep one global order: that in which their
+    gradients are complete, by the length of the list before that. So no two devices wait for one
+    another: of all buckets that are under way, the first one is the next of all its devices.
+
+    Args:
+        problem: Says how long the layers of the last pass take.
+        plan: What runs; `sums_overlap` says whether all-reduces overlap.
+        schedule: Lists without them.
+    """
+    overlaps = plan.sums_overlap
+    devices = {name: index for index, name in enumerate(schedule.devices)}
+    first, stop = schedule.offsets[:-1], schedule.offsets[1:]
+    places = [
+        {
+            devices[name]: _complete_at(problem, plan, schedule, adding, name)
+            if overlaps
+            else _Place(int(stop[devices[name]]), 1.0)
+            for name in bucket.devices
+        }
+        for bucket in schedule.buckets
+        for adding in [adding_layers(problem.profile, bucket.layers)]
+    ]
+    order = list(range(len(places)))
+    if overlaps:
+        order_of = [max(p.at - first[d] for d, p in own.items()) for own in places]
+        order.sort(key=order_of.__getitem__)
+    at: list[int] = []
+    bucket_at: list[int] = []
+    shares: list[float] = []
+    earliest = first.tolist()
+    for number in order:
+        for device, place in places[number].items():
+            # One that is moved behind others is complete when they are: they decide.
+            shares.append(place.ready_share if place.at >= earliest[device] else 0.0)
+            earliest[device] = max(earliest[device], place.at)
+            at.append(earliest[device])
+            bucket_at.append(number)
+    kinds = [REDUCE] * len(at) + [STEP] * len(devices)
+    at, bucket_at = at + stop.tolist(), bucket_at + [-1] * len(devices)
+    added = np.bincount(np.searchsorted(stop, at), minlength=len(devices))
+    return replace(
+        schedule,
+        offsets=schedule.offsets + np.concatenate([[0], np.cumsum(added)]),
+        kind=np.insert(schedule.kind, at, kinds),
+        stage=np.insert(schedule.stage, at, -1),
+        micro_batch=np.insert(schedule.micro_batch, at, bucket_at),
+        peer=np.insert(schedule.peer, at, -1),
+        overlaps_reduce=overlaps,
+        ready_share=np.insert(np.ones(len(schedule.kind)), at, shares + [1.0] * len(devices)),
+    )
+
+
+def _complete_at(
+    problem: Problem, plan: Plan, schedule: Schedule, adding: frozenset[int], name: str
+) -> _Place:
+    """Where the gradients of some layers are complete on a device."""
+    device = schedule.devices.index(name)
+    first, stop = schedule.offsets[device], schedule.offsets[device + 1]
+    stages: NDArray[np.bool_] = np.array(
+        [name in stage.devices and not adding.isdisjoint(stage.layers) for stage in plan.stages]
+    )
+    kind, stage = schedule.kind[first:stop], schedule.stage[first:stop]
+    passes = np.flatnonzero(((kind == BACKWARD) | (kind == BACKWARD_WEIGHT)) & stages[stage])
+    if not len(passes):
+        return _Place(int(stop), 1.0)
+    last = passes[-1]
+    share = 1.0
+    if kind[last] == BACKWARD:  # what was put off comes in no order that is known
+        share = _ready_share(problem, plan.stages[stage[last]], adding)
+    return _Place(int(first + last + 1), share)
+
+
+def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> float:
+    """Share of a backward pass of a stage behind which the gradients of its layers are there.
+
+    A backward pass goes through the layers from the back; layers that are computed again take
+    their forward seconds, too.
+    """
+    kind = problem.class_of[stage.devices[0]]
+    seconds = problem.tables.backward_s[:, kind].copy()
+    again = list(stage.recompute_layers)
+    seconds[again] += problem.tables.forward_s[again, kind]
+    front = min(adding.intersection(stage.layers))
+    total = seconds[stage.first_layer : stage.last_layer + 1].sum()
+    if front == stage.first_layer or total <= 0:
+        return 1.0
+    return float(seconds[front : stage.last_layer + 1].sum() / total)

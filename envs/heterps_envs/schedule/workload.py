@@ -1,0 +1,118 @@
+"""Workload: what a plan asks of its devices and links, stage by stage and route by route."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.closed_form.placement import check_plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import Direction, PassKind
+
+
+class StageCost(NamedTuple):
+    """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind.
+
+    `backward_s` holds the forward passes of layers that are computed again, and
+    `weight_gradient_s`, the part that a zero-bubble schedule may put off.
+    """
+
+    device: str
+    first_layer: int
+    forward_s: float
+    backward_s: float
+    weight_gradient_s: float
+    output_bytes: float
+
+    def seconds(self, kind: PassKind) -> float:
+        """Compute seconds of one pass of a full micro-batch."""
+        if kind == "forward":
+            return self.forward_s
+        if kind == "backward":
+            return self.backward_s
+        put_off = self.weight_gradient_s
+        return put_off if kind == "backward-weight" else self.backward_s - put_off
+
+
+class Workload(NamedTuple):
+    """What the list scheduler and the simulator need of a plan.
+
+    Attributes:
+        stages: Costs by stage name.
+        front: For each micro-batch, stage -> the stage in front of it on the route, if any.
+        behind: The same for the stage behind it.
+        shares: For each micro-batch, its samples over those of a full one. Tables hold the seconds
+            and bytes of a full micro-batch; a smaller one is charged this share.
+    """
+
+    stages: dict[str, StageCost]
+    front: tuple[dict[str, str], ...]
+    behind: tuple[dict[str, str], ...]
+    shares: tuple[float, ...]
+
+    def seconds(self, kind: PassKind, stage: str, micro_batch: int) -> float:
+        """Compute seconds of one pass."""
+        return self.shares[micro_batch] * self.stages[stage].seconds(kind)
+
+    def source(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
+        """The stage whose result a pass needs; None at the start of the way there or back."""
+        return (self.front if kind == "forward" else self.behind)[micro_batch].get(stage)
+
+    def target(self, kind: Direction, stage: str, micro_batch: int) -> str | None:
+        """The stage that needs the result of a pass; None at the end."""
+        return (self.behind if kind == "forward" else self.front)[micro_batch].get(stage)
+
+    def message_bytes(self, kind: Direction, stage: str, micro_batch: int) -> float:
+        """Bytes that the stage sends after a pass: activations, or as many of their gradients."""
+        cut = stage if kind == "forward" else self.front[micro_batch][stage]
+        return self.shares[micro_batch] * self.stages[cut].output_bytes
+
+
+def workload(problem: Problem, plan: Plan) -> Workload:
+    """Collects the costs of a plan.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model, cluster or job.
+    """
+    check_plan(problem, plan)
+    stages = {stage.name: _stage_cost(problem, stage) for stage in plan.stages}
+    front: dict[int, dict[str, str]] = {}
+    behind: dict[int, dict[str, str]] = {}
+    for pipe in plan.pipelines:
+        back, forth = dict(pairwise(reversed(pipe.stages))), dict(pairwise(pipe.stages))
+        front.update((m, back) for m in pipe.micro_batches)
+        behind.update((m, forth) for m in pipe.micro_batches)
+    sizes = problem.job.micro_batch_sizes
+    micro_batches = range(len(sizes))
+    return Workload(
+        stages,
+        tuple(front[m] for m in micro_batches),
+        tuple(behind[m] for m in micro_batches),
+        tuple(size / problem.job.micro_batch_size for size in sizes),
+    )
+
+
+def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
+    tables, times = problem.tables, problem.layer_times
+    part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
+    kind = problem.class_of[device]
+    # Each pass packs what it sends over one cut and lays out what it received over the other.
+    cuts = [cut for cut in (stage.first_layer - 1, stage.last_layer) if cut >= 0]
+    cut_s = times.cut_s[cuts, kind].sum() / 2
+    forward_s, backward_s = tables.forward_s[part, kind].sum(), tables.backward_s[part, kind].sum()
+    weight_gradient_s = times.weight_gradient_s[part, kind].sum()
+    again_s = tables.forward_s[list(stage.recompute_layers), kind].sum()
+    return StageCost(
+        device,
+        stage.first_layer,
+        # What a stage takes beside its layers may be below 0, and was measured on a longer one.
+        float(max(forward_s + times.stage_forward_s[stage.first_layer, kind], 0.0) + cut_s),
+        float(
+            max(backward_s + times.stage_backward_s[stage.first_layer, kind], weight_gradient_s)
+            + again_s
+            + cut_s
+        ),
+        float(weight_gradient_s),
+        float(tables.output_bytes[stage.last_layer]),
+    )

@@ -1,0 +1,55 @@
+"""Zero-bubble (ZB-H1): backward passes in two parts.
+
+Source: Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 2.
+
+`backward-input` computes the gradients that the stage in front waits for, and they are sent at
+once; `backward-weight` computes those of the parameters, for which nobody waits but the all-reduce
+at the end, and then the activations are freed. A device chooses by the rule of 1F1B between forward
+passes and `backward-input`; what is left of its time goes to `backward-weight`. Where no more
+activations may be kept, `backward-weight` comes before the next forward pass.
+
+Memory: what 1F1B keeps on each stage always suffices. ZB-H1 lets every stage keep as much as 1F1B
+keeps on the first one, so that more of `backward-weight` can wait for the end: for S equal stages
+with F = B = W the bubble shrinks from `(S - 1) (F + B + W)` to `(S - 1) (F + B - W)`. Devices do
+that as far as their own memory has room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.in_flight import in_flight_micro_batches
+
+
+def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
+    """For each stage, of how many micro-batches it keeps activations at most.
+
+    That of `in_flight_micro_batches`, and for zero-bubble what memory has room for beyond it, as
+    planners count memory, up to the number of the first stage of its route. Stages of one device
+    share its room evenly.
+    """
+    held = in_flight_micro_batches(plan)
+    if plan.job.schedule != "zero-bubble":
+        return held
+    tables, share, wanted = problem.tables, Counter[str](), dict(held)
+    for pipeline in plan.pipelines:
+        for name in pipeline.stages:
+            share[name] += len(pipeline.micro_batches)
+            wanted[name] = max(wanted[name], held[pipeline.stages[0]])
+    stages_on = Counter(stage.devices[0] for stage in plan.stages)
+    room = {name: float(tables.memory_bytes[problem.class_of[name]]) for name in plan.devices}
+    activations = {}
+    for stage in plan.stages:
+        part = slice(stage.first_layer, stage.last_layer + 1)
+        activations[stage.name] = float(tables.activation_bytes[part].sum())
+        room[stage.devices[0]] -= float(tables.state_bytes[part].sum())
+        room[stage.devices[0]] -= held[stage.name] * activations[stage.name]
+    for stage in plan.stages:
+        more = min(wanted[stage.name], share[stage.name]) - held[stage.name]
+        if activations[stage.name] > 0:
+            spare = room[stage.devices[0]] / stages_on[stage.devices[0]]
+            more = min(more, max(int(spare / activations[stage.name]), 0))
+        held[stage.name] += more
+    return held

@@ -1,0 +1,168 @@
+"""Binding: a placement names device classes; a plan names devices and routes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import gcd
+from typing import NamedTuple
+
+from heterps_configs.documents.cluster import Device
+from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.placement import PlacedStage, Placement
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+# How many nodes the first stage is tried on.
+MAX_STARTS = 8
+
+
+def bind(
+    problem: Problem,
+    placement: Sequence[PlacedStage],
+    *,
+    planner: str,
+    seed: int,
+    bound: Bound = Bound(),
+) -> Plan:
+    """Picks the devices of a placement and routes its micro-batches.
+
+    Replica j of a stage with k replicas takes the micro-batches m with m mod k = j. Replicas that
+    no micro-batch would reach are left out. Devices are chosen front to back, each where it talks
+    fastest with the stage before it and with its own replicas; the first stage is tried on several
+    nodes.
+
+    Raises:
+        InfeasibleError: The placement asks for more devices of a class than there are.
+    """
+    job = problem.job
+    used = tuple(
+        PlacedStage(
+            s.first_layer, s.last_layer, s.device_class, min(s.replicas, job.num_micro_batches)
+        )
+        for s in placement
+    )
+    _check_counts(problem, used)
+    devices = _choose_devices(problem, used)
+    names = [
+        [f"s{i}" if stage.replicas == 1 else f"s{i}r{j}" for j in range(stage.replicas)]
+        for i, stage in enumerate(used)
+    ]
+    stages = tuple(
+        Stage(
+            name=names[i][j],
+            first_layer=stage.first_layer,
+            last_layer=stage.last_layer,
+            devices=(devices[i][j].name,),
+        )
+        for i, stage in enumerate(used)
+        for j in range(stage.replicas)
+    )
+    routes: dict[tuple[str, ...], list[int]] = {}
+    for m in range(job.num_micro_batches):
+        routes.setdefault(tuple(group[m % len(group)] for group in names), []).append(m)
+    plan = Plan(
+        model=problem.profile.name,
+        model_reference=problem.model_reference,
+        model_fingerprint=problem.layers_fingerprint,
+        num_layers=problem.profile.num_layers,
+        cluster=problem.cluster.name,
+        cluster_reference=problem.cluster_reference,
+        job=job,
+        stages=stages,
+        pipelines=tuple(
+            Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
+        ),
+        planner=planner,
+        seed=seed,
+        bound=bound,
+    )
+    return plan.model_copy(update={"predicted_step_time_s": estimate(problem, plan).step_time_s})
+
+
+def _check_counts(problem: Problem, placement: Placement) -> None:
+    asked: Counter[int] = Counter()
+    for stage in placement:
+        asked[stage.device_class] += stage.replicas
+    for kind, count in asked.items():
+        entry = problem.classes[kind]
+        if count > entry.count:
+            raise InfeasibleError(
+                f"the placement asks for {count} devices of {entry.name}; there are {entry.count}"
+            )
+
+
+def _choose_devices(problem: Problem, placement: Placement) -> list[list[Device]]:
+    first = problem.classes[placement[0].device_class].devices
+    nodes = list(dict.fromkeys(device.node for device in first))[:MAX_STARTS]
+    choices = [_greedy(problem, placement, node) for node in nodes]
+    return min(choices, key=lambda choice: choice[0])[1]
+
+
+class _Traffic(NamedTuple):
+    """What one device exchanges in a step: messages with the stage in front, gradients beside."""
+
+    peers: list[Device]
+    num_messages: float
+    message_bytes: float
+    replicas: list[Device]
+    num_replicas: int
+    gradient_bytes: float
+
+    def seconds(self, problem: Problem, device: Device) -> float:
+        """Seconds of communication if it is `device`."""
+        messages = [
+            problem.link(device.name, peer.name).transfer_s(self.message_bytes)
+            for peer in self.peers
+        ]
+        gradients = [
+            problem.link(device.name, peer.name).transfer_s(self.gradient_bytes)
+            for peer in self.replicas
+        ]
+        return self.num_messages * sum(messages) / max(len(messages), 1) + 2 * (
+            self.num_replicas - 1
+        ) * max(gradients, default=0.0)
+
+
+def _greedy(
+    problem: Problem, placement: Placement, first_node: str
+) -> tuple[float, list[list[Device]]]:
+    """Chooses front to back; returns the seconds of communication and the devices of each stage."""
+    tables = problem.tables
+    taken: set[str] = set()
+    total_s, before = 0.0, list[Device]()
+    chosen: list[list[Device]] = []
+    for stage in placement:
+        part = slice(stage.first_layer, stage.last_layer + 1)
+        in_turn = gcd(len(before), stage.replicas)
+        mine: list[Device] = []
+        for replica in range(stage.replicas):
+            traffic = _Traffic(
+                peers=before[replica % in_turn :: in_turn],
+                num_messages=2 * tables.num_micro_batches / stage.replicas,
+                message_bytes=float(tables.output_bytes[stage.first_layer - 1]) if before else 0.0,
+                replicas=mine,
+                num_replicas=stage.replicas,
+                gradient_bytes=float(tables.gradient_bytes[part].sum()) / stage.replicas,
+            )
+            free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+            if not taken:
+                free = {first_node: free[first_node]}
+            cost_s = {node: traffic.seconds(problem, found[0]) for node, found in free.items()}
+            # Of equally fast nodes the one with most room, so that later choices stay together.
+            node = min(free, key=lambda node: (cost_s[node], -len(free[node])))
+            total_s += cost_s[node]
+            taken.add(free[node][0].name)
+            mine.append(free[node][0])
+        chosen.append(mine)
+        before = mine
+    return total_s, chosen
+
+
+def _free_by_node(devices: Sequence[Device], taken: set[str]) -> dict[str, list[Device]]:
+    free: dict[str, list[Device]] = {}
+    for device in devices:
+        if device.name not in taken:
+            free.setdefault(device.node, []).append(device)
+    return free

@@ -1,0 +1,334 @@
+"""The compiled simulator: start and end of every action of a schedule.
+
+`heterps_envs.simulator.simulate` explains what is modelled; `tests/envs/reference_simulator.py` has
+it in plain Python. Events are handled in the order of time, because the order decides which message
+takes a link first, and how many passes share the cores of a node. Numbers of one kind of thing
+stand in one array with a column for each: a compiler of many small arrays takes seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.schedule.actions import RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
+from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
+
+# A time that is not known yet.
+UNKNOWN = -1.0
+
+# Columns of `actions`, (A, 5) int64: the code, the other device of a message, the bucket of an
+# all-reduce, the receive that belongs to a send or the other way round, and for a receive how many
+# receives of its device come before it.
+KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
+# Columns of `action_s`, (A, 4): seconds of a pass that nobody disturbs, or for which a message
+# occupies its link; the result: start and end (of a send, when it leaves and arrives); when a send
+# was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
+# `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
+WORK, START, END, KNOWN = 0, 1, 2, 3
+# Columns of `devices`, (D, 11) int64: the action it is at, the end of its list, receives done, its
+# first row of `receives`, and the row behind its last, all-reduces whose end is not known, its node
+# (-1: nobody disturbs it), whether it waits for a message or for all-reduces, its first all-reduce
+# whose end is not known (or the end of its list), whether what it runs is its optimizer step, and
+# receives that it asks for ahead of the one that it waits for.
+AT, STOP, RECEIVED, RECEIVES_FROM, RECEIVES_TO, REDUCES_LEFT, NODE, WAITING = 0, 1, 2, 3, 4, 5, 6, 7
+NEXT_REDUCE, IN_STEP, POSTED_AHEAD = 8, 9, 10
+# Columns of `device_s`, (D, 2): end of its last all-reduce, and where its pass ends on the scale of
+# `PACE`, or its optimizer step on that of `STEP_PACE` (inf: it runs none).
+REDUCES_END, PACE_END = 0, 1
+# Columns of `nodes`, (N, 3) int64: passes and optimizer steps that run, how often that has changed,
+# and how many of them are steps.
+RUNNING, CHANGE, STEPS = 0, 1, 2
+# Columns of `node_s`, (N, 3 + 2 k): undisturbed work that a pass would have had, had it run since
+# the beginning; the same of an optimizer step; when `RUNNING` changed last; how much slower each of
+# 1 .. k passes is; and by how much more each of 1 .. k optimizer steps.
+PACE, STEP_PACE, CHANGED, SLOWDOWN = 0, 1, 2, 3
+# Columns of `links`, (D, D, 2): latency, and when the link is free.
+LATENCY, FREE = 0, 1
+# `reduces`, (K, 1 + most members): how many devices have come, then the members' actions, -1 behind
+# the last.
+COME = 0
+
+
+@njit(**KERNEL)
+def run_actions(
+    actions: Any, action_s: Any, devices: Any, device_s: Any, nodes: Any, node_s: Any, links: Any,
+    receives: Any, reduces: Any, reduce_s: Any, heap: Any, is_rendezvous: bool,
+    overlaps_reduce: bool,
+) -> None:  # fmt: skip
+    """Runs all lists; the columns above are what it reads and writes.
+
+    Events: a device is done with its action (its index), follows its list (D + its index), or the
+    first pass of a node ends (`2 D + change * N + node`; void when the node has changed since).
+    """
+    num_devices, num_nodes = len(devices), len(nodes)
+    while heap[0, SIZE] > 0:
+        now = heap[1, TIME]
+        code = pop_event(heap)
+        if code >= 2 * num_devices:
+            node, change = (
+                (code - 2 * num_devices) % num_nodes,
+                (code - 2 * num_devices) // num_nodes,
+            )
+            if change != nodes[node, CHANGE]:
+                continue
+            device = _end_shared(devices, device_s, nodes, node_s, heap, node, now)
+            code = device
+        device = code % num_devices
+        is_done = code < num_devices
+        while devices[device, AT] < devices[device, STOP]:
+            at = devices[device, AT]
+            kind = actions[at, KIND]
+            if is_done:
+                action_s[at, END] = now
+                devices[device, AT] = at + 1
+                is_done = False
+                if kind <= RECEIVE_BACKWARD:
+                    devices[device, RECEIVED] += 1
+                    # The next receive is posted, and its message may be waiting for that.
+                    row = devices[device, RECEIVES_FROM] + devices[device, RECEIVED]
+                    row += devices[device, POSTED_AHEAD]
+                    if is_rendezvous and row <= devices[device, RECEIVES_TO]:
+                        send = actions[receives[row - 1], PARTNER]
+                        if action_s[send, KNOWN] != UNKNOWN:
+                            _leave(actions, action_s, devices, links, heap, send, now)
+                continue
+            action_s[at, START] = now
+            if kind <= RECEIVE_BACKWARD:
+                if action_s[at, KNOWN] == UNKNOWN:
+                    devices[device, WAITING] = 1
+                    break
+                if action_s[at, KNOWN] > now:
+                    push_event(heap, action_s[at, KNOWN], device)
+                    break
+                is_done = True
+            elif kind <= SEND_BACKWARD:
+                action_s[at, KNOWN] = now
+                devices[device, AT] = at + 1
+                peer = actions[at, PEER]
+                ahead = devices[peer, RECEIVED] + devices[peer, POSTED_AHEAD]
+                if not is_rendezvous or actions[actions[at, PARTNER], ORDER] < ahead:
+                    _leave(actions, action_s, devices, links, heap, at, now)
+            elif kind == REDUCE and overlaps_reduce:
+                devices[device, REDUCES_LEFT] += 1
+                devices[device, AT] = at + 1
+                action_s[at, KNOWN] = _complete_s(actions, action_s, at, now)
+                reduces[actions[at, BUCKET], COME] += 1
+                _overlap(
+                    actions, action_s, devices, device_s, reduces, reduce_s, heap,
+                    actions[at, BUCKET], now,
+                )  # fmt: skip
+            elif kind == REDUCE:
+                reduces[actions[at, BUCKET], COME] += 1
+                _reduce(devices, reduces, reduce_s, heap, actions[at, BUCKET], now)
+                break
+            elif kind == STEP and devices[device, REDUCES_LEFT] > 0:
+                devices[device, WAITING] = 1
+                break
+            elif kind == STEP and device_s[device, REDUCES_END] > now:
+                push_event(heap, device_s[device, REDUCES_END], num_devices + device)
+                break
+            elif devices[device, NODE] < 0:
+                push_event(heap, now + action_s[at, WORK], device)
+                break
+            else:
+                node = devices[device, NODE]
+                _catch_up(nodes, node_s, node, now)
+                nodes[node, RUNNING] += 1
+                devices[device, IN_STEP] = kind == STEP
+                nodes[node, STEPS] += devices[device, IN_STEP]
+                pace = node_s[node, PACE + devices[device, IN_STEP]]
+                device_s[device, PACE_END] = pace + action_s[at, WORK]
+                _foresee(devices, device_s, nodes, node_s, heap, node, now)
+                break
+
+
+@njit(**HELPER)
+def _leave(
+    actions: Any, action_s: Any, devices: Any, links: Any, heap: Any, send: int, now: float
+) -> None:
+    """A message leaves as soon as its link is free."""
+    receive, to = actions[send, PARTNER], actions[send, PEER]
+    source = actions[receive, PEER]
+    start_s = links[source, to, FREE]
+    if start_s < now:
+        start_s = now
+    links[source, to, FREE] = start_s + action_s[send, WORK]
+    arrival_s = links[source, to, FREE] + links[source, to, LATENCY]
+    action_s[send, START], action_s[send, END] = start_s, arrival_s
+    action_s[receive, KNOWN] = arrival_s
+    if devices[to, WAITING] and devices[to, AT] == receive:
+        devices[to, WAITING] = 0
+        push_event(heap, arrival_s, to)
+
+
+@njit(**HELPER)
+def _reduce(devices: Any, reduces: Any, reduce_s: Any, heap: Any, bucket: int, now: float) -> None:
+    """An all-reduce begins when the last of its devices is there, and keeps them."""
+    num_members = _num_members(reduces, bucket)
+    if reduces[bucket, COME] == num_members:
+        for column in range(1, 1 + num_members):
+            member = _device_of(devices, reduces[bucket, column])
+            push_event(heap, now + reduce_s[bucket], member)
+
+
+@njit(**HELPER)
+def _complete_s(actions: Any, action_s: Any, reduce: int, now: float) -> float:
+    """When the gradients of an all-reduce were complete, in the pass in front or by now."""
+    if action_s[reduce, WORK] >= 1.0:
+        return now
+    at = reduce - 1
+    while actions[at, KIND] == REDUCE:
+        at -= 1
+    taken_s: float = action_s[at, END] - action_s[at, START]
+    return float(action_s[at, START] + action_s[reduce, WORK] * taken_s)
+
+
+@njit(**HELPER)
+def _overlap(
+    actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
+    heap: Any, bucket: int, now: float,
+) -> None:  # fmt: skip
+    """Times an all-reduce whose devices have all come, and then what waited for it."""
+    found = _time_overlapped(
+        actions, action_s, devices, device_s, reduces, reduce_s, heap, bucket, now
+    )
+    while found:
+        found = False
+        for device in range(len(devices)):
+            at = devices[device, NEXT_REDUCE]
+            if at < devices[device, STOP] and _time_overlapped(
+                actions, action_s, devices, device_s, reduces, reduce_s, heap,
+                actions[at, BUCKET], now,
+            ):  # fmt: skip
+                found = True
+
+
+@njit(**HELPER)
+def _time_overlapped(
+    actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
+    heap: Any, bucket: int, now: float,
+) -> bool:  # fmt: skip
+    """It begins when all gradients are complete, and on each device the one before it is done."""
+    num_members, begin_s = _num_members(reduces, bucket), 0.0
+    if reduces[bucket, COME] < num_members:
+        return False
+    for column in range(1, 1 + num_members):
+        action = reduces[bucket, column]
+        member = _device_of(devices, action)
+        if devices[member, NEXT_REDUCE] != action:
+            return False
+        begin_s = max(begin_s, action_s[action, KNOWN], device_s[member, REDUCES_END])
+    end_s = begin_s + reduce_s[bucket]
+    for column in range(1, 1 + num_members):
+        action = reduces[bucket, column]
+        member = _device_of(devices, action)
+        action_s[action, START], action_s[action, END] = begin_s, end_s
+        device_s[member, REDUCES_END] = end_s
+        devices[member, REDUCES_LEFT] -= 1
+        devices[member, NEXT_REDUCE] = _next_reduce(actions, action + 1, devices[member, STOP])
+        if (
+            devices[member, WAITING]
+            and devices[member, REDUCES_LEFT] == 0
+            and actions[devices[member, AT], KIND] == STEP
+        ):
+            devices[member, WAITING] = 0
+            push_event(heap, max(end_s, now), len(devices) + member)
+    return True
+
+
+@njit(**HELPER)
+def _next_reduce(actions: Any, at: int, stop: int) -> int:
+    while at < stop and actions[at, KIND] != REDUCE:
+        at += 1
+    return at
+
+
+@njit(**HELPER)
+def _num_members(reduces: Any, bucket: int) -> int:
+    count = 0
+    for column in range(1, reduces.shape[1]):
+        count += reduces[bucket, column] >= 0
+    return count
+
+
+@njit(**HELPER)
+def _device_of(devices: Any, action: int) -> int:
+    device = 0
+    while devices[device, STOP] <= action:
+        device += 1
+    return device
+
+
+@njit(**HELPER)
+def _end_shared(
+    devices: Any, device_s: Any, nodes: Any, node_s: Any, heap: Any, node: int, now: float
+) -> int:
+    """The pass of a node that has least left ends; returns its device."""
+    _catch_up(nodes, node_s, node, now)
+    device: int = _next_to_end(devices, device_s, nodes, node_s, node)
+    node_s[node, PACE + devices[device, IN_STEP]] = device_s[device, PACE_END]
+    device_s[device, PACE_END] = np.inf
+    nodes[node, RUNNING] -= 1
+    nodes[node, STEPS] -= devices[device, IN_STEP]
+    _foresee(devices, device_s, nodes, node_s, heap, node, now)
+    return device
+
+
+@njit(**HELPER)
+def _catch_up(nodes: Any, node_s: Any, node: int, now: float) -> None:
+    """Brings the pace of a node up to date."""
+    if nodes[node, RUNNING] > 0:
+        taken_s = now - node_s[node, CHANGED]
+        for in_step in range(2):
+            node_s[node, PACE + in_step] += taken_s / _slowdown(nodes, node_s, node, in_step)
+    node_s[node, CHANGED] = now
+
+
+@njit(**HELPER)
+def _foresee(
+    devices: Any, device_s: Any, nodes: Any, node_s: Any, heap: Any, node: int, now: float
+) -> None:
+    """Says when the next pass of a node ends if nothing changes; what was said before is void."""
+    nodes[node, CHANGE] += 1
+    if nodes[node, RUNNING] > 0:
+        device = _next_to_end(devices, device_s, nodes, node_s, node)
+        left_s = _left_s(devices, device_s, nodes, node_s, device)
+        if left_s < 0:  # by rounding
+            left_s = 0.0
+        end_s = now + left_s
+        push_event(heap, end_s, 2 * len(devices) + nodes[node, CHANGE] * len(nodes) + node)
+
+
+@njit(**HELPER)
+def _slowdown(nodes: Any, node_s: Any, node: int, in_step: int) -> float:
+    """How much slower passes of a node are at the moment, or optimizer steps.
+
+    Steps are slowed as passes are, and by what steps at the same time add to that.
+    """
+    slowdown: float = node_s[node, SLOWDOWN + nodes[node, RUNNING] - 1]
+    if in_step and nodes[node, STEPS] > 0:
+        most = (node_s.shape[1] - SLOWDOWN) // 2
+        slowdown *= node_s[node, SLOWDOWN + most + nodes[node, STEPS] - 1]
+    return slowdown
+
+
+@njit(**HELPER)
+def _left_s(devices: Any, device_s: Any, nodes: Any, node_s: Any, device: int) -> float:
+    """Seconds until the running pass or step of a device ends if nothing changes."""
+    node, in_step = devices[device, NODE], devices[device, IN_STEP]
+    left = device_s[device, PACE_END] - node_s[node, PACE + in_step]
+    return float(left * _slowdown(nodes, node_s, node, in_step))
+
+
+@njit(**HELPER)
+def _next_to_end(devices: Any, device_s: Any, nodes: Any, node_s: Any, node: int) -> int:
+    best, best_s = -1, np.inf
+    for device in range(len(devices)):
+        if devices[device, NODE] == node and device_s[device, PACE_END] < np.inf:
+            left_s = _left_s(devices, device_s, nodes, node_s, device)
+            if best < 0 or left_s < best_s:
+                best, best_s = device, left_s
+    return best

@@ -1,0 +1,38 @@
+"""What the reader of an estimate has to know of the hosts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, slowdown_of
+
+
+def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """One line for each node whose devices share cores, and one for each with host times."""
+    on_node: dict[str, list[str]] = defaultdict(list)
+    for name in plan.devices:
+        device = problem.device_named[name]
+        if device.type.emulation is None:
+            on_node[device.node].append(name)
+    notes, optimizer = [], problem.job.optimizer
+    for node in problem.cluster.nodes:
+        names, host = on_node[node.name], node.host
+        factor = slowdown_of(host, len(names)) if names else 1.0
+        tables = host.slowdown_together, host.optimizer_slowdown_together.get(optimizer)
+        if len(names) > 1 and any(tables):
+            step_factor = optimizer_slowdown_of(host, optimizer, len(names))
+            notes.append(
+                f"{', '.join(names)} share the cores of {node.name}: a pass takes {factor:.3g} "
+                f"times as long while all {len(names)} compute, an optimizer step "
+                f"{step_factor:.3g} times while all are in theirs"
+            )
+        if names and (host.action_s or host.send_s or host.receive_s or host.step_s):
+            notes.append(
+                f"the host of {', '.join(names)} takes {1e3 * host.action_s:.3g} ms for each pass, "
+                f"{1e3 * host.send_s:.3g} ms for each message sent, "
+                f"{1e3 * host.receive_s:.3g} ms for each received "
+                f"and {1e3 * host.step_s:.3g} ms for each step beside the layers"
+            )
+    return tuple(notes)

@@ -1,0 +1,93 @@
+"""Copies of gradients: where an all-reduce makes one, and how large it is.
+
+The run sums large gradients where they lie. Small ones are copied behind one another, and are parts
+of that copy from then on: so for a moment, and no longer, they are there twice. Where all-reduces
+overlap with passes, that moment lies within the last backward pass that adds to the gradients, when
+as many of its layers are done as the gradients need. Others begin at their own action: all of a
+zero-bubble schedule, and those that wait for others in front while no gradient of theirs comes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import BACKWARD, REDUCE, ReduceBucket, Schedule
+from heterps_envs.schedule.reduce_buckets import reduce_copy_bytes
+from heterps_envs.schedule.tied import adding_layers
+
+
+class ReduceCopy(NamedTuple):
+    """One copy on one device.
+
+    Attributes:
+        action: Index of the action within which it is made.
+        layers_done: Where that is a backward pass, how many of its layers are done by then, back
+            first; 0 where it is the `REDUCE` itself.
+        num_bytes: Of it.
+    """
+
+    action: int
+    layers_done: int
+    num_bytes: float
+
+
+def reduce_copies(problem: Problem, plan: Plan, schedule: Schedule) -> list[ReduceCopy]:
+    """The copies of all devices of a plan.
+
+    Args:
+        problem: Says how large gradients are.
+        plan: What runs.
+        schedule: Its action lists.
+    """
+    sizes = [reduce_copy_bytes(problem, bucket) for bucket in schedule.buckets]
+    found: list[ReduceCopy] = []
+    for in_front, reduces in _reduces_behind(schedule).items():
+        buckets = schedule.micro_batch[reduces].tolist()
+        done = [0] * len(reduces)
+        if schedule.overlaps_reduce and schedule.kind[in_front] == BACKWARD:
+            stage = plan.stages[schedule.stage[in_front]]
+            done = _layers_done(problem, stage, [schedule.buckets[number] for number in buckets])
+        found += [
+            ReduceCopy(in_front if layers else at, layers, sizes[number])
+            for at, layers, number in zip(reduces, done, buckets, strict=True)
+        ]
+    return found
+
+
+def _reduces_behind(schedule: Schedule) -> dict[int, list[int]]:
+    """For each action with all-reduces right behind it, these."""
+    found: dict[int, list[int]] = defaultdict(list)
+    index = np.arange(len(schedule.kind))
+    in_front = np.maximum.accumulate(np.where(schedule.kind == REDUCE, 0, index))
+    for at in np.flatnonzero(schedule.kind == REDUCE).tolist():
+        found[int(in_front[at])].append(at)
+    return found
+
+
+def _layers_done(problem: Problem, stage: Stage, buckets: Sequence[ReduceBucket]) -> list[int]:
+    """When a backward pass starts the all-reduces behind it: one after the other, in their order.
+
+    It looks whether the next one is complete whenever it has a gradient of one of them. If none of
+    them is of this stage, it never looks: 0.
+    """
+    own = [list(_layers_with_gradients(problem, stage, bucket)) for bucket in buckets]
+    looks = [stage.last_layer - layer + 1 for layers in own for layer in layers]
+    done, found = min(looks, default=0), list[int]()
+    for layers in own:
+        if layers:
+            done = max(done, stage.last_layer - min(layers) + 1)
+        found.append(done)
+    return found
+
+
+def _layers_with_gradients(problem: Problem, stage: Stage, bucket: ReduceBucket) -> Iterator[int]:
+    adding = adding_layers(problem.profile, bucket.layers)
+    for layer in stage.layers:
+        if layer in adding and problem.profile.layers[layer].num_parameters:
+            yield layer

@@ -1,0 +1,143 @@
+"""Simulator: times the action lists of a plan, action by action, and says what the plan costs.
+
+What is modelled is what `heterps_runtime.execution.executor` does. A pass takes the seconds of the
+cost tables and its host's `action_s`; a step begins after `step_s`. A send returns at once. The
+link between two devices carries one message at a time in each direction: it occupies the link for
+bytes / bandwidth, and arrives a latency later. A message leaves only when its receiver has asked
+for it (rendezvous): a device asks for its next receives, in the order of its list, up to
+`posted_ahead` beyond those it has done. Before a backward pass a device waits for its forward send
+of the same micro-batch, but a gradient only comes back when that has arrived. A gradient all-reduce
+is a ring over its devices and starts when all of them are there. Where the job overlaps it, it
+starts as soon as its gradients are complete on all of them, within the last pass that adds to them;
+devices go on, one all-reduce at a time on each in the order of its list, and wait before the
+optimizer step.
+
+Passes of processes that share a node's cores slow each other down as `slowdown_together` says, for
+as long as they run together (fluid sharing). An optimizer step beside passes is slowed as they are;
+of several at a time each is slowed by `optimizer_slowdown_together` over `slowdown_together` more.
+
+Emulated devices sleep to a deadline: no host time, no sharing, and messages between them and to
+others arrive by the sender's stamp, whether the receiver has asked or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.placement import closed_form_step_time_s, placement_of
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import Schedule
+from heterps_envs.simulator.action_times import action_times
+from heterps_envs.simulator.interval import calibration_notes, layer_times_label, step_time_interval
+from heterps_envs.simulator.memory_curves import memory_curves
+from heterps_envs.simulator.memory_timeline import peak_memory_bytes
+from heterps_envs.simulator.notes import simulation_notes
+
+
+def simulate(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule | None = None,
+    *,
+    slowdown: Mapping[str, float] | None = None,
+) -> Estimate:
+    """Runs one step of a plan, with its timeline.
+
+    Args:
+        problem: Where the seconds and bytes come from.
+        plan: What runs.
+        schedule: Its action lists; by default `build_schedule(problem, plan)`.
+        slowdown: For each device name a factor on its forward, backward and optimizer seconds.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model, cluster or job.
+    """
+    return _estimate(problem, plan, schedule, slowdown or {}, with_timeline=True)
+
+
+def estimate(
+    problem: Problem,
+    plan: Plan,
+    with_timeline: bool = False,
+    with_interval: bool = False,
+    with_memory: bool = False,
+) -> Estimate:
+    """Simulates one step of a plan.
+
+    Args:
+        problem: Where the seconds and bytes come from.
+        plan: What runs.
+        with_timeline: Keep every action.
+        with_interval: Where layer times are estimates, say how sure the step time is (two more
+            simulations).
+        with_memory: Keep the memory curve of every device.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model, cluster or job.
+    """
+    return _estimate(problem, plan, None, {}, with_timeline, with_interval, with_memory)
+
+
+def _estimate(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule | None,
+    slowdown: Mapping[str, float],
+    with_timeline: bool,
+    with_interval: bool = False,
+    with_memory: bool = False,
+) -> Estimate:
+    times = action_times(problem, plan, schedule, slowdown=slowdown)
+    step_time_s = times.step_time_s
+    interval = step_time_interval(problem, plan, times, slowdown) if with_interval else None
+    batch, devices = problem.job.global_batch_size, plan.devices
+    throughput = batch / max(step_time_s, 1e-30)
+    per_hour = sum(problem.device_named[name].price_usd_per_hour for name in devices)
+    placement = placement_of(problem, plan)
+    memory = peak_memory_bytes(problem, plan, times.schedule)
+    reasons = (*_memory_reasons(problem, plan, memory), *_floor_reasons(problem, throughput))
+    return Estimate(
+        step_time_s=step_time_s,
+        step_time_low_s=interval.low_s if interval else None,
+        step_time_high_s=interval.high_s if interval else None,
+        closed_form_step_time_s=placement and closed_form_step_time_s(problem, placement),
+        throughput_samples_per_s=throughput,
+        price_usd_per_million_samples=per_hour / 3600 * step_time_s / batch * 1e6,
+        memory_bytes=memory,
+        memory_limit_bytes={name: problem.usable_bytes(name) for name in devices},
+        bubble_share=1 - times.busy_s / max(len(devices) * step_time_s, 1e-30),
+        feasible=not reasons,
+        reasons=reasons,
+        layer_times=layer_times_label(problem, plan),
+        timeline=times.timeline() if with_timeline else (),
+        memory_curves=memory_curves(problem, plan, times) if with_memory else (),
+        notes=(
+            *simulation_notes(problem, plan),
+            *(calibration_notes(problem, plan) if interval else ()),
+        ),
+    )
+
+
+def _memory_reasons(problem: Problem, plan: Plan, memory: Mapping[str, int]) -> list[str]:
+    reasons = []
+    for name, need in memory.items():
+        limit = problem.usable_bytes(name)
+        if need > limit:
+            stages = ", ".join(stage.name for stage in plan.stages if name in stage.devices)
+            reasons.append(
+                f"memory: {name} (stage {stages}) needs {need} bytes, {need - limit} more than "
+                f"its {limit}"
+            )
+    return reasons
+
+
+def _floor_reasons(problem: Problem, throughput: float) -> list[str]:
+    floor = problem.job.min_throughput_samples_per_s
+    if floor is None or throughput >= floor:
+        return []
+    return [
+        f"throughput: {throughput:.6g} samples/s is {floor - throughput:.6g} below the floor of "
+        f"{floor:g}"
+    ]

@@ -1,0 +1,272 @@
+"""Bytes of the stages of a plan: state of every device, and what a micro-batch takes of a stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.tied import tied_layers, tied_share
+
+Floats = NDArray[np.float64]
+
+# What else a running model holds, in round numbers: the optimizer's step count of each parameter;
+# the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).
+SCALAR_BYTES_OF_LAYER = 64
+SCALAR_BYTES_OF_STAGE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class StageBytes:
+    """D devices in the order of `Plan.devices`, S stages; of one full micro-batch.
+
+    Attributes:
+        parameter_bytes: (D,) weights, their copies under mixed precision, and buffers such as
+            running statistics.
+        optimizer_bytes: (D,) moments and master weights.
+        gradient_bytes: (S,) gradients that the stage is the first on its device to have.
+        early_bytes: (S,) of these, what `backward-input` makes.
+        kept_bytes: (S,) from a forward to its backward pass.
+        later_bytes: (S,) held from `backward-input` to `backward-weight`: what linear layers and
+            convolutions read, and the gradients of what they returned.
+        turn_bytes: (S,) most that `backward-input` holds beyond `kept_bytes`: such gradients come
+            before as many activations have gone.
+        again_bytes: (S,) most that a backward pass holds beyond them: layers computed again.
+        first_pass: (S, 2) gradients, and activations beyond those before it, at the worst moment
+            of the stage's first backward pass.
+        first_input: (S, 2) the same for its first `backward-input`.
+        first_weight: (S, 2) the same for its first `backward-weight`.
+        workspace_bytes: (S,) beyond all that, while a pass runs.
+        come_bytes: S times (n + 1,) gradients that the stage's first backward pass has made when
+            0 .. n layers are done, back first.
+        gone_bytes: S times (n + 1,) of `kept_bytes`, what such a pass has freed by then.
+    """
+
+    parameter_bytes: Floats
+    optimizer_bytes: Floats
+    gradient_bytes: Floats
+    early_bytes: Floats
+    kept_bytes: Floats
+    later_bytes: Floats
+    turn_bytes: Floats
+    again_bytes: Floats
+    first_pass: Floats
+    first_input: Floats
+    first_weight: Floats
+    workspace_bytes: Floats
+    come_bytes: tuple[Floats, ...]
+    gone_bytes: tuple[Floats, ...]
+
+
+def stage_bytes(
+    problem: Problem, plan: Plan, first_gradient: NDArray[np.int64], first_share: Floats
+) -> StageBytes:
+    """The bytes of a plan's stages.
+
+    Args:
+        problem: Where they come from.
+        plan: Its stages.
+        first_gradient: (S,) when each stage has its first gradients: any rising numbers.
+        first_share: (S,) the micro-batch of that pass, as a share of a full one.
+    """
+    job = problem.job
+    parameters = [_parameters(problem, layers) for layers in _layers_by_device(plan).values()]
+    total = np.array([each.sum() for each in parameters])
+    buffers = [_buffer_bytes(problem, layers) for layers in _layers_by_device(plan).values()]
+    cast_bytes = np.array(problem.profile.cast_bytes(job.dtype))
+    casts = np.array([cast_bytes[list(held)].sum() for held in _layers_by_device(plan).values()])
+    gradients = _new_gradients(problem, plan, first_gradient)
+    rows = [
+        _micro_batch(problem.layer_memory, stage, problem.class_of[stage.devices[0]], new, share)
+        for stage, new, share in zip(plan.stages, gradients, first_share, strict=True)
+    ]
+    columns = np.array(rows).T
+    return StageBytes(
+        parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers) + casts,
+        optimizer_bytes=total * job.optimizer_bytes_per_parameter,
+        gradient_bytes=np.array([new.sum() for new in gradients]),
+        kept_bytes=columns[0],
+        later_bytes=columns[1],
+        turn_bytes=columns[2],
+        again_bytes=columns[3],
+        first_pass=columns[4:6].T,
+        early_bytes=columns[6],
+        first_input=columns[7:9].T,
+        first_weight=columns[9:11].T,
+        workspace_bytes=columns[11],
+        come_bytes=tuple(_summed(new[::-1]) for new in gradients),
+        gone_bytes=tuple(_freed(problem, stage) for stage in plan.stages),
+    )
+
+
+def _freed(problem: Problem, stage: Stage) -> Floats:
+    """(n + 1,) of one micro-batch, see `LayerMemory.freed_bytes`."""
+    kind, recomputed = problem.class_of[stage.devices[0]], stage.recompute_layers
+    return problem.layer_memory.freed_bytes(stage.first_layer, stage.last_layer, kind, recomputed)
+
+
+def _buffer_bytes(problem: Problem, layers: set[int]) -> float:
+    """Buffers of a device's layers, and the scalars of a model that can be run."""
+    num_bytes = float(sum(problem.profile.layers[layer].buffer_bytes for layer in layers))
+    if problem.profile.source is not None:
+        num_bytes += SCALAR_BYTES_OF_STAGE + SCALAR_BYTES_OF_LAYER * len(layers)
+    return num_bytes
+
+
+def _layers_by_device(plan: Plan) -> dict[str, set[int]]:
+    layers: dict[str, set[int]] = {device: set() for device in plan.devices}
+    for stage in plan.stages:
+        for device in stage.devices:
+            layers[device].update(stage.layers)
+    return layers
+
+
+def _parameters(problem: Problem, layers: set[int]) -> Floats:
+    """(L,) parameters of a device that holds `layers`; shared ones count for one layer only."""
+    profile = problem.profile
+    counts = np.zeros(profile.num_layers)
+    for layer in layers:
+        counts[layer] = profile.layers[layer].num_parameters
+    for owner, users in tied_layers(profile).items():
+        present = [user for user in users if user in layers]
+        shared = {user: counts[user] * tied_share(profile, user) for user in present}
+        # Without their owner, the user of most of them stands for all.
+        kept = None if owner in layers or not present else max(present, key=lambda u: shared[u])
+        for user in present:
+            if user != kept:
+                counts[user] -= shared[user]
+    return counts
+
+
+def _new_gradients(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64]) -> list[Floats]:
+    """For each stage, (n,) gradient bytes of its layers that its device has not had before.
+
+    A gradient that layers share comes with the first of them: within a stage autograd hands it over
+    when the layer in front has added its part.
+    """
+    layers = problem.profile.layers
+    owner_of = {
+        user: owner for owner, users in tied_layers(problem.profile).items() for user in users
+    }
+    had: dict[tuple[str, int], float] = {}
+    new: dict[int, Floats] = {}
+    for index in np.argsort(first_gradient, kind="stable"):
+        stage = plan.stages[index]
+        device = stage.devices[0]
+        found = np.zeros(len(stage.layers))
+        for place, layer in enumerate(stage.layers):
+            number = float(layers[layer].num_parameters)
+            tied = number * tied_share(problem.profile, layer) if layer in owner_of else 0.0
+            for group, count in ((layer, number - tied), (owner_of.get(layer), tied)):
+                if group is not None:
+                    key = device, group
+                    found[place] += max(count - had.get(key, 0.0), 0.0)
+                    had[key] = max(count, had.get(key, 0.0))
+        new[index] = found * problem.job.weight_bytes_per_parameter
+    return [new[index] for index in range(len(plan.stages))]
+
+
+def _micro_batch(
+    memory: LayerMemory, stage: Stage, kind: int, gradients: Floats, share: float
+) -> tuple[float, ...]:
+    """The columns of `StageBytes` for one stage, from `kept_bytes` on."""
+    first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
+    part, back_first = slice(first, last + 1), np.arange(last, first - 1, -1)
+    kept = memory.kept_bytes(first, last, kind, recomputed)
+    # Layers are done back first; the one that is under way may have been computed again.
+    gone = -memory.freed_bytes(first, last, kind, recomputed)
+    for layer in recomputed:
+        gone[last - layer] += memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
+    new = gradients[::-1]
+    first_pass = _worst_moment(
+        _summed(new),
+        share * gone,
+        _uneven(memory.uneven.first_backward[back_first, kind], new, share),
+    )
+    return (
+        kept,
+        *_deferred(memory, stage, kind, kept, gone, new, share, first_pass),
+        float(memory.workspace_bytes[part, kind].max()),
+    )
+
+
+def _deferred(
+    memory: LayerMemory,
+    stage: Stage,
+    kind: int,
+    kept: float,
+    gone: Floats,
+    new: Floats,
+    share: float,
+    first_pass: tuple[float, float],
+) -> tuple[float, ...]:
+    """The columns from `later_bytes` to `first_weight`; layers are in the order of the pass."""
+    layers = np.arange(stage.last_layer, stage.first_layer - 1, -1)
+    uneven, again = memory.uneven, float(max(gone.max(), 0.0))
+    early = np.nan_to_num(np.minimum(uneven.early_gradient[layers, kind], new))
+    late, deferred = new - early, memory.deferred_bytes[layers]
+    if np.isnan(deferred).any():  # then all that is kept but for what crossed the cuts
+        first, last = stage.first_layer, stage.last_layer
+        later = kept - memory.out_bytes[last] - memory.in_bytes[first]
+        later += memory.saved_in_bytes[first]
+        nothing = np.zeros(len(layers) + 1)
+        first_input = _worst_moment(_summed(early), nothing, early)
+        first_weight = _worst_moment(_summed(late), nothing, late)
+        return (later, again, again, *first_pass, early.sum(), *first_input, *first_weight)
+    put_off = _summed(deferred)
+    turn = _or(uneven.later_input[layers, kind], deferred)
+    later_input = _worst_moment(np.zeros(len(put_off)), put_off + gone, turn)
+    at_once = np.minimum(
+        _uneven(uneven.first_input[layers, kind], early + deferred, share, early),
+        early + share * turn,
+    )
+    first_input = _worst_moment(_summed(early), share * (put_off + gone), at_once)
+    first_weight = _worst_moment(
+        _summed(late), -share * put_off, _uneven(uneven.first_weight[layers, kind], late, share)
+    )
+    return (
+        float(put_off[-1]),
+        max(sum(later_input), 0.0),
+        again,
+        *first_pass,
+        float(early.sum()),
+        *first_input,
+        *first_weight,
+    )
+
+
+def _worst_moment(come: Floats, gone: Floats, beyond: Floats) -> tuple[float, float]:
+    """Gradients, and what else is beyond that before the pass, where both together are most.
+
+    Args:
+        come: (n + 1,) gradients when 0 .. n layers are done.
+        gone: (n + 1,) what else has come by then; negative where more has gone.
+        beyond: (n,) most of both together in the course of a layer, above that at its start.
+    """
+    level = come + gone
+    level[:-1] += beyond
+    worst = int(np.argmax(level))
+    return float(level[worst] - gone[worst]), float(gone[worst])
+
+
+def _uneven(measured: Floats, most: Floats, share: float, at_zero: Floats | None = None) -> Floats:
+    """(n,) of a micro-batch that is a share of a full one: a line from a micro-batch of nothing.
+
+    Where nobody has measured it, all that comes may be there before anything goes: `most`.
+    """
+    start = most if at_zero is None else at_zero
+    share = min(share, 1.0)
+    return np.minimum(share * _or(measured, most) + (1 - share) * start, most)
+
+
+def _or(measured: Floats, otherwise: Floats) -> Floats:
+    return np.where(np.isnan(measured), otherwise, measured)
+
+
+def _summed(values: Floats) -> Floats:
+    """(n + 1,) sums of the first 0 .. n."""
+    return np.concatenate([[0.0], np.cumsum(values)])

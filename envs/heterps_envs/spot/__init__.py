@@ -1,0 +1,4 @@
+"""Spot traces, and their replay.
+
+Front door: `replay`.
+"""

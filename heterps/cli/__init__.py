@@ -1,0 +1,1 @@
+"""Options of the commands; `app.main` is the `heterps` command."""

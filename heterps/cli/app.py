@@ -1,0 +1,311 @@
+"""The `heterps` command. Every verb loads its own libraries: `--help` and `place` stay quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.cli.graph import graphs
+from heterps.cli.library import library
+from heterps.cli.options import (
+    ClusterOption,
+    CpuSeconds,
+    DtypeOption,
+    Effort,
+    Evaluations,
+    FrontierFigure,
+    FrontierFlag,
+    GlobalBatch,
+    InputOption,
+    JobFile,
+    Json,
+    MicroBatch,
+    MinThroughput,
+    Model,
+    ObjectiveOption,
+    OptimizerOption,
+    ScheduleOption,
+    Seconds,
+    Seed,
+    SequenceLength,
+    problem_options,
+)
+from heterps.cli.profile import profile
+from heterps.cli.run import run
+from heterps.cli.simulate import simulate, spot_trace
+from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Decide which layer of a neural network runs on which device of a mixed cluster.",
+)
+app.add_typer(library)
+app.add_typer(graphs)
+
+_settings = {"debug": False}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from heterps import __version__
+
+        typer.echo(f"heterps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+    _settings["debug"] = debug
+
+
+@app.command()
+def place(
+    model: Model,
+    cluster: ClusterOption,
+    planner: Annotated[str, typer.Option("--planner", "-p", help="A planner's name.")] = "auto",
+    objective: ObjectiveOption = None,
+    min_throughput: MinThroughput = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: MicroBatch = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    evaluations: Evaluations = None,
+    seconds: Seconds = None,
+    cpu_seconds: CpuSeconds = None,
+    effort: Effort = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")
+    ] = None,
+    frontier: FrontierFlag = False,
+    figure: FrontierFigure = None,
+    as_json: Json = False,
+) -> None:
+    """Plan: print the estimate, the bound and the table of stages."""
+    options = problem_options(
+        job,
+        inputs,
+        sequence_length,
+        objective,
+        min_throughput,
+        global_batch,
+        micro_batch,
+        dtype,
+        optimizer,
+        schedule,
+    )
+    if frontier:
+        from heterps.commands.frontier import run_frontier
+
+        if effort is not None or cpu_seconds is not None:
+            warnings.warn(
+                "--frontier is exact: --effort and --cpu-seconds are ignored", stacklevel=1
+            )
+        run_frontier(
+            model, cluster, planner, options,
+            seconds=seconds, output=output, figure=figure, as_json=as_json,
+        )  # fmt: skip
+        return
+    if figure is not None:
+        raise HeterpsError("--figure draws the frontier: add --frontier")
+    from heterps.commands.place import run_place
+
+    run_place(
+        model,
+        cluster,
+        planner,
+        options,
+        evaluations=evaluations,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        effort=effort,
+        seed=seed,
+        output=output,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def compare(
+    model: Model,
+    cluster: ClusterOption,
+    planners: Annotated[
+        list[str] | None, typer.Option("--planner", "-p", help="Only these; repeat for several.")
+    ] = None,
+    objective: ObjectiveOption = None,
+    min_throughput: MinThroughput = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: MicroBatch = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    evaluations: Annotated[
+        int, typer.Option("--evaluations", help="Placements that each planner may evaluate.")
+    ] = 10_000,
+    seconds: Seconds = None,
+    cpu_seconds: CpuSeconds = None,
+    with_all: Annotated[
+        bool,
+        typer.Option("--all", help="Also planners that train a network, where that takes long."),
+    ] = False,
+    seed: Seed = 0,
+    log_directory: Annotated[Path, typer.Option("--logdir", help="TensorBoard folder.")] = Path(
+        "runs/compare"
+    ),
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard/--no-tensorboard", help="Write TensorBoard files.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """All planners on one problem at an equal budget: a table and TensorBoard."""
+    from heterps.commands.compare import run_compare
+
+    run_compare(
+        model,
+        cluster,
+        planners or [],
+        problem_options(
+            job,
+            inputs,
+            sequence_length,
+            objective,
+            min_throughput,
+            global_batch,
+            micro_batch,
+            dtype,
+            optimizer,
+            schedule,
+        ),
+        evaluations=evaluations,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        with_all=with_all,
+        seed=seed,
+        log_directory=log_directory if tensorboard else None,
+        as_json=as_json,
+    )
+
+
+app.command()(run)
+
+
+@app.command()
+def train(
+    config: Annotated[
+        str, typer.Option("--config", help="Training config: shipped name or file.")
+    ] = "quick",
+    run_directory: Annotated[
+        Path | None, typer.Option("--run-directory", help="Checkpoints and TensorBoard.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint.")
+    ] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="field=value of the config; repeat for several."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the trained policy (.npz) here too."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a placement policy; TensorBoard; resumable."""
+    from heterps.commands.train import run_train
+
+    run_train(
+        config,
+        run_directory=run_directory,
+        resume=resume,
+        overrides=overrides or [],
+        output=output,
+        as_json=as_json,
+    )
+
+
+app.command()(profile)
+
+
+app.command()(simulate)
+app.command(name="spot-trace")(spot_trace)
+
+
+@app.command()
+def demo(
+    run_directory: Annotated[
+        Path, typer.Option("--run-directory", help="Everything the demo writes.")
+    ] = Path("runs/demo"),
+    train_s: Annotated[
+        float, typer.Option("--train-seconds", min=1, help="Seconds of policy training.")
+    ] = 60.0,
+    seed: Seed = 0,
+) -> None:
+    """The whole loop on this machine: profile, train, place, compare, run, drift, adapt."""
+    from heterps.commands.demo import run_demo
+
+    run_demo(run_directory, train_s=train_s, seed=seed)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script.
+
+    Args:
+        arguments: The command line without the program's name; by default that of the process.
+
+    Raises:
+        SystemExit: 0 when all went well, 2 for what a user can mend, 3 for a run that lost too many
+            devices, 1 for a defect of ours. Errors are one line on stderr; with `--debug` they keep
+            their traceback.
+    """
+    # Of a warning, a user needs the text, and neither the file nor the line.
+    warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="heterps")
+    except NotEnoughDevicesError as error:
+        _fail(error, str(error), 3)
+    except HeterpsError as error:
+        _fail(error, str(error), 2)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; that is no error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except Exception as error:
+        text = (
+            f"internal error: {type(error).__name__}: {error} (`heterps --debug ...` shows where)"
+        )
+        _fail(error, text, 1)
+
+
+def _fail(error: Exception, text: str, code: int) -> None:
+    if _settings["debug"]:
+        raise error
+    typer.echo(f"error: {text}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The commands about shipped files: `heterps list`, `heterps copy`, `heterps schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.cli.options import Json
+
+library = typer.Typer()
+
+
+@library.command(name="list")
+def list_shipped(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="clusters, models, devices, policies, training or planners."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What is shipped: clusters, models, devices, policies, training configs, planners."""
+    from heterps.commands.library import run_list
+
+    run_list(kind, as_json=as_json)
+
+
+@library.command()
+def copy(
+    name: Annotated[str, typer.Argument(help="A shipped name, see `heterps list`.")],
+    destination: Annotated[Path, typer.Argument(help="Folder to copy it to.")] = Path("."),
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Where two kinds share the name.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
+    ] = False,
+) -> None:
+    """Copy a shipped file, to edit the copy."""
+    from heterps.commands.library import run_copy
+
+    run_copy(name, destination, kind=kind, overwrite=overwrite)
+
+
+@library.command()
+def schema(
+    folder: Annotated[Path, typer.Argument(help="Folder for the JSON schema files.")],
+) -> None:
+    """Write the JSON schema of every document, for editors."""
+    from heterps.commands.library import run_schema
+
+    run_schema(folder)

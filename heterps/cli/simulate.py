@@ -1,0 +1,148 @@
+"""Options of `heterps simulate` and `heterps spot-trace`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.cli.options import Json, Seed
+
+ClusterArgument = Annotated[str, typer.Argument(help="Shipped name or cluster file.")]
+SPOT = "With a spot trace"
+
+
+def simulate(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")],
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            help="FILE.json: Chrome trace to write (opens in Perfetto). FILE.csv: spot trace to "
+            "read; its losses and prices are replayed (docs/spot-traces.md).",
+        ),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Timeline, or the replay, as PNG or SVG.")
+    ] = None,
+    memory_figure: Annotated[
+        Path | None, typer.Option("--memory-figure", help="Memory of each device as PNG or SVG.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="MODEL, where it moved.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
+    detection_s: Annotated[
+        float | None,
+        typer.Option("--detection-seconds", help=f"{SPOT}: until a loss is known; 1.5 by default."),
+    ] = None,
+    restart_s: Annotated[
+        float | None,
+        typer.Option(
+            "--restart-seconds", help=f"{SPOT}: of all processes, as torchrun's; 9 by default."
+        ),
+    ] = None,
+    planning_s: Annotated[
+        float | None,
+        typer.Option(
+            "--planning-seconds", help=f"{SPOT}: where no plan was made before; 0.5 by default."
+        ),
+    ] = None,
+    storage_bytes_per_s: Annotated[
+        float | None,
+        typer.Option(
+            "--storage-bandwidth", help=f"{SPOT}: bytes/s of storage to a node; 1e9 by default."
+        ),
+    ] = None,
+    checkpoint_every_s: Annotated[
+        float | None,
+        typer.Option(
+            "--checkpoint-seconds", help=f"{SPOT}: between two checkpoints; 600 by default."
+        ),
+    ] = None,
+    horizon_s: Annotated[
+        float | None,
+        typer.Option(
+            "--horizon-seconds",
+            help=f"{SPOT}: changes must pay back within this time; 1800 by default.",
+        ),
+    ] = None,
+    tolerated: Annotated[
+        int | None,
+        typer.Option(
+            "--tolerate", min=0, help=f"{SPOT}: losses with a plan made before; 1 by default."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a plan: step time, timeline, memory by kind; or its life on spot devices."""
+    from heterps.commands.simulate import run_simulate
+
+    run_simulate(
+        plan,
+        trace=trace,
+        figure=figure,
+        memory_figure=memory_figure,
+        model=model,
+        cluster=cluster,
+        spot={
+            "detection_s": detection_s,
+            "restart_s": restart_s,
+            "planning_s": planning_s,
+            "storage_bytes_per_s": storage_bytes_per_s,
+            "checkpoint_every_s": checkpoint_every_s,
+            "horizon_s": horizon_s,
+        },
+        tolerated=tolerated,
+        as_json=as_json,
+    )
+
+
+def spot_trace(
+    cluster: ClusterArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write this file; else to stdout.")
+    ] = None,
+    hours: Annotated[float, typer.Option("--hours", help="Length of the trace.")] = 24.0,
+    interruptions: Annotated[
+        float, typer.Option("--interruptions", help="Of one device per hour that it is there.")
+    ] = 0.1,
+    absence_minutes: Annotated[
+        float, typer.Option("--absence-minutes", help="Until it is back, on average.")
+    ] = 30.0,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            help="TYPE=INTERRUPTIONS or TYPE=INTERRUPTIONS:MINUTES of a device type; repeat for "
+            "several.",
+        ),
+    ] = None,
+    node_interruptions: Annotated[
+        float, typer.Option("--node-interruptions", help="Of one whole node per hour.")
+    ] = 0.02,
+    node_absence_minutes: Annotated[
+        float, typer.Option("--node-absence-minutes", help="Until it is back, on average.")
+    ] = 60.0,
+    price_spread: Annotated[
+        float,
+        typer.Option("--price-spread", help="Of one change of a price; 0 keeps the cluster's."),
+    ] = 0.03,
+    price_minutes: Annotated[
+        float, typer.Option("--price-minutes", help="Between two changes of prices.")
+    ] = 60.0,
+    seed: Seed = 0,
+) -> None:
+    """Draw a spot trace: made-up losses, returns and prices of a cluster's devices, as CSV."""
+    from heterps.commands.spot import run_spot_trace
+
+    run_spot_trace(
+        cluster,
+        output=output,
+        hours=hours,
+        device_rates=(interruptions, absence_minutes),
+        type_rates=rates or [],
+        node_rates=(node_interruptions, node_absence_minutes),
+        price_spread=price_spread,
+        price_minutes=price_minutes,
+        seed=seed,
+    )

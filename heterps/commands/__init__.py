@@ -1,0 +1,1 @@
+"""What each command does, one module per verb."""

@@ -1,0 +1,120 @@
+"""`heterps compare`: the table, the JSON and the TensorBoard folder."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from heterps.planning.compare import Comparison, compare
+from heterps.planning.problems import load_problem
+from heterps.reports.console import answer, print_json, remarks, seconds_text
+
+# Columns of a terminal that has room for the wall-clock seconds too.
+_WIDE = 100
+
+
+def run_compare(
+    model: str,
+    cluster: str,
+    planners: list[str],
+    problem_options: dict[str, Any],
+    *,
+    evaluations: int,
+    seconds: float | None,
+    cpu_seconds: float | None,
+    with_all: bool,
+    seed: int,
+    log_directory: Path | None,
+    as_json: bool,
+) -> None:
+    """Compares, prints, and writes TensorBoard files unless told not to."""
+    problem = load_problem(model, cluster, **problem_options)
+    with remarks.status("comparing planners") as status:
+        comparison = compare(
+            problem,
+            planners,
+            evaluations=evaluations,
+            seconds=seconds,
+            cpu_seconds=cpu_seconds,
+            with_all=with_all,
+            seed=seed,
+            on_start=lambda name: status.update(f"planner {name}"),
+        )
+    if log_directory is not None:
+        from heterps.reports.tensorboard_report import write_comparison
+
+        with warnings.catch_warnings():
+            # TensorBoard's protobuf stubs warn about their own deprecations.
+            warnings.simplefilter("ignore")
+            folder = write_comparison(comparison, log_directory)
+        remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
+    if as_json:
+        print_json(comparison.to_mapping())
+        return
+    print_comparison(comparison)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Prints the table and what its gaps are measured against."""
+    answer.print(comparison_table(comparison))
+    answer.print(_gap_legend(comparison))
+    for row in comparison.rows:
+        if row.refused:
+            remarks.print(f"refused: {row.reason}")
+    if comparison.left_out:
+        names = " and ".join(comparison.left_out)
+        remarks.print(
+            f"left out, for they train a network for every problem: {names}; "
+            "--all shows them, and a smaller budget does"
+        )
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row for each planner, the best first."""
+    problem = comparison.problem
+    title = f"{problem.profile.name} on {problem.cluster.name}"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("planner", no_wrap=True)
+    headings = ["samples/s", "USD/million", "gap", "evaluations", "CPU"]
+    with_wall_clock = answer.width >= _WIDE
+    if with_wall_clock:
+        headings.append("planning")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    by_price = problem.job.objective == "price"
+
+    def order(row: Any) -> float:
+        if not row.feasible:
+            return float("inf")
+        return float(
+            row.price_usd_per_million_samples if by_price else -row.throughput_samples_per_s
+        )
+
+    for row in sorted(comparison.rows, key=order):
+        if not row.feasible:
+            cells = ("refused" if row.refused else "infeasible", "", "")
+        else:
+            cells = (
+                f"{row.throughput_samples_per_s:.5g}",
+                f"{row.price_usd_per_million_samples:.5g}",
+                f"{100 * (row.gap or 0):.2f} %",
+            )
+        spent = [seconds_text(row.planning_cpu_s)]
+        if with_wall_clock:
+            spent.append(seconds_text(row.planning_s))
+        table.add_row(row.planner, *cells, str(row.evaluations), *spent)
+    return table
+
+
+def _gap_legend(comparison: Comparison) -> str:
+    if comparison.problem.job.objective == "price":
+        return "gap: price over the cheapest plan of this table"
+    kind = "the proven optimum" if comparison.bound_is_proven else "a lower bound"
+    assert comparison.bound_step_time_s is not None
+    return (
+        f"gap: closed-form step time over {kind}, {seconds_text(comparison.bound_step_time_s)}; "
+        "samples/s: simulated"
+    )

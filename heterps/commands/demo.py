@@ -1,0 +1,248 @@
+"""`heterps demo`: the whole loop on this machine, in minutes.
+
+Profiles a real small Llama-type model, trains a placement policy, places the model on four emulated
+devices, compares planners, runs the even plan and the policy's plan for real, slows one device down
+in mid-run, adapts, and ends with one table of predicted and measured samples per second.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from heterps.commands.compare import print_comparison
+from heterps.commands.profile import measure_with_progress
+from heterps.commands.run import run_with_progress
+from heterps.commands.train import load_config, train_with_progress
+from heterps.online.controller import OnlineController
+from heterps.planning.compare import compare
+from heterps.reports.console import answer
+from heterps.reports.tensorboard_report import write_comparison
+from heterps_agents.learned.planner import PolicyPlanner
+from heterps_agents.learned.policy import Policy
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_cluster, load_profile
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import simulate
+from heterps_runtime.run.result import RunResult
+from heterps_runtime.specification.run import Slowdown
+
+MODEL, CLUSTER, HOST = "llama-tiny", "local-emulated", "host-cpu"
+JOB = Job(global_batch_size=32, micro_batch_size=2, dtype="float32", optimizer="adamw")
+PLAIN_STEPS = 6
+# The slowed device, how much, and when; measurements come every few steps.
+DRIFT = Slowdown(device="fast", factor=3.0, from_step=4)
+ONLINE_STEPS, MEASURE_EVERY, FINE_TUNE_S = 24, 3, 15.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Samples per second, as the simulator predicted and as the run measured."""
+
+    predicted_samples_per_s: float
+    measured_samples_per_s: float
+
+    @classmethod
+    def of(cls, predicted_step_s: float, measured_step_s: float) -> Speed:
+        """From step times in seconds."""
+        batch = JOB.global_batch_size
+        return cls(batch / predicted_step_s, batch / measured_step_s)
+
+
+def run_demo(folder: Path, *, train_s: float, seed: int) -> None:
+    """Runs the demo and writes `summary.json`.
+
+    Args:
+        folder: Gets profile, policy, plans, runs, TensorBoard files and the summary.
+        train_s: Seconds of policy training.
+        seed: Of training, planning, parameters and data.
+    """
+    started = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    problem = _profiled_problem(folder)
+    policy = _trained_policy(folder, train_s, seed)
+    plans, gap = _planned(folder, problem, policy, seed)
+    speeds = {
+        name: _run_plain(folder, problem, plans[name], name, seed) for name in ("even", "policy")
+    }
+    speeds |= _run_drifting(folder, problem, plans["policy"], policy, seed)
+    seconds = time.perf_counter() - started
+    summary = {
+        **{name: vars(speed) for name, speed in speeds.items()},
+        "gap_to_exact": gap,
+        "seconds": seconds,
+    }
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    answer.print(_table(speeds))
+    answer.print(
+        "The four devices are emulated on this machine: real computation, then sleep until the "
+        "emulated time. These are no hardware results."
+    )
+    answer.print(f"gap of the policy's plan to the exact optimum: {gap:.2%}")
+    answer.print(f"summary: {folder / 'summary.json'} ({seconds:.0f} s in all)")
+    answer.print(f"TensorBoard: tensorboard --logdir {folder}")
+
+
+def _heading(text: str) -> None:
+    answer.print(f"\n[bold]{text}[/bold]")
+
+
+def _profiled_problem(folder: Path) -> Problem:
+    _heading(f"1. Profile {MODEL} on this machine")
+    profile = measure_with_progress(
+        load_profile(MODEL).model_copy(update={"measurements": ()}),
+        device="cpu",
+        device_type=HOST,
+        micro_batch_sizes=(JOB.micro_batch_size,),
+        dtype=JOB.dtype,
+    )
+    path = folder / "profile.yaml"
+    profile.to_file(path)
+    problem = Problem(profile, load_cluster(CLUSTER), JOB, str(path), CLUSTER)
+    newest = profile.measurements[-1]
+    total_s = sum(newest.forward_s) + sum(newest.backward_s)
+    answer.print(
+        f"{profile.num_layers} layers, {profile.num_parameters:,} parameters; a micro-batch of "
+        f"{JOB.micro_batch_size} takes this machine {1e3 * total_s:.1f} ms ({path})"
+    )
+    return problem
+
+
+def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
+    _heading(f"2. Train a placement policy for {train_s:.0f} s")
+    config = load_config("quick").model_copy(update={"budget_s": train_s, "seed": seed})
+    run = folder / "train" / time.strftime("%Y%m%d-%H%M%S")
+    result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
+    answer.print(
+        f"{result.steps:,} environment steps; on unseen problems the greedy policy is "
+        f"{result.scores['greedy_gap_median']:.2%} above the optimum in the median"
+    )
+    return result.policy
+
+
+def _planned(
+    folder: Path, problem: Problem, policy: Policy, seed: int
+) -> tuple[dict[str, Plan], float]:
+    _heading(f"3. Place {MODEL} on {CLUSTER}, and compare planners")
+    policy.save(folder / "policy.npz")
+    trained = PolicyPlanner(seed=seed, policy=policy)
+    others = ("exact", "annealing", "greedy", "speed-proportional", "even")
+    comparison = compare(problem, (trained, *others), seed=seed)
+    print_comparison(comparison)
+    with warnings.catch_warnings():
+        # TensorBoard's protobuf stubs warn about their own deprecations.
+        warnings.simplefilter("ignore")
+        write_comparison(comparison, folder / "compare")
+    plans = {
+        "even": comparison.results["even"].plan,
+        "policy": comparison.results[trained.name].plan,
+    }
+    for name, plan in plans.items():
+        plan.to_file(folder / f"plan-{name}.yaml")
+    gap = next(row.gap for row in comparison.rows if row.planner == trained.name)
+    assert gap is not None
+    return plans, gap
+
+
+def _run_plain(folder: Path, problem: Problem, plan: Plan, name: str, seed: int) -> Speed:
+    _heading(f"{'4' if name == 'even' else '5'}. Run the {name} plan: {PLAIN_STEPS} steps")
+    result = run_with_progress(
+        problem,
+        plan,
+        steps=PLAIN_STEPS,
+        title=f"run {name}",
+        seed=seed,
+        run_directory=folder / f"run-{name}",
+    )
+    speed = Speed.of(result.predicted_step_time_s, result.measured_step_time_s)
+    answer.print(_speed_line(speed))
+    return speed
+
+
+def _run_drifting(
+    folder: Path, problem: Problem, plan: Plan, policy: Policy, seed: int
+) -> dict[str, Speed]:
+    _heading(
+        f"6. Run the policy's plan again; from step {DRIFT.from_step} on the device "
+        f"{DRIFT.device!r} is {DRIFT.factor:g} x slower; adapt online"
+    )
+    with OnlineController(
+        problem,
+        plan,
+        policy,
+        fine_tune_s=FINE_TUNE_S,
+        seed=seed,
+        on_message=lambda text: answer.print(f"  {text}"),
+    ) as watcher:
+        result = run_with_progress(
+            problem,
+            plan,
+            steps=ONLINE_STEPS,
+            title="run online",
+            watcher=watcher,
+            seed=seed,
+            slowdowns=[DRIFT],
+            measure_every=MEASURE_EVERY,
+            run_directory=folder / "run-online",
+        )
+    watcher.plan.to_file(folder / "plan-adapted.yaml")
+    return _drifted_speeds(problem, plan, watcher, result)
+
+
+def _drifted_speeds(
+    problem: Problem, plan: Plan, watcher: OnlineController, result: RunResult
+) -> dict[str, Speed]:
+    """Speeds under the old plan on the slow device, and under the plan that replaced it."""
+    if not result.replans:
+        raise HeterpsError(
+            "the run was not re-placed: the drift was not seen before the last step; "
+            "the machine may be too busy for the emulation"
+        )
+    first, last = result.replans[0], result.replans[-1]
+    stale_s = result.median_step_time_s(DRIFT.from_step, first.step - 1)
+    slowed = simulate(problem, plan, slowdown={DRIFT.device: DRIFT.factor})
+    adapted = Speed.of(last.predicted_step_time_s, last.measured_step_time_s)
+    return {"drifted": Speed.of(slowed.step_time_s, stale_s), "adapted": adapted}
+
+
+def _speed_line(speed: Speed) -> str:
+    error = speed.predicted_samples_per_s / speed.measured_samples_per_s - 1
+    return (
+        f"predicted {speed.predicted_samples_per_s:.2f} samples/s, "
+        f"measured {speed.measured_samples_per_s:.2f} ({error:+.1%})"
+    )
+
+
+def _table(speeds: dict[str, Speed]) -> Table:
+    table = Table(title="Samples per second", title_justify="left", box=None)
+    for heading in ("plan", "predicted", "measured", "error", "against"):
+        table.add_column(heading, justify="left" if heading in {"plan", "against"} else "right")
+    labels = {
+        "even": ("even split", None),
+        "policy": ("policy", "even"),
+        "drifted": ("after the drift", "policy"),
+        "adapted": ("adapted", "drifted"),
+    }
+    for name, (label, other) in labels.items():
+        speed = speeds[name]
+        ratio = ""
+        if other is not None:
+            factor = speed.measured_samples_per_s / speeds[other].measured_samples_per_s
+            ratio = f"{factor:.2f} x {labels[other][0]}"
+        error = speed.predicted_samples_per_s / speed.measured_samples_per_s - 1
+        table.add_row(
+            label,
+            f"{speed.predicted_samples_per_s:.2f}",
+            f"{speed.measured_samples_per_s:.2f}",
+            f"{error:+.1%}",
+            ratio,
+        )
+    return table

@@ -1,0 +1,74 @@
+"""`heterps place --frontier`: the table, the JSON and the figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from heterps.planning.frontier import Frontier, frontier
+from heterps.planning.problems import load_problem
+from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps_agents.interface.planner import Budget
+from heterps_configs.errors import HeterpsError
+
+
+def run_frontier(
+    model: str,
+    cluster: str,
+    planner: str,
+    problem_options: dict[str, Any],
+    *,
+    seconds: float | None,
+    output: Path | None,
+    figure: Path | None,
+    as_json: bool,
+) -> None:
+    """Solves, prints, and draws the figure where one is asked for."""
+    if planner not in ("auto", "exact"):
+        raise HeterpsError(f"--frontier is the exact solver's; it cannot use --planner {planner}")
+    if output is not None:
+        raise HeterpsError(
+            "--output takes one plan, --frontier has many: choose one from its table and place it "
+            "with --objective price and --min-throughput"
+        )
+    problem = load_problem(model, cluster, **problem_options)
+    found = frontier(problem, budget=Budget(seconds=seconds))
+    if figure is not None:
+        from heterps.reports.figures import frontier_figure
+
+        frontier_figure(found).savefig(figure, dpi=150)
+        remarks.print(f"figure written to {figure}")
+    if as_json:
+        print_json(found.to_mapping())
+        return
+    answer.print(frontier_table(found))
+    answer.print(
+        "no plan is both faster and cheaper than one of these: proven for the closed form, "
+        f"in {seconds_text(found.planning_s)}; layer times: "
+        f"{', '.join(dict.fromkeys(problem.layer_times.sources))}"
+    )
+
+
+def frontier_table(found: Frontier) -> Table:
+    """One row for each plan, the fastest first."""
+    problem = found.problem
+    table = Table(
+        title=f"{problem.profile.name} on {problem.cluster.name}: throughput against price",
+        title_justify="left",
+        box=None,
+    )
+    for heading in ("samples/s", "USD / million", "step time", "simulated"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("devices")
+    for entry in found.plans:
+        simulated_s = entry.plan.predicted_step_time_s
+        table.add_row(
+            f"{entry.throughput_samples_per_s:.5g}",
+            f"{entry.price_usd_per_million_samples:.5g}",
+            seconds_text(entry.step_time_s),
+            "" if simulated_s is None else seconds_text(simulated_s),
+            ", ".join(f"{count} {name}" for name, count in entry.devices.items()),
+        )
+    return table

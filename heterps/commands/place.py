@@ -1,0 +1,63 @@
+"""`heterps place`: plan, and say how good the plan is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from heterps.planning.place import PlaceResult, place
+from heterps.planning.problems import is_traced, load_problem
+from heterps.reports.console import answer, print_json, remarks
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.learned.efforts import effort_named
+
+
+def save_plan(result: PlaceResult, path: Path) -> None:
+    """Writes the plan; a model that was traced for it is saved beside it.
+
+    Args:
+        result: What `place` returned.
+        path: The plan file; a traced profile goes to the same name with the ending `.model.yaml`.
+    """
+    plan = result.plan
+    if is_traced(result.problem.model_reference):
+        profile_path = path.with_suffix(".model.yaml")
+        result.problem.profile.to_file(profile_path)
+        plan = plan.model_copy(update={"model_reference": profile_path.name})
+        remarks.print(f"model profile written to {profile_path}")
+    plan.to_file(path)
+    remarks.print(f"plan written to {path}")
+
+
+def run_place(
+    model: str,
+    cluster: str,
+    planner: str,
+    problem_options: dict[str, Any],
+    *,
+    evaluations: int | None,
+    seconds: float | None,
+    cpu_seconds: float | None,
+    effort: str | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Places, prints, and writes the plan file where one is asked for."""
+    planner_named(planner)  # A misspelt name should not wait for a model to be traced.
+    if effort is not None:
+        effort_named(effort)
+    problem = load_problem(model, cluster, **problem_options)
+    budget = Budget(evaluations, seconds, cpu_seconds)
+    result = place(problem, planner, budget=budget, seed=seed, effort=effort)
+    if output is not None:
+        save_plan(result, output)
+    if as_json:
+        print_json(result.to_mapping())
+        return
+    from heterps.reports.tables import result_lines, stages_table
+
+    answer.print(stages_table(result, answer.width))
+    for line in result_lines(result):
+        answer.print(line)

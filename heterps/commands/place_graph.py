@@ -1,0 +1,118 @@
+"""`heterps place-graph`: layers or operators of a graph onto concrete devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from heterps.planning.place_graph import (
+    GraphResult,
+    check_effort,
+    load_compiled_code,
+    load_graph,
+    place_loaded,
+)
+from heterps.reports.console import answer, bytes_text, print_json, remarks, seconds_text
+from heterps_agents.graphs.policy import GraphPolicy
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.yaml_files import write_text
+
+# More groups of consecutive nodes than these tell nobody anything.
+MOST_GROUPS, LONGEST_NAME = 6, 24
+
+
+def run_place_graph(
+    graph: str,
+    cluster: str | None,
+    *,
+    accelerators: int | None,
+    job: str | None,
+    job_options: dict[str, Any],
+    policy: str | None,
+    effort: str,
+    evaluations: int | None,
+    seconds: float | None,
+    cpu_seconds: float | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Places, prints, and writes the JSON file where one is asked for."""
+    # What is misspelt should not wait for a model to be traced.
+    check_effort(effort)
+    Budget(evaluations, seconds, cpu_seconds)
+    learned = None if policy is None else GraphPolicy.load(policy)
+    source = load_graph(graph, cluster, accelerators=accelerators, job_file=job, **job_options)
+    if seconds is not None or cpu_seconds is not None:
+        load_compiled_code(learned)
+    budget = Budget(evaluations, seconds, cpu_seconds)
+    result = place_loaded(source, effort, budget, seed, learned)
+    if output is not None:
+        write_text(output, json.dumps(result.to_mapping(), indent=2, allow_nan=False) + "\n")
+        remarks.print(f"placement written to {output}")
+    if as_json:
+        print_json(result.to_mapping())
+        return
+    answer.print(devices_table(result))
+    for line in graph_lines(result):
+        answer.print(line)
+
+
+def devices_table(result: GraphResult) -> Table:
+    """One row for each device: its nodes in groups of consecutive ones, memory, busy share."""
+    source = result.source
+    table = Table(title=source.name, title_justify="left", box=None)
+    for heading in ("device", "nodes", "memory", "busy"):
+        table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
+    table.add_column("groups of nodes", overflow="fold")
+    for index, name in enumerate(source.devices):
+        used = bytes_text(float(result.run.memory_bytes[index]))
+        limit = bytes_text(float(source.tables.device_memory_bytes[index]))
+        table.add_row(
+            name,
+            str(int((result.answer.devices == index).sum())),
+            f"{used} of {limit}",
+            f"{result.busy_s(index) / result.answer.step_time_s:.0%}",
+            _groups_text(result, index),
+        )
+    return table
+
+
+def _groups_text(result: GraphResult, device: int) -> str:
+    names = [_shortened(name) for name in result.source.nodes]
+    groups = list(result.groups(device))
+    texts = [
+        f"{first} {names[first]}"
+        if first == last
+        else f"{first}-{last} {names[first]} .. {names[last]}"
+        for first, last in groups[:MOST_GROUPS]
+    ]
+    if len(groups) > MOST_GROUPS:
+        texts.append(f"and {len(groups) - MOST_GROUPS} groups more")
+    return "; ".join(texts) or "idle"
+
+
+def _shortened(name: str) -> str:
+    """A name without the parameters that some documents write behind it."""
+    return (
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
+def graph_lines(result: GraphResult) -> list[str]:
+    """Step time, and how far the simple rule and annealing alone are from it."""
+    found = result.answer
+    return [
+        f"step time         {seconds_text(found.step_time_s)} simulated",
+        f"earliest finish   {_against(found.earliest_s, found.step_time_s)}",
+        f"annealing alone   {_against(result.annealing_s, found.step_time_s)}, "
+        f"{result.annealing_evaluations:,} evaluations",
+        f"search            {found.evaluations:,} evaluations, {seconds_text(result.planning_s)}",
+    ]
+
+
+def _against(other_s: float, step_time_s: float) -> str:
+    return f"{seconds_text(other_s)}, {100 * (other_s / step_time_s - 1):+.1f} %"

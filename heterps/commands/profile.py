@@ -1,0 +1,169 @@
+"""`heterps profile`: trace a model, time its layers on a device, merge profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast, get_args
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from heterps.planning.problems import load_model
+from heterps.reports.console import answer, print_json, remarks
+from heterps.reports.profile_tables import print_profile
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.merged_profiles import merge_profiles
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_profile
+
+HOST_TYPE = "host-cpu"
+
+
+def check_arguments(
+    models: Sequence[str],
+    measuring: Mapping[str, object],
+    *,
+    links: bool,
+    merge: bool,
+    cluster: str | None,
+    count: int | None,
+) -> None:
+    """Refuses arguments that do not go together.
+
+    Args:
+        models: The arguments.
+        measuring: Options that only measuring a model takes.
+        links: Whether links are measured.
+        merge: Whether profiles are merged.
+        cluster: `--cluster`.
+        count: `--processes`.
+
+    Raises:
+        HeterpsError: With one clear message.
+    """
+    if links and merge:
+        raise HeterpsError("--links and --merge do not go together")
+    if links and models:
+        raise HeterpsError(f"--links measures this machine and takes no MODEL, got {models[0]!r}")
+    if not links and (cluster is not None or count is not None):
+        name = "--cluster" if cluster is not None else "--processes"
+        raise HeterpsError(f"{name} belongs to --links")
+    if links or merge:
+        for name, value in measuring.items():
+            if value is not None:
+                raise HeterpsError(f"{name} does not go with {'--links' if links else '--merge'}")
+    if merge and len(models) < 2:
+        raise HeterpsError("--merge needs at least two profile files")
+    if not (links or merge) and len(models) != 1:
+        raise HeterpsError(f"expected one MODEL, got {len(models)} (--merge takes several)")
+
+
+def run_profile(
+    model: str,
+    *,
+    output: Path | None,
+    device: str | None,
+    device_type: str | None,
+    micro_batches: str,
+    dtype: str | None,
+    optimizer: str | None,
+    inputs: list[str],
+    sequence_length: int | None,
+    as_json: bool,
+) -> None:
+    """Traces, measures where a device is named, writes, prints."""
+    sizes = _parse_sizes(micro_batches)
+    if device is None:
+        for name, value in {"device-type": device_type, "dtype": dtype}.items():
+            if value is not None:
+                raise HeterpsError(f"--{name} needs --device: without it nothing is measured")
+    elif device_type is None:
+        if device != "cpu":
+            raise HeterpsError(
+                f"--device {device} needs --device-type: the name that clusters know it by, "
+                "such as A100-40G"
+            )
+        device_type = HOST_TYPE
+    wanted = None if dtype is None else _one_of("dtype", dtype, get_args(Dtype))
+    mixed: Dtype = "mixed-bfloat16"
+    profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
+    if device is not None:
+        assert device_type is not None
+        profile = measure_with_progress(
+            profile,
+            device=device,
+            device_type=device_type,
+            micro_batch_sizes=sizes,
+            dtype=cast(Dtype, wanted or profile.dtype),
+            optimizer=cast(
+                Optimizer, _one_of("optimizer", optimizer or "adamw", get_args(Optimizer))
+            ),
+            partial=None if output is None else output.with_name(f"{output.name}.partial"),
+        )
+    _write_and_print(profile, output, as_json)
+
+
+def run_merge(files: Sequence[str], *, output: Path | None, as_json: bool) -> None:
+    """Merges profile files; says which measurements were left out."""
+    merged, left_out = merge_profiles([(file, load_profile(file)) for file in files])
+    for line in left_out:
+        remarks.print(line)
+    _write_and_print(merged, output, as_json)
+
+
+def _write_and_print(profile: ModelProfile, output: Path | None, as_json: bool) -> None:
+    if output is not None:
+        profile.to_file(output)
+        remarks.print(f"profile written to {output}")
+    if as_json:
+        print_json(profile.model_dump(mode="json"))
+    else:
+        print_profile(profile, answer)
+
+
+def measure_with_progress(
+    profile: ModelProfile,
+    *,
+    device: str,
+    device_type: str,
+    micro_batch_sizes: Sequence[int],
+    dtype: Dtype,
+    optimizer: Optimizer = "adamw",
+    partial: Path | None = None,
+) -> ModelProfile:
+    """`heterps_runtime.profiling.profiler.measure` with a progress bar on stderr."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=remarks, transient=True) as progress:
+        task = progress.add_task("profile: building the model", total=None)
+        from heterps_runtime.profiling.profiler import measure
+
+        def show(done: int, total: int, text: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"profile {text}")
+
+        try:
+            return measure(
+                profile, device_type, micro_batch_sizes, dtype,
+                optimizer=optimizer, device=device, partial=partial, progress=show,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if partial is not None and partial.exists():
+                remarks.print(f"measured so far: {partial}; the same command goes on from there")
+            raise
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise HeterpsError(f"--{name} {value!r}: allowed are {', '.join(allowed)}")
+    return value
+
+
+def _parse_sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        sizes = ()
+    if not sizes or sizes[0] < 1:
+        raise HeterpsError(f"--micro-batch {text!r}: expected whole numbers above 0, such as 1,2,4")
+    return sizes

@@ -1,0 +1,135 @@
+"""`heterps simulate`: what the simulator says of a plan file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from heterps.planning.plans import load_plan_and_problem
+from heterps.reports.chrome_trace import write_chrome_trace
+from heterps.reports.console import answer, interval_text, print_json, remarks, seconds_text
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.interval import unmeasured_types
+from heterps_envs.simulator.simulate import estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+from heterps.reports.shares import FIGURE_SUFFIXES, recompute_share
+
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
+SPOT_TRACE_SUFFIX = ".csv"
+
+
+def run_simulate(
+    plan_file: Path,
+    *,
+    trace: Path | None,
+    figure: Path | None,
+    memory_figure: Path | None,
+    model: str | None,
+    cluster: str | None,
+    as_json: bool,
+    spot: Mapping[str, float | None] | None = None,
+    tolerated: int | None = None,
+) -> None:
+    """Simulates, prints, and writes the trace and the figures where they are asked for.
+
+    A trace that ends in `.csv` is a spot trace to replay, any other a Chrome trace to write; `spot`
+    and `tolerated` are what a replay assumes (`heterps_envs.spot.costs.SpotSettings`).
+    """
+    _check_figure("--figure", figure)
+    _check_figure("--memory-figure", memory_figure)
+    options = spot or {}
+    if trace is not None and trace.suffix.lower() == SPOT_TRACE_SUFFIX:
+        from heterps.commands.spot import run_spot_replay
+
+        if memory_figure is not None:
+            warnings.warn("--memory-figure is ignored with a spot trace", stacklevel=1)
+        run_spot_replay(
+            plan_file, trace, figure=figure, model=model, cluster=cluster,
+            options=options, tolerated=tolerated, as_json=as_json,
+        )  # fmt: skip
+        return
+    if tolerated is not None or any(value is not None for value in options.values()):
+        warnings.warn("options of spot traces are ignored without --trace FILE.csv", stacklevel=1)
+    plan, problem = load_plan_and_problem(plan_file, model, cluster)
+    shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
+    title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
+    if trace is not None:
+        write_chrome_trace({"predicted": shown}, trace, problem, plan)
+        remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
+    if figure is not None:
+        from heterps.reports.figures import timeline_figure
+
+        shares = recompute_share(problem, plan)
+        _save(figure, lambda: timeline_figure(shown, title, shares))
+        remarks.print(f"figure written to {figure}")
+    if memory_figure is not None:
+        from heterps.reports.memory_figure import memory_figure as draw
+
+        _save(memory_figure, lambda: draw(shown, title))
+        remarks.print(f"memory figure written to {memory_figure}")
+    if as_json:
+        print_json(shown.model_dump(mode="json", exclude={"timeline", "memory_curves"}))
+        return
+    _print(shown, problem, plan)
+
+
+def _check_figure(option: str, path: Path | None) -> None:
+    if path is not None and path.suffix not in FIGURE_SUFFIXES:
+        raise HeterpsError(f"{option} {path}: allowed endings: {', '.join(FIGURE_SUFFIXES)}")
+
+
+def _save(path: Path, draw: Callable[[], Figure]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw().savefig(str(path), dpi=150)
+
+
+def _print(shown: Estimate, problem: Problem, plan: Plan) -> None:
+    types = unmeasured_types(problem, plan)
+    interval = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
+    bubble = 100 * (shown.bubble_share or 0)
+    answer.print(
+        f"step time {seconds_text(shown.step_time_s)}{interval}, "
+        f"{shown.throughput_samples_per_s:.5g} samples/s, bubble {bubble:.0f} %, "
+        f"layer times: {shown.layer_times}"
+    )
+    answer.print(memory_table(shown))
+    for note in shown.notes:
+        answer.print(f"note: {note}")
+    for reason in shown.reasons:
+        answer.print(f"not feasible: {reason}")
+
+
+def memory_table(shown: Estimate) -> Table:
+    """What every device holds when it holds most.
+
+    Args:
+        shown: With its memory curves.
+    """
+    # One unit for the whole table keeps it within eighty columns.
+    most = max([*shown.memory_bytes.values(), *shown.memory_limit_bytes.values(), 1])
+    unit_bytes, unit = next((size, name) for size, name in UNITS if most >= size)
+    table = Table(title=f"memory at its peak, {unit}", title_justify="left", box=None)
+    headings = ("device", "parameters", "optimizer", "gradients", "activations", "buffers", "all")
+    for heading in (*headings, "of"):
+        table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
+    for curve in shown.memory_curves:
+        changing = zip(
+            curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes, strict=True
+        )
+        parts = (curve.parameter_bytes, curve.optimizer_bytes, *max(changing, key=sum))
+        limit = shown.memory_limit_bytes.get(curve.device)
+        table.add_row(
+            curve.device,
+            *(f"{num / unit_bytes:.3g}" for num in (*parts, shown.memory_bytes[curve.device])),
+            f"{limit / unit_bytes:.3g}" if limit else "",
+        )
+    return table

@@ -1,0 +1,149 @@
+"""`heterps spot-trace`, and `heterps simulate PLAN --trace spot.csv`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.progress import Progress
+
+from heterps.online.spot_strategies import FullPlans, strategies
+from heterps.planning.plans import load_plan_and_problem
+from heterps.reports.console import answer, print_json, remarks
+from heterps.reports.spot_tables import SpotComparison, compared, spot_lines, spot_table
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_cluster
+from heterps_envs.problem import Problem
+from heterps_envs.spot.availability import mean_available_devices, num_changes, spot_moments
+from heterps_envs.spot.costs import SpotSettings
+from heterps_envs.spot.generator import SpotDraw, SpotRates, draw_spot_trace
+from heterps_envs.spot.replay import replay
+from heterps_envs.spot.trace import SpotTrace, read_spot_trace, spot_trace_text, write_spot_trace
+
+TOLERATED = 1
+
+
+def run_spot_trace(
+    cluster: str,
+    *,
+    output: Path | None,
+    hours: float,
+    device_rates: tuple[float, float],
+    type_rates: Sequence[str],
+    node_rates: tuple[float, float],
+    price_spread: float,
+    price_minutes: float,
+    seed: int,
+) -> None:
+    """Draws a trace and writes it. Rates are interruptions per hour and minutes of absence."""
+    known = load_cluster(cluster)
+    draw = SpotDraw(
+        duration_s=hours * 3600,
+        device=_rates(*device_rates),
+        by_type=dict(_type_rates(text, device_rates[1]) for text in type_rates),
+        node=_rates(*node_rates),
+        price_spread=price_spread,
+        price_every_s=price_minutes * 60,
+    )
+    trace = draw_spot_trace(known, draw, seed)
+    comments = [
+        f"Drawn by `heterps spot-trace` for the cluster {known.name}, seed {seed}. Made up: no",
+        "provider's losses or prices.",
+    ]
+    if output is None:
+        sys.stdout.write(spot_trace_text(trace, comments))
+        return
+    write_spot_trace(trace, output, comments)
+    moments = spot_moments(trace, known)
+    losses, returns = num_changes(moments)
+    mean = mean_available_devices(moments, trace.duration_s)
+    remarks.print(
+        f"spot trace written to {output}: {hours:g} h, {losses} losses, {returns} returns, "
+        f"{mean:.1f} of {len(known.devices)} devices on average"
+    )
+
+
+def _rates(interruptions_per_hour: float, absence_minutes: float) -> SpotRates:
+    return SpotRates(interruptions_per_hour, absence_minutes * 60)
+
+
+def _type_rates(text: str, absence_minutes: float) -> tuple[str, SpotRates]:
+    """TYPE=INTERRUPTIONS[:MINUTES]."""
+    name, separator, values = text.partition("=")
+    interruptions, _, minutes = values.partition(":")
+    try:
+        if not separator:
+            raise ValueError
+        return name, _rates(float(interruptions), float(minutes) if minutes else absence_minutes)
+    except ValueError:
+        raise HeterpsError(
+            f"--rate {text!r}: expected TYPE=INTERRUPTIONS or TYPE=INTERRUPTIONS:MINUTES, such as "
+            "T4=0.3:20"
+        ) from None
+
+
+def run_spot_replay(
+    plan_file: Path,
+    trace_file: Path,
+    *,
+    figure: Path | None,
+    model: str | None,
+    cluster: str | None,
+    options: Mapping[str, float | None],
+    tolerated: int | None,
+    as_json: bool,
+) -> None:
+    """Replays a spot trace for every strategy, and prints what came of it.
+
+    `options` are fields of `SpotSettings`; None stands for the default.
+    """
+    trace = read_spot_trace(trace_file)
+    plan, problem = load_plan_and_problem(plan_file, model, cluster)
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = SpotSettings(**given)
+    found = compare_strategies(
+        problem, plan, trace, settings, TOLERATED if tolerated is None else tolerated
+    )
+    if figure is not None:
+        from heterps.reports.spot_figure import spot_figure
+
+        figure.parent.mkdir(parents=True, exist_ok=True)
+        spot_figure(found, f"{plan.model} on {plan.cluster}").savefig(str(figure), dpi=150)
+        remarks.print(f"figure written to {figure}")
+    if as_json:
+        print_json({"settings": asdict(settings), **found.to_mapping()})
+        return
+    answer.print(spot_table(found))
+    for line in spot_lines(found, settings):
+        answer.print(line)
+
+
+def compare_strategies(
+    problem: Problem, plan: Plan, trace: SpotTrace, settings: SpotSettings, tolerated: int
+) -> SpotComparison:
+    """What becomes of a run under each strategy.
+
+    Raises:
+        HeterpsError: The trace is of another cluster, or has no duration.
+    """
+    moments = spot_moments(trace, problem.cluster)
+    if trace.duration_s <= 0:
+        raise HeterpsError(f"{trace.source}: the trace ends at 0 s; add a row `end`")
+    if problem.job.objective == "price":
+        warnings.warn(
+            "plans are made at the cluster's prices; those of the trace are what is paid",
+            stacklevel=2,
+        )
+    full = FullPlans(problem, plan)
+    results = []
+    chosen = strategies(full, settings, tolerated)
+    with Progress(console=remarks, transient=True) as progress:
+        task = progress.add_task("replaying", total=len(chosen))
+        for strategy in chosen:
+            results.append(replay(problem, moments, trace.duration_s, strategy, settings))
+            progress.advance(task)
+    return compared(problem, moments, full, results)

@@ -1,0 +1,230 @@
+"""The controller of `heterps run --elastic`: which plan a run goes on with.
+
+When devices are lost, every rule of recovery makes a plan (simple, borrow, merge, templates), and
+so does planning anew; the one that is predicted to finish the run first is taken. When devices come
+back, the plan that uses them is taken if that finishes sooner than going on as before.
+
+Plans for likely losses are made beforehand (`heterps_agents.recovery.book`), in a process of their
+own; a change that they cover costs no planning.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from heterps_agents.recovery.book import RecoveryBook
+from heterps_agents.recovery.losses import likely_losses
+from heterps_agents.recovery.model import Prediction, Situation, best_of, describe
+from heterps_agents.recovery.plans import recovery_predictions
+from heterps_agents.recovery.problem import with_missing_devices
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.problem import Problem
+from heterps_runtime.elastic.records import MembershipChange
+from heterps_runtime.run.parent import PlanUpdate
+
+# Seconds that planning anew may take while the devices wait.
+PLANNING_S = 0.5
+
+
+@dataclass(frozen=True)
+class RecoveryDecision:
+    """Which plan a run went on with, and what was predicted of all of them.
+
+    Attributes:
+        step: First step of the new plan, as far as it was known.
+        lost, joined: Names of devices.
+        chosen: The rule whose plan was taken.
+        predictions: Of every plan, the chosen one first.
+        decided_s: Seconds that the decision took.
+        was_prepared: The plans were in the book.
+        text: One line for people.
+    """
+
+    step: int
+    lost: tuple[str, ...]
+    joined: tuple[str, ...]
+    chosen: str
+    predictions: tuple[Prediction, ...]
+    decided_s: float
+    was_prepared: bool
+    text: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, for `--json`."""
+        return {
+            "step": self.step,
+            "lost": list(self.lost),
+            "joined": list(self.joined),
+            "chosen": self.chosen,
+            "predictions": [each.to_mapping() for each in self.predictions],
+            "decided_s": self.decided_s,
+            "was_prepared": self.was_prepared,
+            "text": self.text,
+        }
+
+
+class ElasticController:
+    """Answers every change of the devices with the plan that is predicted to finish first.
+
+    Used as a context manager, it prepares plans for likely losses in the background; otherwise it
+    plans when something is lost.
+
+    Args:
+        problem: With all devices of the cluster.
+        plan: What runs at first.
+        absent: Devices of the cluster that are not there yet.
+        tolerated: Devices whose loss at one time is prepared for, beside that of whole nodes.
+        rates: Losses in an hour by names of devices or of types, where they are known.
+        planning_s: Seconds that planning anew may take while the devices wait.
+        checkpoint_step: Says the first step behind the newest complete checkpoint.
+        seed: Of planners.
+        on_message: Receives one line for people at each decision, and one when all plans for likely
+            losses are made.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        *,
+        absent: Collection[str] = (),
+        tolerated: int = 1,
+        rates: Mapping[str, float] | None = None,
+        planning_s: float = PLANNING_S,
+        checkpoint_step: Callable[[], int] = lambda: 0,
+        seed: int = 0,
+        on_message: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.problem, self.plan = problem, plan
+        self.planning_s, self.seed = planning_s, seed
+        self.decisions: list[RecoveryDecision] = []
+        self.book = RecoveryBook(tolerated=tolerated, rates=rates, seed=seed, on_message=on_message)
+        self._checkpoint_step, self._on_message = checkpoint_step, on_message
+        self._alive = frozenset(problem.device_named) - frozenset(absent)
+        self._has_book = False
+
+    def __enter__(self) -> Self:
+        self._has_book = True
+        self.book.begin(self.problem, self.plan, self._alive)
+        # Compiled planners are loaded at their first use; a loss may come before the book is full.
+        threading.Thread(target=self._warm_up, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._has_book = False
+        self.book.close()
+
+    def replan(self, change: MembershipChange) -> PlanUpdate:
+        """The plan to go on with.
+
+        Where devices only came back and using them does not pay, it has the stages and pipelines
+        of the plan that runs.
+
+        Args:
+            change: Devices that were lost or came back.
+
+        Raises:
+            NotEnoughDevicesError: No plan fits on what is left; the message says what is missing.
+        """
+        started = time.perf_counter()
+        situation = self._situation(change)
+        alive = frozenset(change.alive)
+        found = self.book.find(situation, alive) if self._has_book else None
+        predictions = found or recovery_predictions(situation, self.planning_s, self.seed)
+        best = best_of(predictions)
+        decided_s = time.perf_counter() - started
+        others = sorted(
+            (each for each in predictions if each is not best), key=lambda each: each.finish_s
+        )
+        decision = RecoveryDecision(
+            step=change.step,
+            lost=change.lost,
+            joined=change.joined,
+            chosen=best.rule,
+            predictions=(best, *others),
+            decided_s=decided_s,
+            was_prepared=found is not None,
+            text=_text(change, best, predictions, decided_s, found is not None),
+        )
+        self.decisions.append(decision)
+        self._on_message(decision.text)
+        self.plan_changed(best.plan, alive=alive)
+        return PlanUpdate(best.plan, situation.left, change.step, decision.text)
+
+    def plan_changed(
+        self, plan: Plan, problem: Problem | None = None, alive: Collection[str] | None = None
+    ) -> None:
+        """Takes note of what runs now; plans for likely losses are made anew.
+
+        Args:
+            plan: What runs.
+            problem: As measurements corrected it; devices that it lacks stay as they were. By
+                default all do.
+            alive: Devices that there are; by default as before.
+        """
+        is_same = problem is None and (alive is None or frozenset(alive) == self._alive)
+        if is_same and (plan.stages, plan.pipelines) == (self.plan.stages, self.plan.pipelines):
+            return
+        self.plan = plan
+        if problem is not None:
+            self.problem = with_missing_devices(problem, self.problem)
+        self._alive = self._alive if alive is None else frozenset(alive)
+        if self._has_book:
+            self.book.begin(self.problem, self.plan, self._alive)
+
+    def _situation(self, change: MembershipChange) -> Situation:
+        gone = set(self.problem.device_named) - set(change.alive)
+        return Situation(
+            problem=self.problem,
+            left=without_devices(self.problem, gone),
+            plan=change.plan,
+            lost=tuple(sorted(gone)),
+            step=change.step,
+            num_steps=change.num_steps,
+            checkpoint_step=self._checkpoint_step(),
+        )
+
+    def _warm_up(self) -> None:
+        """Plans for the likeliest loss and forgets it."""
+        for loss in likely_losses(self.problem)[:1]:
+            with suppress(HeterpsError):
+                left = without_devices(self.problem, loss.devices)
+                situation = Situation(
+                    self.problem, left, self.plan, tuple(loss.devices), step=0, num_steps=1
+                )
+                recovery_predictions(situation, self.planning_s, whatever_it_takes=True)
+
+
+def _text(
+    change: MembershipChange,
+    best: Prediction,
+    predictions: Collection[Prediction],
+    decided_s: float,
+    was_prepared: bool,
+) -> str:
+    happened = " and ".join(
+        part
+        for part in (
+            f"lost {', '.join(change.lost)}" if change.lost else "",
+            f"gained {', '.join(change.joined)}" if change.joined else "",
+        )
+        if part
+    )
+    return (
+        f"step {change.step}: {happened}: {best.rule} after {1e3 * decided_s:.0f} ms"
+        f"{', prepared before' if was_prepared else ''}; "
+        f"predicted time to finish: {describe(predictions)}"
+    )

@@ -1,0 +1,201 @@
+"""All planners on one problem at an equal budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from heterps.planning.place import PlaceResult, place
+from heterps.planning.warm_up import warm_up
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.registry import planner_named, planner_names, predicted_training_s
+from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.closed_form.bounds import lower_bound
+from heterps_envs.problem import Problem
+
+# Planners that train a network for every problem are left out where they would take longer.
+LONGEST_TRAINING_S = 4.0
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One planner's result. Numbers are None where it found no feasible plan.
+
+    Attributes:
+        evaluations: Placements whose cost it computed. The exact solver counts transitions, and
+            no budget of evaluations binds it.
+        planning_s: Wall-clock seconds.
+        planning_cpu_s: Processor seconds of this process. Neither counts imports and compilation.
+        refused: It did not try: the budget is too small for it, or it lacks a policy.
+        step_time_s: The simulator's.
+        gap: Closed-form step time over the best lower bound, minus 1; for the price objective,
+            price over the cheapest found, minus 1.
+        reason: Why there is no plan.
+    """
+
+    planner: str
+    throughput_samples_per_s: float | None
+    price_usd_per_million_samples: float | None
+    gap: float | None
+    evaluations: int
+    planning_s: float
+    feasible: bool
+    step_time_s: float | None = None
+    reason: str = ""
+    planning_cpu_s: float = 0.0
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `heterps compare` shows.
+
+    Attributes:
+        bound_step_time_s: What gaps are measured against; `bound_is_proven` when the exact solver
+            finished, so that a gap of 0 is the optimum of the closed form.
+        results: By planner, for figures and reports.
+        left_out: Planners that would have taken long, and that nobody asked for.
+    """
+
+    problem: Problem
+    rows: tuple[ComparisonRow, ...]
+    bound_step_time_s: float | None
+    bound_is_proven: bool
+    results: dict[str, PlaceResult] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The JSON contract of `heterps compare --json`."""
+        return {
+            "model": self.problem.profile.name,
+            "cluster": self.problem.cluster.name,
+            "job": self.problem.job.model_dump(mode="json"),
+            "bound_step_time_s": self.bound_step_time_s,
+            "bound_is_proven": self.bound_is_proven,
+            "rows": [asdict(row) for row in self.rows],
+            "left_out": list(self.left_out),
+        }
+
+
+def compare(
+    problem: Problem,
+    planners: Sequence[str | Planner] = (),
+    *,
+    evaluations: int | None = 10_000,
+    seconds: float | None = None,
+    cpu_seconds: float | None = None,
+    seed: int = 0,
+    with_all: bool = False,
+    on_start: Callable[[str], None] = lambda name: None,
+) -> Comparison:
+    """Runs each planner once with the same budget.
+
+    Args:
+        problem: What they answer.
+        planners: Registered names, or planners of your own; by default all registered ones but
+            `auto`, and but those that train a network for every problem where that takes long.
+        evaluations: Placements that each may evaluate.
+        seconds: Wall-clock seconds that each may take.
+        cpu_seconds: Processor seconds that each may take.
+        seed: Of planners that draw random numbers.
+        with_all: By default none is left out.
+        on_start: Called with each planner's name, to show progress.
+
+    Raises:
+        UnknownNameError: Before any planner runs.
+        HeterpsError: No planner found a plan; the text is the first planner's reason.
+    """
+    limits = (evaluations, seconds, cpu_seconds)
+    left_out = () if planners or with_all else _too_slow(problem, *limits)
+    chosen = list(planners) or [
+        name for name in planner_names() if name != "auto" and name not in left_out
+    ]
+    objects = [planner_named(p, seed=seed) if isinstance(p, str) else p for p in chosen]
+    names = [planner.name for planner in objects]
+    results: dict[str, PlaceResult] = {}
+    failures: dict[str, _Failure] = {}
+    for name, planner in zip(names, objects, strict=True):
+        on_start(name)
+        warm_up(planner, problem.job.objective)
+        budget = Budget(*limits)
+        try:
+            results[name] = place(problem, planner, budget=budget)
+        except HeterpsError as error:
+            failures[name] = _Failure(
+                error, budget.evaluations_used, budget.seconds_used, budget.cpu_seconds_used
+            )
+    if not results:
+        raise next(iter(failures.values())).error
+    reference, is_proven = _reference(problem, results)
+    rows = [_row(problem, name, results, failures, reference) for name in names]
+    return Comparison(problem, tuple(rows), reference, is_proven, results, left_out)
+
+
+class _Failure(NamedTuple):
+    """Why a planner has no plan, and what it spent."""
+
+    error: HeterpsError
+    evaluations: int
+    planning_s: float
+    planning_cpu_s: float
+
+
+def _too_slow(
+    problem: Problem, evaluations: int | None, seconds: float | None, cpu_seconds: float | None
+) -> tuple[str, ...]:
+    """Planners that would train for longer than a person waits."""
+    times = [limit for limit in (seconds, cpu_seconds) if limit is not None]
+    if min(times, default=math.inf) <= LONGEST_TRAINING_S:
+        return ()
+    layers, most = problem.profile.num_layers, math.inf if evaluations is None else evaluations
+    return tuple(
+        name
+        for name in planner_names()
+        if predicted_training_s(name, layers, most) > LONGEST_TRAINING_S
+    )
+
+
+def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float, bool]:
+    """The step time that gaps are measured against, and whether it is the proven optimum."""
+    if problem.job.objective == "throughput":
+        for result in results.values():
+            if result.bound.status == "proven" and result.bound.step_time_s is not None:
+                return result.bound.step_time_s, True
+    return lower_bound(problem.tables), False
+
+
+def _row(
+    problem: Problem,
+    name: str,
+    results: dict[str, PlaceResult],
+    failures: dict[str, _Failure],
+    reference: float,
+) -> ComparisonRow:
+    if name in failures:
+        error, used, planning_s, planning_cpu_s = failures[name]
+        return ComparisonRow(
+            name, None, None, None, used, planning_s, False,
+            reason=str(error), planning_cpu_s=planning_cpu_s,
+            refused=not isinstance(error, InfeasibleError),
+        )  # fmt: skip
+    result = results[name]
+    shown = result.estimate
+    if problem.job.objective == "price":
+        cheapest = min(r.estimate.price_usd_per_million_samples for r in results.values())
+        price = shown.price_usd_per_million_samples
+        gap = price / cheapest - 1 if cheapest > 0 else 0.0
+    else:
+        gap = max(0.0, (shown.closed_form_step_time_s or shown.step_time_s) / reference - 1)
+    return ComparisonRow(
+        planner=name,
+        throughput_samples_per_s=shown.throughput_samples_per_s,
+        price_usd_per_million_samples=shown.price_usd_per_million_samples,
+        gap=gap,
+        evaluations=result.evaluations,
+        planning_s=result.planning_s,
+        feasible=True,
+        step_time_s=shown.step_time_s,
+        planning_cpu_s=result.planning_cpu_s,
+    )

@@ -1,0 +1,132 @@
+"""The front door of planning: `place(problem) -> PlaceResult`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heterps_agents.finishing.interleaving import interleave
+from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.learned.efforts import with_effort
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.job import Schedule
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+
+@dataclass(frozen=True)
+class PlaceResult:
+    """A plan, what the simulator says of it, and how good it can still become.
+
+    Attributes:
+        requested_planner: The planner that was asked; `plan.planner` is the one that made the plan.
+        evaluations: Placements whose cost was computed.
+        planning_s: Wall-clock seconds of planning alone.
+        planning_cpu_s: The same in processor seconds of this process.
+    """
+
+    problem: Problem
+    requested_planner: str
+    plan: Plan
+    estimate: Estimate
+    bound: Bound
+    evaluations: int
+    planning_s: float
+    planning_cpu_s: float = 0.0
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The JSON contract of `heterps place --json`."""
+        shown = self.estimate
+        return {
+            "planner": self.plan.planner,
+            "requested_planner": self.requested_planner,
+            "plan": self.plan.model_dump(mode="json"),
+            "estimate": {
+                "step_time_s": shown.step_time_s,
+                "step_time_low_s": shown.step_time_low_s,
+                "step_time_high_s": shown.step_time_high_s,
+                "closed_form_step_time_s": shown.closed_form_step_time_s,
+                "throughput_samples_per_s": shown.throughput_samples_per_s,
+                "price_usd_per_million_samples": shown.price_usd_per_million_samples,
+                "memory_bytes": dict(shown.memory_bytes),
+                "feasible": shown.feasible,
+                "layer_times": shown.layer_times,
+            },
+            "bound": {
+                "step_time_s": self.bound.step_time_s,
+                "gap": self.bound.gap,
+                "status": self.bound.status,
+            },
+            "planning_s": self.planning_s,
+        }
+
+    def summary(self) -> str:
+        """One paragraph in words."""
+        shown = self.estimate
+        return (
+            f"{self.plan.planner}: {len(self.plan.stages)} stages "
+            f"on {len(self.plan.devices)} devices, "
+            f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
+            f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
+            f"{describe_bound(self.bound, self.plan.job.schedule)}; "
+            f"layer times: {shown.layer_times}"
+        )
+
+
+def place(
+    problem: Problem,
+    planner: str | Planner = "auto",
+    *,
+    budget: Budget | None = None,
+    seed: int = 0,
+    effort: str | None = None,
+) -> PlaceResult:
+    """Finds a plan and says how good it is.
+
+    Args:
+        problem: Model profile, cluster and job.
+        planner: A registered name, or a planner of your own.
+        budget: Evaluations and seconds that the planner may spend; unlimited by default.
+        seed: Of planners that draw random numbers.
+        effort: `fast`, `normal` or `high`, for planners that can try harder (`ppo`, `auto`); a
+            warning where the planner knows no efforts.
+
+    Raises:
+        UnknownNameError: No planner or effort has that name.
+        InfeasibleError: No plan keeps memory and the throughput floor.
+    """
+    chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
+    if effort is not None:
+        chosen = with_effort(chosen, effort)
+    spent = budget or Budget()
+    plan = interleave(problem, chosen.plan(problem, spent), spent)
+    plan = choose_reduce(problem, plan)
+    planning_s, planning_cpu_s = spent.seconds_used, spent.cpu_seconds_used
+    shown = estimate(problem, plan, with_interval=True)
+    if not shown.feasible:
+        raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
+    bound = plan.bound if plan.bound.status != "unknown" else bound_for(problem, plan)
+    plan = plan.model_copy(update={"predicted_step_time_s": shown.step_time_s, "bound": bound})
+    return PlaceResult(
+        problem, chosen.name, plan, shown, bound,
+        spent.evaluations_used, planning_s, planning_cpu_s,
+    )  # fmt: skip
+
+
+def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:
+    """The optimality of a plan in words: proven, within x %, or unknown.
+
+    Planners have no closed form of their own for `interleaved` and `zero-bubble`: they use that of
+    1F1B, and the words say so.
+    """
+    form = "" if schedule in ("1f1b", "gpipe") else " of 1F1B"
+    if bound.status == "proven":
+        return f"proven optimal for the closed form{form}"
+    if bound.status == "bounded" and bound.gap is not None:
+        return f"within {100 * bound.gap:.1f} % of the bound{form}"
+    return "distance to the optimum unknown"

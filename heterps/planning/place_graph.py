@@ -1,0 +1,203 @@
+"""What `heterps place-graph` does: read a graph, place it, compare, and describe the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps.planning.problems import load_model, make_job
+from heterps_agents.graphs.annealing import anneal_graph
+from heterps_agents.graphs.planner import (
+    GRAPH_EFFORTS,
+    GraphAnswer,
+    GraphEffort,
+    GraphEffortName,
+    place_graph,
+)
+from heterps_agents.graphs.policy import GraphPolicy
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.operator_graph import OperatorGraph
+from heterps_configs.documents.yaml_files import read_yaml
+from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.importers.dnn_partitioning import parse_dnn_partitioning
+from heterps_configs.importers.pipedream import load_pipedream
+from heterps_configs.library import load_cluster
+from heterps_envs.graphs.simulator import GraphRun, simulate_graph
+from heterps_envs.graphs.sources import (
+    DEFAULT_BATCH_SIZE,
+    SourceGraph,
+    graph_of_operators,
+    graph_of_profile,
+)
+from heterps_envs.problem_sets.graphs import draw_graph
+from heterps_envs.problem_sets.published_graphs import PIPEDREAM_BACKWARD_SHARE
+
+# Annealing alone is shown with as many evaluations as the answer took, but at least with these.
+LEAST_COMPARED_EVALUATIONS = 1000
+
+
+@dataclass(frozen=True)
+class GraphResult:
+    """A placed graph.
+
+    Attributes:
+        source: The graph and the names of its parts.
+        answer: The placement and what it took.
+        run: Its simulated step.
+        annealing_s: Step time of annealing alone, from earliest finish.
+        annealing_evaluations: That it was given.
+        planning_s: Wall-clock seconds of the placement, without the comparison.
+    """
+
+    source: SourceGraph
+    answer: GraphAnswer
+    run: GraphRun
+    annealing_s: float
+    annealing_evaluations: int
+    planning_s: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The JSON contract of `heterps place-graph --json` and of its `--output`."""
+        source, answer = self.source, self.answer
+        return {
+            "graph": source.name,
+            "step_time_s": answer.step_time_s,
+            "earliest_finish_step_time_s": answer.earliest_s,
+            "annealing_step_time_s": self.annealing_s,
+            "annealing_evaluations": self.annealing_evaluations,
+            "evaluations": answer.evaluations,
+            "planning_s": self.planning_s,
+            "nodes": [
+                {"name": name, "members": list(members), "device": source.devices[device]}
+                for name, members, device in zip(
+                    source.nodes, source.members, answer.devices.tolist(), strict=True
+                )
+            ],
+            "devices": [
+                {
+                    "name": name,
+                    "memory_bytes": float(self.run.memory_bytes[index]),
+                    "memory_limit_bytes": float(source.tables.device_memory_bytes[index]),
+                    "busy_s": self.busy_s(index),
+                }
+                for index, name in enumerate(source.devices)
+            ],
+        }
+
+    def busy_s(self, device: int) -> float:
+        """Seconds that a device computes."""
+        here = self.answer.devices == device
+        tables = self.source.tables
+        return float((tables.forward_s[here, device] + tables.backward_s[here, device]).sum())
+
+    def groups(self, device: int) -> Iterator[tuple[int, int]]:
+        """First and last node of each run of consecutive nodes on a device."""
+        first = None
+        for node, chosen in enumerate([*self.answer.devices.tolist(), -1]):
+            if chosen == device and first is None:
+                first = node
+            elif chosen != device and first is not None:
+                yield first, node - 1
+                first = None
+
+
+def load_graph(
+    reference: str,
+    cluster: str | None,
+    *,
+    accelerators: int | None = None,
+    job_file: str | None = None,
+    **job_options: Any,
+) -> SourceGraph:
+    """The graph that GRAPH stands for.
+
+    Args:
+        reference: With a cluster, a model as for `heterps place`. Without one, a file that names
+            its own devices: an operator graph, a workload of dnn-partitioning (.json), or a
+            profile of PipeDream (.txt).
+        cluster: Shipped name or cluster file.
+        accelerators: How many; for PipeDream's profiles, which do not say.
+        job_file: A job document; only with a cluster.
+        job_options: Fields of `Job` that override the file; None means not given.
+
+    Raises:
+        HeterpsError: With one clear message.
+    """
+    given = [name for name, value in job_options.items() if value is not None]
+    if cluster is not None:
+        if accelerators is not None:
+            raise HeterpsError("--accelerators: the cluster says which devices there are")
+        profile = load_model(reference)
+        size = {} if job_file else {"global_batch_size": DEFAULT_BATCH_SIZE}
+        size |= {name: job_options[name] for name in given}
+        return graph_of_profile(profile, load_cluster(cluster), make_job(profile, job_file, **size))
+    if job_file is not None or given:
+        raise HeterpsError("a job needs a model and --cluster; an operator graph has its own times")
+    path = Path(reference)
+    if not path.is_file():
+        raise HeterpsError(
+            f"{reference}: no such file; a model needs --cluster, an operator graph is a file"
+        )
+    if path.suffix == ".txt":
+        if accelerators is None:
+            raise HeterpsError(f"{reference}: PipeDream's profiles need --accelerators")
+        graph = load_pipedream(path, accelerators)
+        return graph_of_operators(graph, PIPEDREAM_BACKWARD_SHARE)
+    if accelerators is not None:
+        raise HeterpsError("--accelerators: the file says how many there are")
+    data = read_yaml(path)
+    if isinstance(data, dict) and "maxFPGAs" in data:
+        return graph_of_operators(parse_dnn_partitioning(data, reference))
+    return graph_of_operators(OperatorGraph.from_mapping(data, reference))
+
+
+def check_effort(name: str) -> GraphEffortName:
+    """The name, if it is one of `GRAPH_EFFORTS`.
+
+    Raises:
+        UnknownNameError: It is not.
+    """
+    if name not in GRAPH_EFFORTS:
+        raise UnknownNameError("effort", name, GRAPH_EFFORTS)
+    return name  # type: ignore[return-value]
+
+
+def load_compiled_code(policy: GraphPolicy | None) -> None:
+    """Places a tiny graph, so that a limit in seconds does not pay for loading compiled code."""
+    place_graph(draw_graph(0, (4, 4), (2, 2)), GraphEffort(1, 1), policy=policy)
+
+
+def place_loaded(
+    source: SourceGraph,
+    effort: str,
+    budget: Budget,
+    seed: int,
+    policy: GraphPolicy | None = None,
+) -> GraphResult:
+    """Places a graph, and lets annealing alone try the same.
+
+    Args:
+        source: The graph.
+        effort: A name of `GRAPH_EFFORTS`.
+        budget: What the placement may spend; the comparison comes on top.
+        seed: Of samples and annealing.
+        policy: By default the shipped one.
+
+    Raises:
+        UnknownNameError: There is no such effort.
+        InfeasibleError: No placement fits into memory.
+    """
+    name = check_effort(effort)
+    answer = place_graph(source.tables, name, budget=budget, seed=seed, policy=policy)
+    planning_s = budget.seconds_used
+    evaluations = max(LEAST_COMPARED_EVALUATIONS, answer.evaluations)
+    annealed = anneal_graph(source.tables, Budget(evaluations), seed)
+    annealing_s = (
+        answer.earliest_s
+        if annealed is None
+        else simulate_graph(source.tables, annealed).step_time_s
+    )
+    run = simulate_graph(source.tables, answer.devices)
+    return GraphResult(source, answer, run, annealing_s, evaluations, planning_s)

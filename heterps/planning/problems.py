@@ -1,0 +1,104 @@
+"""From what a user types to a problem: MODEL, cluster and job options become documents."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.job import Job
+from heterps_configs.library import load_cluster, load_job
+
+if TYPE_CHECKING:
+    from heterps_configs.documents.cluster import Cluster
+    from heterps_configs.documents.model_profile import ModelProfile
+    from heterps_envs.problem import Problem
+
+
+def load_model(
+    reference: str,
+    inputs: Sequence[str] = (),
+    sequence_length: int | None = None,
+    dtype: Dtype | None = None,
+) -> ModelProfile:
+    """The profile that MODEL stands for.
+
+    Args:
+        reference: Shipped name, profile file, Hugging Face config, or `package.module:factory`.
+        inputs: `name=shape:dtype` for each input, for a factory.
+        sequence_length: Tokens of one sample, for a Hugging Face language model.
+        dtype: What a model is traced in; None for the usual one.
+
+    Raises:
+        HeterpsError: Nothing of that name, a broken file, or a factory that fails.
+    """
+    from heterps_runtime.profiling.model_source import resolve_profile
+
+    return resolve_profile(reference, tuple(inputs), sequence_length=sequence_length, dtype=dtype)
+
+
+def is_traced(reference: str) -> bool:
+    """Whether MODEL has to be traced first: it is neither a shipped name nor a profile file."""
+    from heterps_runtime.profiling.model_source import is_factory, is_huggingface
+
+    return is_factory(reference) or is_huggingface(reference)
+
+
+def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any) -> Job:
+    """The job of a file, overridden by options.
+
+    Args:
+        profile: Its dtype is the default dtype.
+        job_file: A job document; without one the defaults of `Job` hold.
+        options: Fields of `Job`; None means not given.
+
+    Raises:
+        DocumentError: With every problem, one line each.
+    """
+    base = load_job(job_file).to_mapping() if job_file else {"dtype": profile.dtype}
+    given = {name: value for name, value in options.items() if value is not None}
+    return Job.from_mapping({**base, **given}, source=job_file or "job options")
+
+
+def load_problem(
+    model: str,
+    cluster: str | Cluster,
+    *,
+    job_file: str | None = None,
+    inputs: Sequence[str] = (),
+    sequence_length: int | None = None,
+    **job_options: Any,
+) -> Problem:
+    """A problem from references, as the commands make it.
+
+    Args:
+        model: MODEL, see `load_model`.
+        cluster: Shipped name, cluster file, or a `Cluster`.
+        job_file: A job document.
+        inputs: See `load_model`.
+        sequence_length: See `load_model`.
+        job_options: Fields of `Job` that override the file.
+
+    Raises:
+        HeterpsError: With one clear message.
+    """
+    from heterps_envs.problem import Problem
+
+    document = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    mixed: Dtype = "mixed-bfloat16"
+    wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
+    profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
+    job = make_job(profile, job_file, **job_options)
+    if job.dtype == mixed != profile.dtype:
+        warnings.warn(
+            f"{model}: its bytes are for {profile.dtype}; for {mixed} they are an upper limit",
+            stacklevel=2,
+        )
+    return Problem(
+        profile=profile,
+        cluster=document,
+        job=job,
+        model_reference=model,
+        cluster_reference=cluster if isinstance(cluster, str) else document.name,
+    )

@@ -1,0 +1,4 @@
+"""Tables, figures, traces and TensorBoard: they show, they compute nothing.
+
+Front door: `console`.
+"""

@@ -1,0 +1,262 @@
+"""Figures of plans, drawn from what was computed; no planner imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from heterps.reports.console import seconds_text
+from heterps.reports.messages import sums_beside_passes
+from heterps_configs.documents.estimate import Estimate, TimelineEvent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from heterps.planning.frontier import Frontier
+
+# Blue and orange stay apart in every common colour blindness; grey carries what is not compute.
+COLORS = {
+    "forward": "#4477aa",
+    "backward": "#ee7733",
+    "recompute": "#ffd199",
+    "backward-input": "#ee7733",
+    "backward-weight": "#ccbb44",
+    "reduce": "#228833",
+    "step": "#aa3377",
+    "receive": "#e4e4e4",
+}
+# Colours on which white numbers are hard to read.
+LIGHT = ("backward-weight",)
+# How much white goes into the colours of a device's first, second and further stages.
+PALER = (0.0, 0.35, 0.55, 0.7)
+# What the legend calls them.
+LABELS = {"recompute": "computed again", "receive": "waits for a message", "step": "optimizer"}
+ROW_HEIGHT = 0.72
+SUM_HEIGHT = 0.2
+# A number is legible only in a bar of about one per cent of the width or more.
+LEGIBLE_SHARE = 0.012
+
+
+def timeline_figure(
+    estimate: Estimate, title: str, recompute_share: Mapping[str, float] | None = None
+) -> Figure:
+    """Who computes what when: one row for each device, one bar for each action.
+
+    Args:
+        estimate: With its timeline.
+        title: Printed above.
+        recompute_share: For stages that compute layers again, the share of the backward pass.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 1.6 + 0.42 * len(_rows(estimate))), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    rows = _rows(estimate)
+    used = _draw(axes, estimate, rows, recompute_share or {})
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_xlim(0, estimate.step_time_s)
+    axes.set_xlabel("seconds from the start of the step")
+    axes.set_title(title, loc="left", fontsize=10)
+    _legend(figure, used)
+    return figure
+
+
+def compared_timelines_figure(
+    estimates: Mapping[str, Estimate],
+    title: str,
+    recompute_share: Mapping[str, float] | None = None,
+) -> Figure:
+    """The same step twice, one above the other on one axis of time.
+
+    Args:
+        estimates: By name, of one plan, with timelines; the first is what the others are compared
+            with.
+        title: Printed above, with the step times and the error of the first.
+        recompute_share: For stages that compute layers again, the share of the backward pass.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names, (first, *others) = list(estimates), list(estimates.values())
+    rows = _rows(first)
+    height = 1.3 + len(estimates) * (0.45 + 0.36 * len(rows))
+    figure = Figure(figsize=(11, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(estimates), 1, sharex=True, squeeze=False).ravel()
+    used: set[str] = set()
+    labels = _labels_with_stages(first)
+    for axes, (name, estimate) in zip(grid, estimates.items(), strict=True):
+        used |= _draw(axes, estimate, rows, recompute_share or {})
+        axes.set_yticks(range(len(rows)), [labels[device] for device in rows])
+        axes.axvline(estimate.step_time_s, color="black", lw=0.8)
+        bubble = estimate.bubble_share
+        note = "" if bubble is None else f", bubble {100 * bubble:.1f} %"
+        axes.set_title(
+            f"{name}: {seconds_text(estimate.step_time_s)}{note}", loc="left", fontsize=9
+        )
+    grid[0].set_xlim(0, 1.005 * max(estimate.step_time_s for estimate in estimates.values()))
+    grid[-1].set_xlabel("seconds from the start of the step")
+    errors = [f"{100 * (first.step_time_s / other.step_time_s - 1):+.1f} %" for other in others]
+    figure.suptitle(
+        f"{title}: {names[0]} {seconds_text(first.step_time_s)} a step, "
+        + ", ".join(
+            f"{name} {seconds_text(other.step_time_s)} ({error})"
+            for name, other, error in zip(names[1:], others, errors, strict=True)
+        ),
+        x=0.01,
+        ha="left",
+        fontsize=10,
+    )
+    _legend(figure, used, pales=max(len(stages) for stages in _stages(first).values()) > 1)
+    return figure
+
+
+def _rows(estimate: Estimate) -> dict[str, int]:
+    """The row of each device."""
+    names = dict.fromkeys(event.device for event in estimate.timeline)
+    return {name: row for row, name in enumerate(names)}
+
+
+def _stages(estimate: Estimate) -> dict[str, list[str]]:
+    """The stages of each device, in the order in which they begin."""
+    found: dict[str, dict[str, None]] = {event.device: {} for event in estimate.timeline}
+    for event in estimate.timeline:
+        if event.action == "forward":
+            found[event.device][event.stage] = None
+    return {device: list(stages) for device, stages in found.items()}
+
+
+def _labels_with_stages(estimate: Estimate) -> dict[str, str]:
+    return {
+        device: f"{device}: {', '.join(stages[:3])}{' ...' if len(stages) > 3 else ''}"
+        for device, stages in _stages(estimate).items()
+    }
+
+
+def _draw(
+    axes: Axes, estimate: Estimate, rows: Mapping[str, int], recompute_share: Mapping[str, float]
+) -> set[str]:
+    """The bars of one timeline; returns the kinds that there are."""
+    spans, are_beside = _spans(estimate, recompute_share), sums_beside_passes(estimate.timeline)
+    order = {
+        (device, stage): number
+        for device, stages in _stages(estimate).items()
+        for number, stage in enumerate(stages)
+    }
+    for (device, action, stage), found in spans.items():
+        is_wait = action == "receive"
+        # Gradient sums go on beside backward passes: a strip at the foot of the row.
+        height = SUM_HEIGHT if action == "reduce" and are_beside else ROW_HEIGHT
+        axes.broken_barh(
+            found,
+            (rows[device] + ROW_HEIGHT / 2 - height, height),
+            zorder=2 if height == SUM_HEIGHT else 1,
+            facecolors=_paler(COLORS[action], 0 if is_wait else order.get((device, stage), 0)),
+            edgecolor="none" if is_wait else "white",
+            lw=_edge_width(estimate),
+        )
+    for event in estimate.timeline:
+        is_pale = order.get((event.device, event.stage), 0) > 0
+        _number(axes, event, rows[event.device], estimate.step_time_s, is_pale)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    return {action for _, action, _ in spans}
+
+
+def _paler(color: str, number: int) -> str:
+    """The colour of a device's stage: the first full, further ones mixed with white."""
+    white = PALER[min(number, len(PALER) - 1)]
+    channels = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(value + (255 - value) * white):02x}" for value in channels)
+
+
+def _legend(figure: Figure, used: Iterable[str], pales: bool = False) -> None:
+    from matplotlib.patches import Patch
+
+    shown = [name for name in COLORS if name in set(used)]
+    handles = [Patch(color=COLORS[name], label=LABELS.get(name, name)) for name in shown]
+    if pales:
+        handles.append(
+            Patch(color=_paler(COLORS["forward"], 1), label="paler: a device's further stages")
+        )
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+
+
+def _spans(
+    estimate: Estimate, recompute_share: Mapping[str, float]
+) -> dict[tuple[str, str, str], list[tuple[float, float]]]:
+    """(start, length) of the bars by device, action and stage; sends take no device."""
+    spans: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for event in estimate.timeline:
+        length_s = event.end_s - event.start_s
+        if event.action == "send" or length_s <= 0:
+            continue
+        again_s = 0.0
+        if event.action in ("backward", "backward-input"):
+            again_s = length_s * recompute_share.get(event.stage, 0.0)
+        if again_s > 0:
+            spans.setdefault((event.device, "recompute", event.stage), []).append(
+                (event.start_s, again_s)
+            )
+        rest = event.start_s + again_s, length_s - again_s
+        spans.setdefault((event.device, event.action, event.stage), []).append(rest)
+    return spans
+
+
+def _edge_width(estimate: Estimate) -> float:
+    """White lines between bars, thinner where there are many."""
+    rows = max(len({event.device for event in estimate.timeline}), 1)
+    return min(0.6, 30 * rows / max(len(estimate.timeline), 1))
+
+
+def _number(axes: Axes, event: TimelineEvent, row: int, step_time_s: float, is_pale: bool) -> None:
+    """The micro-batch, where it can be read."""
+    width = event.end_s - event.start_s
+    if event.action not in COLORS or event.action == "receive" or event.micro_batch < 0:
+        return
+    if width > LEGIBLE_SHARE * step_time_s:
+        middle = event.start_s + width / 2
+        color = "black" if is_pale or event.action in LIGHT else "white"
+        number = str(event.micro_batch)
+        axes.text(middle, row, number, ha="center", va="center", size=7, color=color)
+
+
+def frontier_figure(frontier: Frontier) -> Figure:
+    """Price against throughput: a step line, since between two plans there is none.
+
+    Args:
+        frontier: At least one plan, the fastest first.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    throughput = [entry.throughput_samples_per_s for entry in frontier.plans]
+    price = [entry.price_usd_per_million_samples for entry in frontier.plans]
+    axes.step(throughput, price, where="post", color=COLORS["forward"], lw=1.2)
+    axes.plot(throughput, price, "o", color=COLORS["forward"], ms=4)
+    ends = dict.fromkeys((0, len(throughput) - 1))
+    for index, (side, align) in zip(ends, ((-1, "right"), (1, "left")), strict=False):
+        devices = frontier.plans[index].devices
+        axes.annotate(
+            ", ".join(f"{count} {name}" for name, count in devices.items()),
+            (throughput[index], price[index]),
+            xytext=(8 * side, -6 * side - 4),
+            textcoords="offset points",
+            ha=align,
+            size=8,
+        )
+    axes.margins(0.08, 0.12)
+    axes.set_xlabel("samples per second (closed form)")
+    axes.set_ylabel("USD per million samples")
+    problem = frontier.problem
+    title = f"{problem.profile.name} on {problem.cluster.name}: no plan is faster and cheaper"
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, lw=0.5)
+    return figure

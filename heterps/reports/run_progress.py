@@ -1,0 +1,140 @@
+"""The progress of a run on stderr: a bar on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from heterps.reports.console import remarks
+from heterps_runtime.run.result import StepProgress
+
+# Where there is no terminal: a line at every tenth of the run, or after so long.
+LINE_EVERY_S = 60.0
+# Steps whose pace says how long the rest will take.
+NUM_PACED_STEPS = 20
+
+
+class RunProgress:
+    """Shows a run, as a context manager; to be called with every step.
+
+    Args:
+        title: What runs.
+        num_steps: Of the whole training.
+        batch_size: Samples of a step.
+        is_quiet: Shows nothing where there is no terminal.
+        console: By default that of remarks, stderr.
+        clock: Seconds; another one in tests.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        num_steps: int,
+        batch_size: int,
+        *,
+        is_quiet: bool = False,
+        console: Console = remarks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title, self._num_steps, self._batch_size = title, num_steps, batch_size
+        self._is_quiet, self._console, self._clock = is_quiet, console, clock
+        self._ends_s: deque[float] = deque(maxlen=NUM_PACED_STEPS + 1)
+        self._last_line_s, self._last_tenth = clock(), 0
+        self._bar: _Bar | None = None
+
+    def __enter__(self) -> Self:
+        """Shows the bar."""
+        if self._console.is_terminal:
+            self._bar = _Bar(self._title, self._num_steps, self._console)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Takes it away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, progress: StepProgress, note: str = "") -> None:
+        """Shows one more step, and a note beside its figures."""
+        now_s = self._clock()
+        self._ends_s.append(now_s)
+        done = progress.step + 1
+        left = self._left_text(self._num_steps - done)
+        if self._bar is not None:
+            self._bar.show(done, left, step_text(progress, self._batch_size, note))
+            return
+        tenth = 10 * done // self._num_steps
+        is_due = tenth > self._last_tenth or now_s - self._last_line_s >= LINE_EVERY_S
+        if is_due and not self._is_quiet:
+            self._last_line_s, self._last_tenth = now_s, tenth
+            text = f"{self._title}: step {done}/{self._num_steps}  "
+            text += step_text(progress, self._batch_size, note)
+            self._console.print(f"{text}  {left}".rstrip(), soft_wrap=True)
+
+    def _left_text(self, remaining: int) -> str:
+        """How long it will take from here, at the pace of the last steps."""
+        if remaining == 0 or len(self._ends_s) < 2:
+            return ""
+        pace_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
+        seconds = round(pace_s * remaining)
+        return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
+
+
+def step_text(progress: StepProgress, batch_size: int, note: str = "") -> str:
+    """Loss, speed, bubble (mean, and of the device that waits most), fullest device and a note."""
+    measured = progress.measured
+    parts = [f"loss {progress.loss:.4f}", f"{batch_size / measured.step_time_s:.4g} samples/s"]
+    bubbles = measured.bubble_shares
+    if bubbles:
+        worst = max(bubbles, key=lambda device: bubbles[device])
+        mean = sum(bubbles.values()) / len(bubbles)
+        parts.append(f"bubble {100 * mean:.0f} % ({worst} {100 * bubbles[worst]:.0f} %)")
+    shares = memory_shares(progress)
+    if shares:
+        fullest = max(shares, key=lambda device: shares[device])
+        parts.append(f"memory {100 * shares[fullest]:.2g} % of {fullest}")
+    return "  ".join([*parts, note] if note else parts)
+
+
+def memory_shares(progress: StepProgress) -> dict[str, float]:
+    """Measured peak of each device over what it has; empty until it is measured."""
+    limits = progress.memory_limit_bytes
+    measured = progress.measured.memory_bytes
+    return {device: measured[device] / limits[device] for device in limits if device in measured}
+
+
+class _Bar(Progress):
+    """A bar, and under it a line of figures: together they are too long for one line."""
+
+    def __init__(self, title: str, num_steps: int, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._figures = "starting workers"
+        super().__init__(*columns, console=console, transient=True)
+        self._task = self.add_task(title, total=num_steps, left="")
+
+    def show(self, done: int, left: str, figures: str) -> None:
+        """Takes what is shown from now on."""
+        self._figures = figures
+        self.update(self._task, completed=done, left=left)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The two lines."""
+        yield self.make_tasks_table(self.tasks)
+        yield Text(f"  {self._figures}", no_wrap=True, overflow="ellipsis")

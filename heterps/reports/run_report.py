@@ -1,0 +1,124 @@
+"""What `heterps run` prints in the end: predicted beside measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from heterps.reports.console import answer, bytes_text, seconds_text
+from heterps_runtime.run.recovery_record import Recovery
+from heterps_runtime.run.result import RunResult
+
+if TYPE_CHECKING:
+    from heterps.online.controller import OnlineController
+
+# What is too long for an answer; the trace and the run directory have it.
+LEFT_OUT = frozenset(
+    ("timeline", "earlier_timelines", "memory_curves", "final_plan", "final_estimate")
+)
+
+
+def result_mapping(result: RunResult, watcher: OnlineController | None) -> dict[str, Any]:
+    """The JSON contract of `heterps run --json`."""
+    data = result.model_dump(mode="json", exclude=set(LEFT_OUT))
+    if watcher is not None:
+        data["decisions"] = [decision.to_mapping() for decision in watcher.decisions]
+    return data
+
+
+def print_result(result: RunResult) -> None:
+    """Predicted against measured, the losses, the devices, the re-plans."""
+    answer.print(
+        f"step time   predicted {seconds_text(result.predicted_step_time_s)}, measured "
+        f"{seconds_text(result.measured_step_time_s)} ({100 * result.relative_error:+.1f} %), "
+        f"times of {result.times_of}"
+    )
+    if result.throughput_samples_per_s and result.predicted_throughput_samples_per_s:
+        answer.print(
+            f"speed       predicted {result.predicted_throughput_samples_per_s:.4g} samples/s, "
+            f"measured {result.throughput_samples_per_s:.4g}"
+        )
+    answer.print(f"loss        {result.losses[0]:.6f} -> {result.losses[-1]:.6f}")
+    if result.max_loss_difference is not None:
+        answer.print(
+            f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
+        )
+    if result.first_step:
+        answer.print(f"resumed     behind step {result.first_step}")
+    if result.checkpoint is not None:
+        answer.print(f"checkpoint  {result.checkpoint}")
+    for replan in result.replans:
+        answer.print(
+            f"re-placed   at step {replan.step} by {replan.planner}: predicted "
+            f"{seconds_text(replan.predicted_step_time_s)}, measured "
+            f"{seconds_text(replan.measured_step_time_s)}; moved "
+            f"{replan.bytes_moved / 2**20:.1f} MiB in {seconds_text(replan.seconds)}"
+        )
+    for recovery in result.recoveries:
+        answer.print(recovery_text(recovery), soft_wrap=True)
+    overruns = sum(entry.num_overruns for entry in result.devices)
+    if overruns:
+        total = sum(entry.num_actions for entry in result.devices)
+        answer.print(
+            f"emulation   {overruns} of {total} actions took the host longer than emulated"
+        )
+    answer.print(device_table(result))
+
+
+def recovery_text(recovery: Recovery) -> str:
+    """What changed, what it took, and where the state came from."""
+    changes = [
+        f"{what} {', '.join(names)}"
+        for what, names in (("lost", recovery.lost), ("joined", recovery.joined))
+        if names
+    ]
+    phases = {
+        "noticed": recovery.detected_s,
+        "planned": recovery.replanned_s,
+        "connected": recovery.connected_s,
+        "state": recovery.state_s,
+    }
+    taken = ", ".join(f"{name} {seconds_text(s)}" for name, s in phases.items() if s is not None)
+    moved = [f"{bytes_text(n)} {source}" for source, n in recovery.bytes_by_source.items() if n]
+    return (
+        f"recovered   {'; '.join(changes) or 'same devices'}: first new step (step "
+        f"{recovery.from_step}) {seconds_text(recovery.first_step_s)} after ({taken}); "
+        f"{recovery.steps_repeated} steps repeated; moved {', '.join(moved) or 'nothing'}\n"
+        f"            {recovery.decision}"
+    )
+
+
+def device_table(result: RunResult) -> Table:
+    """How busy and how full every device was under the last plan, beside the prediction."""
+    used = [entry for entry in result.devices if entry.stage_names]
+    table = Table(box=None)
+    headings = ("busy", "bubble", "predicted", "memory", "predicted", "limit")
+    table.add_column("device", no_wrap=True)
+    table.add_column("stages")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+
+    for entry in used:
+        table.add_row(
+            entry.device,
+            ", ".join(entry.stage_names),
+            "-" if entry.busy_s is None else seconds_text(entry.busy_s),
+            _percent(entry.bubble_share),
+            _percent(entry.predicted_bubble_share),
+            _bytes(None if entry.memory is None else entry.memory.peak_bytes),
+            _bytes(entry.predicted_memory_bytes),
+            _bytes(entry.memory_limit_bytes),
+        )
+    idle = [entry.device for entry in result.devices if not entry.stage_names]
+    if idle:
+        table.caption, table.caption_justify = f"idle: {', '.join(idle)}", "left"
+    return table
+
+
+def _bytes(num_bytes: int | None) -> str:
+    return "-" if num_bytes is None else bytes_text(num_bytes)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,193 @@
+"""TensorBoard of a run: every step as it comes, measured and predicted in one chart.
+
+Two TensorBoard runs, `measured` and `predicted`, have the same tags, so that each chart shows both
+lines. Steps count from 1, as in the names of checkpoints.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from heterps.reports.console import bytes_text, seconds_text
+from heterps.reports.run_trace import measured_estimate, named_for_figure
+from heterps.reports.shares import recompute_share
+from heterps_configs.documents.plan import Plan
+from heterps_envs.online.drift_monitor import DriftEvent
+from heterps_envs.problem import Problem
+from heterps_runtime.run.result import Replan, RunResult, StepProgress
+from heterps_runtime.run.step_figures import StepFigures
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+# Who watches a run sees a step after so long at the latest.
+FLUSH_S = 5
+NAMES = ("measured", "predicted")
+
+
+class RunBoard:
+    """Writes a run's TensorBoard files, as a context manager: leaving it closes them.
+
+    Args:
+        folder: Gets the folders `measured` and `predicted`; event files of an earlier run there are
+            replaced, but for a run that goes on.
+        problem: Of the run.
+        plan: What it begins with.
+        is_resumed: The run goes on from a checkpoint.
+    """
+
+    def __init__(self, folder: Path, problem: Problem, plan: Plan, is_resumed: bool) -> None:
+        self._folder, self._problem, self._plan = folder, problem, plan
+        self._is_resumed = is_resumed
+        self._writers: dict[str, SummaryWriter] = {}
+        self._generation, self._has_memory = 0, False
+
+    def __enter__(self) -> Self:
+        """Says what runs."""
+        with warnings.catch_warnings():
+            # TensorBoard's protobuf stubs warn about their own deprecations.
+            warnings.simplefilter("ignore")
+            from torch.utils.tensorboard import SummaryWriter
+        for name in NAMES:
+            for stale in () if self._is_resumed else self._events(name):
+                stale.unlink()
+        self._new_writer = SummaryWriter
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the files, also behind an error."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def __call__(self, progress: StepProgress) -> None:
+        """Takes one more step."""
+        step = progress.step + 1
+        if not self._writers:
+            self._open(step)
+        measured = self._writers["measured"]
+        measured.add_scalar("training/loss", progress.loss, step)
+        measured.add_scalar("training/plan", progress.generation, step)
+        if progress.generation != self._generation:
+            self._generation, self._has_memory = progress.generation, False
+            measured.add_text("run/re-plans", f"plan {progress.generation} begins", step)
+        self._write_figures("predicted", progress.predicted, step)
+        if not progress.measured.memory_bytes or self._has_memory:
+            self._write_figures("measured", progress.measured, step)
+        else:
+            # One step of each plan is for memory, which takes time: it says nothing of speed.
+            self._has_memory = True
+            self._write_memory("measured", progress.measured, step)
+            self._write_memory("predicted", progress.predicted, step)
+
+    def on_drift(self, events: Iterable[DriftEvent]) -> None:
+        """Notes what has drifted."""
+        for event in events:
+            self._writers["measured"].add_text("run/drift", event.text, event.step + 1)
+
+    def finish(self, result: RunResult) -> None:
+        """Adds what is known in the end: figures, re-plans, settings and results."""
+        if not self._writers:
+            return
+        from heterps.reports.figures import compared_timelines_figure
+        from heterps.reports.memory_figure import memory_figure
+
+        measured, last = self._writers["measured"], result.first_step + len(result.losses)
+        for replan in result.replans:
+            measured.add_text("run/re-plans", _replan_text(replan), replan.step + 1)
+        self._write_settings(result)
+        if not result.timeline:
+            return
+        assert result.final_plan is not None
+        assert result.final_estimate is not None
+        plan = result.final_plan
+        title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
+        both = {"predicted": result.final_estimate, "measured": measured_estimate(result)}
+        shares = recompute_share(self._problem, plan)
+        figure = compared_timelines_figure(named_for_figure(both), title, shares)
+        measured.add_figure("run/timelines", figure, last, close=False)
+        for name, estimate in both.items():
+            if estimate.memory_curves:
+                figure = memory_figure(estimate, f"{title}: memory as {name}")
+                self._writers[name].add_figure("run/memory", figure, last, close=False)
+
+    def _open(self, first_step: int) -> None:
+        for name in NAMES:
+            # What an interrupted run wrote behind its last checkpoint is done once more.
+            self._writers[name] = self._new_writer(
+                str(self._folder / name), purge_step=first_step, flush_secs=FLUSH_S
+            )
+        self._writers["measured"].add_text("run/plan", _plan_text(self._plan), first_step)
+
+    def _events(self, name: str) -> list[Path]:
+        return sorted((self._folder / name).glob("events.out.tfevents.*"))
+
+    def _write_figures(self, name: str, figures: StepFigures, step: int) -> None:
+        scalars = {
+            "speed/step_time_s": figures.step_time_s,
+            "speed/samples_per_s": self._problem.job.global_batch_size / figures.step_time_s,
+        }
+        if figures.bubble_shares:
+            shares = figures.bubble_shares
+            scalars["bubble_share/mean"] = sum(shares.values()) / len(shares)
+            scalars |= {f"bubble_share/{device}": share for device, share in shares.items()}
+        for entry in figures.stages:
+            scalars[f"stage_forward_s/{entry.stage}_on_{entry.device}"] = entry.forward_s
+            scalars[f"stage_backward_s/{entry.stage}_on_{entry.device}"] = entry.backward_s
+        for route, seconds in figures.links:
+            scalars[f"message_s/{route.stage}_{route.direction}_to_{route.destination}"] = seconds
+        for tag, value in scalars.items():
+            self._writers[name].add_scalar(tag, value, step)
+
+    def _write_memory(self, name: str, figures: StepFigures, step: int) -> None:
+        for device, num_bytes in figures.memory_bytes.items():
+            self._writers[name].add_scalar(f"memory_mib/{device}", num_bytes / 2**20, step)
+
+    def _write_settings(self, result: RunResult) -> None:
+        from torch.utils.tensorboard.summary import hparams
+
+        job = self._plan.job
+        settings: dict[str, bool | str | float | int] = {
+            "planner": self._plan.planner,
+            "model": self._plan.model,
+            "cluster": self._plan.cluster,
+            "batch": f"{job.global_batch_size} in {job.micro_batch_size}s",
+            "schedule": job.schedule,
+        }
+        values = {
+            "speed/step_time_s": result.measured_step_time_s,
+            "speed/samples_per_s": result.throughput_samples_per_s,
+            "bubble_share/mean": result.bubble_share,
+        }
+        known = {tag: value for tag, value in values.items() if value is not None}
+        # `add_hparams` would open a run of its own; its parts go into this one.
+        writer = self._writers["measured"]._get_file_writer()  # type: ignore[no-untyped-call]
+        for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
+            writer.add_summary(summary)
+
+
+def _plan_text(plan: Plan) -> str:
+    """A table in Markdown."""
+    rows = [
+        f"| {stage.name} | {', '.join(stage.devices)} | {stage.first_layer}-{stage.last_layer} |"
+        for stage in plan.stages
+    ]
+    heading = f"{plan.model} on {plan.cluster}, planner {plan.planner}, {plan.job.schedule}"
+    return "\n".join([heading, "", "| stage | device | layers |", "| --- | --- | --- |", *rows])
+
+
+def _replan_text(replan: Replan) -> str:
+    return (
+        f"plan {replan.generation} by {replan.planner}: predicted "
+        f"{seconds_text(replan.predicted_step_time_s)}, measured "
+        f"{seconds_text(replan.measured_step_time_s)}; moved {bytes_text(replan.bytes_moved)} in "
+        f"{seconds_text(replan.seconds)}"
+    )

@@ -1,0 +1,64 @@
+"""Tables for the terminal; they only show, they compute nothing."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from heterps.planning.place import PlaceResult, describe_bound
+from heterps.reports.console import bytes_text, interval_text, seconds_text
+from heterps_envs.simulator.interval import unmeasured_types
+
+# Narrower terminals have no room for the names of layers beside what matters more.
+WIDTH_FOR_NAMES = 110
+
+
+def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
+    """One row for each stage: device, layers, memory.
+
+    Args:
+        result: What `place` returned.
+        width: Columns of the terminal; narrow ones leave out the names of layers.
+    """
+    plan, problem = result.plan, result.problem
+    layers = problem.profile.layers
+    table = Table(title=f"{plan.model} on {plan.cluster}", title_justify="left", box=None)
+    for heading in ("stage", "device", "type", "layers", "memory"):
+        table.add_column(heading, justify="right" if heading == "memory" else "left", no_wrap=True)
+    if width >= WIDTH_FOR_NAMES:
+        table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
+    for stage in plan.stages:
+        for name in stage.devices:
+            device = problem.device_named[name]
+            used = bytes_text(result.estimate.memory_bytes[name])
+            cells = [
+                stage.name,
+                name,
+                device.type.name,
+                f"{stage.first_layer}-{stage.last_layer}",
+                f"{used} of {bytes_text(device.memory_bytes)}",
+                f"{layers[stage.first_layer].name} .. {layers[stage.last_layer].name}",
+            ]
+            table.add_row(*cells[: len(table.columns)])
+    return table
+
+
+def result_lines(result: PlaceResult) -> list[str]:
+    """The estimate, the bound, and what they rest on."""
+    shown, plan = result.estimate, result.plan
+    idle = [d.name for d in result.problem.cluster.devices if d.name not in plan.devices]
+    bubble = "" if shown.bubble_share is None else f", bubble {100 * shown.bubble_share:.0f} %"
+    bound_s = result.bound.step_time_s
+    types = unmeasured_types(result.problem, plan)
+    sure = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
+    lines = [
+        f"step time     {seconds_text(shown.step_time_s)} simulated{sure}{bubble}",
+        f"throughput    {shown.throughput_samples_per_s:.5g} samples/s",
+        f"price         {shown.price_usd_per_million_samples:.5g} USD per million samples",
+        f"optimality    {describe_bound(result.bound, result.plan.job.schedule)}"
+        + (f" ({seconds_text(bound_s)})" if bound_s else ""),
+        f"planner       {plan.planner}, {seconds_text(result.planning_s)}",
+        f"layer times   {shown.layer_times}",
+    ]
+    if idle:
+        lines.append(f"idle          {', '.join(idle)}")
+    return [*lines, *(f"note          {note}" for note in shown.notes)]

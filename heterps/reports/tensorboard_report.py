@@ -1,0 +1,69 @@
+"""TensorBoard of a comparison: scalars, hparams, the timeline as a figure, a summary as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heterps.planning.compare import Comparison, ComparisonRow
+from heterps.planning.place import PlaceResult
+from heterps.reports.figures import timeline_figure
+from heterps_envs.simulator.simulate import estimate
+
+
+def write_comparison(comparison: Comparison, log_directory: Path) -> Path:
+    """Writes one TensorBoard run for each planner.
+
+    Args:
+        comparison: What `heterps.planning.compare.compare` returned.
+        log_directory: The runs lie in `<log_directory>/<model>/<cluster>/<planner>`.
+
+    Returns:
+        The folder that holds the runs.
+    """
+    problem = comparison.problem
+    folder = log_directory / problem.profile.name / problem.cluster.name
+    for row in comparison.rows:
+        _write_row(comparison, row, comparison.results.get(row.planner), folder / row.planner)
+    return folder
+
+
+def _write_row(
+    comparison: Comparison, row: ComparisonRow, result: PlaceResult | None, folder: Path
+) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard.summary import hparams
+
+    for stale in folder.glob("events.out.tfevents.*"):
+        stale.unlink()
+    metrics = {
+        "placement/throughput_samples_per_s": row.throughput_samples_per_s,
+        "placement/step_time_s": row.step_time_s,
+        "placement/price_usd_per_million_samples": row.price_usd_per_million_samples,
+        "placement/gap": row.gap,
+        "placement/planning_s": row.planning_s,
+        "placement/planning_cpu_s": row.planning_cpu_s,
+        "placement/evaluations": float(row.evaluations),
+    }
+    known = {name: value for name, value in metrics.items() if value is not None}
+    writer = SummaryWriter(str(folder))
+    for name, value in known.items():
+        writer.add_scalar(name, value, 0)
+    job = comparison.problem.job
+    # Few settings, because TensorBoard shows only the first five columns unasked.
+    settings: dict[str, bool | str | float | int] = {
+        "planner": row.planner,
+        "model": comparison.problem.profile.name,
+        "cluster": comparison.problem.cluster.name,
+        "batch": f"{job.global_batch_size} in {job.micro_batch_size}s",
+        "goal": f"{job.objective}, {job.schedule}",
+    }
+    # `add_hparams` would open a second run for the same planner; its parts go into this one.
+    file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
+    for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
+        file_writer.add_summary(summary)
+    writer.add_text("placement/summary", result.summary() if result else row.reason, 0)
+    if result is not None:
+        detailed = estimate(comparison.problem, result.plan, with_timeline=True)
+        title = f"{result.plan.model} on {result.plan.cluster}, planner {row.planner}"
+        writer.add_figure("placement/timeline", timeline_figure(detailed, title), 0, close=False)
+    writer.close()

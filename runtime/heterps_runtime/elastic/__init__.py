@@ -1,0 +1,4 @@
+"""Runs a plan on devices that come and go.
+
+Front door: `run_elastic`.
+"""

@@ -1,0 +1,58 @@
+"""Faults and joins that are injected into an elastic run, to see how it copes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from heterps_runtime.elastic.processes import Processes
+from heterps_runtime.elastic.records import Event
+
+
+class Injection:
+    """The events that are still to come.
+
+    Args:
+        processes: Of the run.
+        events: In any order.
+        start: Starts the process of a device.
+    """
+
+    def __init__(
+        self, processes: Processes, events: Sequence[Event], start: Callable[[str], None]
+    ) -> None:
+        self._processes, self._events, self._start = processes, list(events), start
+
+    @property
+    def has_joins(self) -> bool:
+        """Whether a device will come."""
+        return any(event.kind == "join" for event in self._events)
+
+    def carry_out(self, num_steps: int, first_step_s: float) -> None:
+        """Does what is due.
+
+        Args:
+            num_steps: Steps that are done.
+            first_step_s: When the first one was done.
+        """
+        elapsed_s = time.monotonic() - first_step_s
+        for event in list(self._events):
+            if event.step is not None:
+                is_due = num_steps >= event.step
+            else:
+                assert event.time_s is not None
+                is_due = elapsed_s >= event.time_s
+            if is_due:
+                self._events.remove(event)
+                self._carry_out(event)
+
+    def _carry_out(self, event: Event) -> None:
+        member = self._processes.members.get(event.device)
+        if event.kind == "join":
+            if member is None:
+                self._start(event.device)
+        elif member is not None:
+            member.fault_s = time.monotonic()
+            is_stop = event.kind == "stop"
+            self._processes.signal(event.device, signal.SIGSTOP if is_stop else signal.SIGKILL)

@@ -1,0 +1,57 @@
+"""What an elastic run is told of changes of its devices, and what it tells of them."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+from heterps_configs.documents.plan import Plan
+from heterps_runtime.run.parent import PlanUpdate
+
+
+class MembershipChange(NamedTuple):
+    """What has changed since the last plan that ran.
+
+    Attributes:
+        step: The first step that a new plan runs, as far as known: behind lost state it is earlier.
+        lost: Devices that have gone.
+        joined: Devices that have come.
+        alive: All that there are now, also those without a stage.
+        plan: What ran.
+    """
+
+    step: int
+    num_steps: int
+    lost: tuple[str, ...]
+    joined: tuple[str, ...]
+    alive: tuple[str, ...]
+    plan: Plan
+
+
+class Replanner(Protocol):
+    """Finds the plan that a run goes on with."""
+
+    def replan(self, change: MembershipChange) -> PlanUpdate:
+        """The plan on the devices that are alive; the one that runs, where none is better.
+
+        It is called in a thread of its own, one call after the other.
+
+        Raises:
+            NotEnoughDevicesError: There is none.
+        """
+        ...
+
+
+class Event(NamedTuple):
+    """Something that is done to a run on purpose, to see how it copes.
+
+    Attributes:
+        kind: `lose`: its process is killed. `stop`: its process is stopped, as if it hung. `join`:
+            the device comes (back).
+        step: Happens when so many steps are done; None where `time_s` says when.
+        time_s: Seconds behind the first step.
+    """
+
+    kind: Literal["lose", "stop", "join"]
+    device: str
+    step: int | None = None
+    time_s: float | None = None

@@ -1,0 +1,141 @@
+"""What supervisor and workers of an elastic run tell one another through the supervisor's store.
+
+A *notice* says what happens next: a generation begins, or the run ends. Notices are numbered; a
+newer one supersedes all before it. Workers write a heartbeat each; the ranks of a generation meet
+under a prefix of their own, so that no key of a broken generation can be taken for a new one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from torch.distributed import (  # type: ignore[attr-defined]
+    PrefixStore,
+    Store,
+    TCPStore,
+)
+
+from heterps_configs.documents.base import Document
+from heterps_runtime.specification.run import RunSpecification
+
+HOST = "127.0.0.1"
+_NEWEST = "newest"
+# How long a request to the store may take; its server lives as long as the supervisor.
+REQUEST_TIMEOUT = timedelta(seconds=30)
+# A standby waits as long as the run takes; the end of the supervisor ends its connection.
+_FOREVER = timedelta(days=365)
+# Between two looks while ranks meet. (A wait with a short limit would fill the log with warnings.)
+_LOOK_AGAIN_S = 0.002
+
+
+class Notice(Document):
+    """What happens next.
+
+    Attributes:
+        number: Of the notice, and of the generation that it announces.
+        broken_below: Generations of smaller numbers are broken, and are left at once; others end at
+            their next step boundary.
+        specification: Of the new generation, whose ranks are its devices; None for the end.
+    """
+
+    number: int
+    broken_below: int = 0
+    specification: RunSpecification | None = None
+
+
+class SupersededError(RuntimeError):
+    """A newer notice has come while ranks were meeting."""
+
+
+def serve() -> TCPStore:
+    """The store of a run, in the supervisor's process, on a port that the system chooses."""
+    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=REQUEST_TIMEOUT)
+    store.set(_NEWEST, "-1")
+    return store
+
+
+def connect(port: int) -> TCPStore:
+    """One connection to the store; threads do not share connections."""
+    return TCPStore(HOST, port, is_master=False, timeout=REQUEST_TIMEOUT)
+
+
+def publish(store: Store, notice: Notice) -> None:
+    """Hands out a notice; numbers follow one another."""
+    store.set(_notice_key(notice.number), notice.model_dump_json())
+    store.set(_NEWEST, str(notice.number))
+    store.set(_head_key(notice.number), str(notice.broken_below))
+
+
+def newest_number(store: Store) -> int:
+    """Of the newest notice; -1 before the first."""
+    return int(store.get(_NEWEST))
+
+
+def read_notice(store: Store, number: int) -> Notice:
+    """A notice that has been published."""
+    return Notice.model_validate_json(store.get(_notice_key(number)))
+
+
+def wait_for_notice(store: Store, after: int) -> Notice:
+    """The newest notice behind number `after`, as soon as there is one."""
+    store.wait([_notice_key(after + 1)], _FOREVER)
+    return read_notice(store, max(newest_number(store), after + 1))
+
+
+def wait_for_head(store: Store, number: int) -> int:
+    """`broken_below` of a notice, as soon as it is published; the rest of it may be long."""
+    store.wait([_head_key(number)], _FOREVER)
+    return int(store.get(_head_key(number)))
+
+
+def meet(store: Store, notice: Notice, device: str) -> None:
+    """Returns when all ranks of a generation have come here.
+
+    Raises:
+        SupersededError: A newer notice has come first.
+    """
+    assert notice.specification is not None
+    prefix = f"arrived-{notice.number}-"
+    store.set(prefix + device, "1")
+    keys = [prefix + name for name in notice.specification.devices]
+    while not store.check(keys):
+        time.sleep(_LOOK_AGAIN_S)
+        if newest_number(store) > notice.number:
+            raise SupersededError(f"generation {notice.number} has been superseded")
+
+
+def generation_store(store: Store, number: int) -> Store:
+    """Where the process groups of a generation find one another."""
+    return PrefixStore(f"generation-{number}", store)
+
+
+def beat(store: Store, device: str, progress: str) -> None:
+    """Says that a process is alive, and how far it is."""
+    store.set(_beat_key(device), f"{time.monotonic()} {progress}")
+
+
+def allow_beats(store: Store, devices: Iterable[str]) -> None:
+    """Prepares the keys, so that they can be read before the first heartbeat."""
+    for device in devices:
+        store.set(_beat_key(device), "")
+
+
+def read_beats(store: Store, devices: Iterable[str]) -> Mapping[str, str]:
+    """The newest heartbeat of each device; empty before its first one."""
+    names = list(devices)
+    values = store.multi_get([_beat_key(name) for name in names]) if names else []
+    return {name: value.decode() for name, value in zip(names, values, strict=True)}
+
+
+def _notice_key(number: int) -> str:
+    return f"notice-{number}"
+
+
+def _head_key(number: int) -> str:
+    return f"head-{number}"
+
+
+def _beat_key(device: str) -> str:
+    return f"beat-{device}"

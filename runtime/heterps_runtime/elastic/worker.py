@@ -1,0 +1,213 @@
+"""One process of an elastic run: takes part in one generation after the other.
+
+    python -m heterps_runtime.elastic.worker RUN_DIRECTORY '{"device": "fast", ...}'
+
+A process outlives the generations that it takes part in: where another rank is lost, it drops the
+connections, keeps its tensors, and meets the others again in the next generation. It ends when the
+supervisor says so or has gone, or by an error of its own. JSON lines for the supervisor go to
+standard output, all else into the log `rank-NUMBER.log`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+import torch.distributed as dist
+
+from heterps_runtime.elastic.holding import Holding
+from heterps_runtime.elastic.store import (
+    Notice,
+    SupersededError,
+    connect,
+    generation_store,
+    meet,
+    wait_for_notice,
+)
+from heterps_runtime.elastic.trainer import ElasticTrainer
+from heterps_runtime.elastic.watch import Watch
+from heterps_runtime.elastic.worker_settings import WorkerSettings
+from heterps_runtime.models.build import build_module
+from heterps_runtime.models.recordings import recorded
+from heterps_runtime.process.allocator import keep_freed_memory
+from heterps_runtime.process.rank_log import print_into_log
+from heterps_runtime.process.without_compiler import keep_compiler_out
+from heterps_runtime.run.worker import is_lost_connection, report_error, watch_parents
+from heterps_runtime.specification.devices import available_device
+from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
+from heterps_runtime.transport.communication import Communicator
+
+# By name: as a program this module is `__main__`.
+logger = logging.getLogger("heterps_runtime.elastic.worker")
+# Ranks that have met connect in milliseconds; on a busy host in a second.
+CONNECT_TIMEOUT = timedelta(seconds=10)
+# Beside the end of a connection: what torch and gloo say when ranks do not find one another.
+_SIGNS = ("gloo/", "Timed out", "Socket Timeout", "Connect timeout", "Failed to recv")
+
+
+class ElasticWorker:
+    """The process of one device.
+
+    Args:
+        directory: Run directory.
+        settings: What it was told.
+        out: Where JSON lines for the supervisor go.
+    """
+
+    def __init__(self, directory: Path, settings: WorkerSettings, out: TextIO) -> None:
+        self._directory, self._settings, self._out = directory, settings, out
+        self._device = settings.device
+        self._lock = threading.Lock()
+        self._trainer: ElasticTrainer | None = None
+        self._holding = Holding()
+        specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        self._tiers = CheckpointTiers(specification.checkpoint, specification.resume_from)
+        torch.set_num_threads(specification.num_threads)
+        self._torch_device = available_device(settings.torch_device)
+        _warm_up(specification, settings.is_standby)
+
+    def run(self) -> None:
+        """Takes part until the supervisor ends the run."""
+        settings = self._settings
+        store = connect(settings.port)
+        watch = Watch(settings.port, self._device, self._progress, settings.grace_s)
+        self._tell({"ready": os.getpid()})
+        number = -1
+        while True:
+            notice = wait_for_notice(store, number)
+            number = notice.number
+            if notice.specification is None:
+                break
+            if self._device in notice.specification.devices:
+                self._take_part(notice, notice.specification, watch)
+        for remark in self._tiers.close():
+            self._tell({"message": remark})
+
+    def _take_part(self, notice: Notice, specification: RunSpecification, watch: Watch) -> None:
+        """One generation."""
+        watch.enter(notice.number)
+        lost: str | None = None
+        is_done = False
+        try:
+            is_done = self._train(notice, specification, watch)
+        except (RuntimeError, dist.DistError) as error:
+            if not _is_broken(error):
+                raise
+            lost = str(error).strip().partition("\n")[0]
+            # Frames hold messages that are under way, and these the connections.
+            traceback.clear_frames(error.__traceback__)
+        watch.leave(is_broken=lost is not None)
+        trainer, self._trainer = self._trainer, None
+        _let_go()
+        if lost is not None:
+            logger.info("generation %d is broken: %s", notice.number, lost)
+            if trainer is not None:
+                trainer.abandon()
+        self._tell({"left": notice.number, "is_done": is_done, "lost": lost})
+        del trainer
+        gc.collect()
+
+    def _train(self, notice: Notice, specification: RunSpecification, watch: Watch) -> bool:
+        store = connect(self._settings.port)
+        meet(store, notice, self._device)
+        dist.init_process_group(
+            "gloo",
+            store=generation_store(store, notice.number),
+            rank=specification.ranks[self._device],
+            world_size=len(specification.devices),
+            timeout=CONNECT_TIMEOUT,
+        )
+        communicator = Communicator(
+            self._torch_device, has_nccl=False, connect_timeout=CONNECT_TIMEOUT
+        )
+        rank, size = communicator.rank, communicator.world_size
+        logger.info("generation %d: rank %d of %d", notice.number, rank, size)
+        self._trainer = ElasticTrainer(
+            specification,
+            self._directory,
+            communicator,
+            self._tell,
+            holding=self._holding,
+            tiers=self._tiers,
+            is_ending=lambda: watch.is_ending,
+        )
+        is_done = self._trainer.train()
+        communicator.barrier()
+        return is_done
+
+    def _progress(self) -> str:
+        return "-" if self._trainer is None else self._trainer.progress
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            print(json.dumps({**line, "sent_s": time.monotonic()}), file=self._out, flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Plays the part of one device.
+
+    Returns:
+        The exit code; where it is 1, `error-NUMBER.json` says why.
+    """
+    directory, settings = Path(arguments[0]), WorkerSettings.model_validate_json(arguments[1])
+    watch_parents()
+    try:
+        keep_freed_memory()
+        keep_compiler_out()
+        out = print_into_log(directory, settings.number, settings.device)
+        logger.info("process %d", os.getpid())
+        ElasticWorker(directory, settings, out).run()
+    except BaseException as error:
+        report_error(directory, str(settings.number), settings.device, error)
+        return 1
+    logger.info("the run has ended")
+    return 0
+
+
+def _warm_up(specification: RunSpecification, is_standby: bool) -> None:
+    """Imports what a first generation needs, so that nobody waits for a process that joins.
+
+    The ranks of a run's first generation share one recording of the model; a standby makes its own.
+    """
+    source, job = specification.profile.source, specification.plan.job
+    assert source is not None
+    module = build_module(source, dtype=job.dtype)
+    for size in sorted({*job.micro_batch_sizes, job.micro_batch_size}) if is_standby else ():
+        recorded(source, module, size, job.dtype)
+    gc.collect()
+    # What is there now stays; later collections need not look at it.
+    gc.freeze()
+
+
+def _is_broken(error: RuntimeError) -> bool:
+    """Whether an error only says that a rank has gone, or that the generation has."""
+    if isinstance(error, (SupersededError, dist.DistError)) or is_lost_connection(error):
+        return True
+    return any(sign in str(error) for sign in _SIGNS)
+
+
+def _let_go() -> None:
+    """Drops all process groups without waiting for anybody."""
+    if dist.is_initialized():
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    exit_code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without destructors: torch's take seconds, those of a broken group wait for other ranks.
+    os._exit(exit_code)

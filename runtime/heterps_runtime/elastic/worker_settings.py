@@ -1,0 +1,26 @@
+"""What the supervisor of an elastic run tells a process that it starts."""
+
+from __future__ import annotations
+
+from heterps_configs.documents.base import Document
+
+
+class WorkerSettings(Document):
+    """What a process is told when it is started.
+
+    Attributes:
+        device: Whose part it plays.
+        number: Of the device in its cluster, which names the log.
+        port: Of the supervisor's store.
+        torch_device: Where the device should compute.
+        grace_s: What it gets to leave a generation that has been superseded.
+        is_standby: It has no part in the generation that begins next, and time to prepare for its
+            first one.
+    """
+
+    device: str
+    number: int
+    port: int
+    torch_device: str = "cpu"
+    grace_s: float
+    is_standby: bool = False

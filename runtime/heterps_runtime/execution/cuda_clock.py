@@ -1,0 +1,72 @@
+"""The clock of a CUDA device: events on its stream, read when the step is over.
+
+The host runs ahead of the device: reading a time after each action would make it wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from heterps_runtime.execution.emulation import HostClock, Span
+from heterps_runtime.execution.executor import ActionRecord
+
+
+class CudaClock(HostClock):
+    """Times of actions as the device takes them.
+
+    Args:
+        device: The device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        # By the host's end of the action, as its record says it.
+        self._events: dict[float, tuple[Any, Any]] = {}
+
+    def start_step(self, start_s: float) -> None:
+        """Sets the origin of the step's times; the device is idle between steps."""
+        self._events.clear()
+        self._start_s = start_s
+        self._origin, self._origin_s = self._event(), time.perf_counter() - start_s
+
+    def begin(self) -> None:
+        """The action begins when the device comes to it."""
+        super().begin()
+        self._began = self._event()
+
+    def finish(self, target_s: float) -> Span:
+        """Marks the end; `settled` knows when it was."""
+        event, span = self._event(), super().finish(target_s)
+        self._events[span.end_s - self._start_s] = self._began, event
+        return span
+
+    def settled(self, records: Sequence[ActionRecord]) -> list[ActionRecord]:
+        """Waits for the device; the records of a step with its times.
+
+        Messages keep the host's times: when they were asked for.
+        """
+        self._synchronize()
+        return [self._timed(record) for record in records]
+
+    def _timed(self, record: ActionRecord) -> ActionRecord:
+        if record.end_s not in self._events:
+            return record
+        start_s, end_s = (
+            self._origin_s + self._origin.elapsed_time(event) / 1000
+            for event in self._events[record.end_s]
+        )
+        return record._replace(start_s=start_s, end_s=end_s)
+
+    def _event(self) -> Any:
+        """A moment of the device; its type has no usable annotations."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def _synchronize(self) -> None:
+        torch.cuda.synchronize(self._device)

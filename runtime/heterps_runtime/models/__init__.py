@@ -1,0 +1,4 @@
+"""The model: built, cut into layers, recorded, initialised; its batches and losses.
+
+Front door: `build`.
+"""

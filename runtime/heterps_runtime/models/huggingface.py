@@ -1,0 +1,148 @@
+"""Hugging Face configs: which class they mean, what it takes and what its loss compares.
+
+transformers is imported only when a function here is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.errors import HeterpsError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+DEFAULT_SEQUENCE_LENGTH = 512
+DEFAULT_IMAGE_SIZE = 224
+
+
+def huggingface_source(
+    config: dict[str, Any], sequence_length: int | None = None, image_size: int | None = None
+) -> ModelSource:
+    """Source of a Hugging Face `config.json`, with default inputs and target.
+
+    Args:
+        config: Content of the file; `architectures` names the class.
+        sequence_length: Default: 512, or the longest that the model has positions for.
+        image_size: Default: the config's, else 224.
+
+    Raises:
+        HeterpsError: transformers is missing, or it does not know the model.
+    """
+    built = _huggingface_config(config)
+    architecture = (config.get("architectures") or [_default_architecture(built)])[0]
+    inputs: tuple[InputSpecification, ...]
+    main = getattr(_huggingface_class(architecture), "main_input_name", "input_ids")
+    if main == "pixel_values":
+        size = image_size or getattr(built, "image_size", None) or DEFAULT_IMAGE_SIZE
+        height, width = (size, size) if isinstance(size, int) else size
+        channels = getattr(built, "num_channels", 3)
+        inputs = (InputSpecification(name=main, shape=(channels, height, width)),)
+    elif main == "input_ids":
+        text = built.get_text_config()
+        longest = getattr(text, "max_position_embeddings", None) or DEFAULT_SEQUENCE_LENGTH
+        length = sequence_length or min(DEFAULT_SEQUENCE_LENGTH, longest)
+        ids = InputSpecification(
+            name=main, shape=(length,), dtype="int64", num_classes=text.vocab_size
+        )
+        inputs = (ids,)
+        if getattr(built, "is_encoder_decoder", False):
+            inputs += (ids.model_copy(update={"name": "decoder_input_ids"}),)
+    else:
+        raise HeterpsError(f"{architecture}: its input {main!r} has no default; give --input")
+    source = ModelSource(
+        kind="huggingface", config=config, architecture=architecture, inputs=inputs
+    )
+    target = _target_of_architecture(source, built)
+    if target is None:
+        raise HeterpsError(f"{architecture}: its loss is not known; name one with a head")
+    return source.model_copy(update={"target": target, "loss": "cross_entropy"})
+
+
+def config_dtype(config: dict[str, Any]) -> Dtype:
+    """The dtype that a Hugging Face config names, else float32."""
+    named = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    for dtype in ("bfloat16", "float16", "float32"):
+        if named.removeprefix("torch.") == dtype:
+            return dtype
+    return "float32"
+
+
+def build_huggingface(source: ModelSource) -> nn.Module:
+    """The module of a source of kind `huggingface`, on the current default device.
+
+    Raises:
+        HeterpsError: transformers is missing, or refuses the config.
+    """
+    assert source.config is not None
+    assert source.architecture is not None
+    config = _huggingface_config(source.config)
+    for part in (config, config.get_text_config()):
+        part.use_cache = False
+    try:
+        module: nn.Module = _huggingface_class(source.architecture)(config)
+    except Exception as error:
+        raise HeterpsError(f"{source.architecture}: {one_line(error)}") from error
+    return module
+
+
+def one_line(error: BaseException) -> str:
+    """Class of an exception and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
+def _target_of_architecture(source: ModelSource, config: Any) -> InputSpecification | None:
+    architecture = source.architecture or ""
+    if architecture.endswith(
+        ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
+    ):
+        return source.inputs[-1].model_copy(update={"name": "labels"})
+    if architecture.endswith(("ForImageClassification", "ForSequenceClassification")):
+        return InputSpecification(name="labels", dtype="int64", num_classes=config.num_labels)
+    return None
+
+
+def _transformers() -> Any:
+    try:
+        return importlib.import_module("transformers")
+    except ImportError:
+        raise HeterpsError(
+            "Hugging Face models need the transformers library: pip install 'heterps[hf]'"
+        ) from None
+
+
+def _huggingface_config(config: dict[str, Any]) -> Any:
+    transformers = _transformers()
+    content = {key: value for key, value in config.items() if key != "model_type"}
+    try:
+        return transformers.AutoConfig.for_model(config["model_type"], **content)
+    except Exception as error:
+        raise HeterpsError(f"config of {config['model_type']}: {one_line(error)}") from error
+
+
+def _huggingface_class(architecture: str) -> Any:
+    found = getattr(_transformers(), architecture, None)
+    if found is None:
+        raise HeterpsError(f"transformers has no class {architecture!r}")
+    return found
+
+
+def _default_architecture(config: Any) -> str:
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    if getattr(config, "is_encoder_decoder", False):
+        families = ["SEQ_TO_SEQ_CAUSAL_LM"]
+    elif hasattr(config, "num_channels"):
+        families = ["IMAGE_CLASSIFICATION"]
+    else:
+        families = ["CAUSAL_LM", "MASKED_LM"]
+    for family in families:
+        name = getattr(auto, f"MODEL_FOR_{family}_MAPPING_NAMES").get(config.model_type)
+        if name is not None:
+            return str(name)
+    raise HeterpsError(
+        f"config of {config.model_type}: add architectures, such as ['LlamaForCausalLM']"
+    )

@@ -1,0 +1,337 @@
+"""Trains a user's own model under a plan, inside the user's own loop.
+
+    trainer = PipelineTrainer(make_model, plan="plan.yaml", loss=loss_function,
+                              optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
+    for inputs, target in loader:
+        loss = trainer.step(inputs, target)
+    trainer.save("checkpoints")
+
+Started by `torchrun --nproc-per-node N` with N devices in the plan; with one device also by plain
+`python`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.execution.batches import Batch
+from heterps_runtime.execution.emulation import HostClock
+from heterps_runtime.models.losses import MeanLoss
+from heterps_runtime.models.recordings import share_recordings
+from heterps_runtime.own_loop.accumulation import AccumulatingExecutor
+from heterps_runtime.own_loop.model import Inputs, ModuleValues, named_inputs, source_of
+from heterps_runtime.own_loop.plan import check_world, compute_device, specification_of
+from heterps_runtime.own_loop.stages import UserStages
+from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.stages import batch_norm
+from heterps_runtime.stages.master_weights import OptimizerFactory
+from heterps_runtime.stages.owned_stages import build_stages
+from heterps_runtime.stages.start_values import StartValues
+from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.device_messenger import messenger_for
+from heterps_runtime.transport.shared_failures import SharedFailures
+
+_Value = TypeVar("_Value")
+_LEAVE_TIMEOUT = timedelta(seconds=5)
+
+
+class PipelineTrainer:
+    """One rank of a training run. All ranks make the same calls in the same order.
+
+    A step is equal to one of a single process on the whole batch: micro-batches are gradient
+    accumulation, gradients are summed over them and over replicas. A batch that is larger than the
+    job's, or that comes in parts, is trained on by several calls of `accumulate` and one of
+    `update`. Under a job in bfloat16 or float16, the optimizer updates float32 copies of the
+    parameters; under mixed precision (`mixed-bfloat16`) parameters are float32 and the forward pass
+    runs under autocast. The loss always gets the model's output in float32. Initial parameters of
+    a factory are a function of the seed and their names; a module keeps its own.
+
+    Args:
+        model: Returns a new module, built without memory on every rank; or a module.
+        plan: A plan or its file. Its job says the sizes of batch and micro-batch, and the dtype of
+            the parameters.
+        loss: Mean loss of some samples from the model's output (the first tensor, or `logits`)
+            and their target.
+        optimizer: Makes an optimizer over some parameters; not called where all are frozen.
+        seed: Of initial parameters and dropout.
+        max_gradient_norm: Gradients are clipped to it, over the whole model. None for no limit.
+        weights: Folder of safetensors files that the parameters are read from.
+        resume: Checkpoint, or folder of them, that the training goes on from.
+        device: Where this rank computes; by default as the plan's cluster says: `cuda:i` for the
+            i-th GPU of its node, where there is one, else the CPU.
+
+    Attributes:
+        num_steps: Optimizer steps that are done, those of a checkpoint included.
+
+    Raises:
+        HeterpsError: No such plan or device, or another number of processes than the plan's
+            devices.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        plan: str | os.PathLike[str] | Plan,
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        optimizer: OptimizerFactory,
+        seed: int = 0,
+        max_gradient_norm: float | None = None,
+        weights: str | os.PathLike[str] | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self._plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
+        if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
+            raise HeterpsError(f"max_gradient_norm: {max_gradient_norm}; must be above 0")
+        check_world(self._plan, int(os.environ.get("WORLD_SIZE", "1")))
+        if isinstance(model, nn.Module) and weights is not None:
+            raise HeterpsError("weights: a module has values already; give a factory")
+        self._model, self._loss, self._make_optimizer = model, loss, optimizer
+        self._seed, self._max_norm = seed, max_gradient_norm
+        self._weights = None if weights is None else str(weights)
+        self._resume = None if resume is None else str(resume)
+        if "RANK" not in os.environ and not dist.is_initialized():
+            store = torch._C._distributed_c10d.HashStore()
+            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        rank = int(os.environ.get("RANK", "0"))
+        self._communicator = Communicator(compute_device(self._plan, rank, device))
+        self._device = self._plan.devices[rank]
+        self._failures = SharedFailures(self._communicator, self._device)
+        # A group that is left to the interpreter's end is torn down in any order, and may abort.
+        atexit.register(_leave, self._failures)
+        self._executor: AccumulatingExecutor | None = None
+        self.num_steps = 0
+        if resume is not None:
+            self.num_steps = self._together(lambda: _steps_of(str(resume)))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """This rank's optimizer, for learning rate schedules; None before the first step."""
+        return None if self._executor is None else self._owned.optimizer
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one step, over all ranks."""
+        return self._plan.job.global_batch_size
+
+    def step(self, inputs: Inputs, target: Tensor) -> float:
+        """Trains on one batch.
+
+        Args:
+            inputs: The whole batch on every rank; a mapping goes to the model by name. Only the
+                micro-batches that this rank computes are used.
+            target: (B, ...).
+
+        Returns:
+            The mean loss of the batch, on every rank.
+
+        Raises:
+            HeterpsError: On every rank, where the batch has another size than the plan's, the model
+                does not fit the plan, or a rank failed.
+        """
+        if self._executor is not None and self._executor.num_batches:
+            loss = self.accumulate(inputs, target)
+            self.update()
+            return loss
+        executor, batches = self._cut(inputs, target)
+        with self._failures.shared(self._let_go):
+            own, _ = executor.step(batches, time.perf_counter())
+            rows = self._communicator.gather_numbers(own)
+        self.num_steps += 1
+        return sum(row[0] for row in rows)
+
+    def accumulate(self, inputs: Inputs, target: Tensor) -> float:
+        """Adds the gradients of one more batch, without an optimizer step.
+
+        Each batch has the size of the plan's job. `update` makes the step: that of one batch of all
+        of them together, with the mean of their losses.
+
+        Args:
+            inputs: See `step`.
+            target: See `step`.
+
+        Returns:
+            The mean loss of this batch, on every rank.
+
+        Raises:
+            HeterpsError: See `step`.
+        """
+        executor, batches = self._cut(inputs, target)
+        with self._failures.shared(self._let_go):
+            own = executor.accumulate(batches, time.perf_counter())
+            rows = self._communicator.gather_numbers(own)
+        return sum(row[0] for row in rows)
+
+    def update(self) -> None:
+        """The optimizer step of the batches that have been accumulated.
+
+        Raises:
+            HeterpsError: There are none, or a rank failed.
+        """
+        if self._executor is None or not self._executor.num_batches:
+            raise HeterpsError("update: nothing has been accumulated; call accumulate before")
+        with self._failures.shared(self._let_go):
+            self._executor.update()
+        self.num_steps += 1
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint `step-N` into a folder; complete when it returns.
+
+        Raises:
+            HeterpsError: There was no step yet, or it cannot be written.
+        """
+        # torch.distributed.checkpoint takes a second to import.
+        from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+        from heterps_runtime.state.checkpoint_files import prepare_folder
+        from heterps_runtime.state.checkpointer import Checkpointer
+
+        if self._executor is None:
+            raise HeterpsError("save: nothing has been trained yet")
+        if self._executor.num_batches:
+            raise HeterpsError("save: gradients have been accumulated; call update before")
+        if self._communicator.rank == 0:
+            self._together(lambda: prepare_folder(Path(folder), is_resumed=True))
+        else:
+            self._together(lambda: None)
+        specification = self._specification.model_copy(
+            update={
+                "checkpoint": CheckpointSettings(folder=str(folder)),
+                "num_steps": self.num_steps,
+            }
+        )
+        checkpointer = Checkpointer(specification, self._communicator, lambda event: None)
+        checkpointer.after_step(self.num_steps, self._owned, specification)
+        checkpointer.close()
+
+    def _cut(self, inputs: Inputs, target: Tensor) -> tuple[AccumulatingExecutor, dict[int, Batch]]:
+        """This rank's micro-batches of a batch; builds its stages the first time."""
+        named = self._together(lambda: self._checked(inputs, target))
+        if self._executor is None:
+            self._executor = self._built(inputs, target)
+        start, batches, device = 0, {}, self._communicator.device
+        for index, size in enumerate(self._plan.job.micro_batch_sizes):
+            if index in self._executor.micro_batches:
+                part = slice(start, start + size)
+                parts = {name: tensor[part].to(device) for name, tensor in named.items()}
+                batches[index] = parts, target[part].to(device)
+            start += size
+        return self._executor, batches
+
+    def _checked(self, inputs: Inputs, target: Tensor) -> dict[str, Tensor]:
+        named = named_inputs(inputs)
+        expected = self._plan.job.global_batch_size
+        for name, tensor in {**named, "target": target}.items():
+            if len(tensor) != expected:
+                raise HeterpsError(
+                    f"batch: {name} has {len(tensor)} samples; the plan's job has "
+                    f"global_batch_size {expected}"
+                )
+        return named
+
+    def _built(self, inputs: Inputs, target: Tensor) -> AccumulatingExecutor:
+        """The stages of this rank, from what the first batch says of the model."""
+        source = self._together(lambda: source_of(self._model, inputs, target))
+        is_first = self._communicator.rank == 0
+        made = self._together(
+            lambda: specification_of(self._plan, source, self._seed) if is_first else None
+        )
+        text = self._communicator.broadcast_text(made.model_dump_json() if made else None)
+        received = RunSpecification.from_json(text)
+        self._specification = received.model_copy(
+            update={
+                # The name of a callable means nothing to another process.
+                "profile": received.profile.model_copy(update={"source": source}),
+                "weights": self._weights,
+                "resume_from": self._resume,
+                "first_step": self.num_steps,
+                "max_gradient_norm": self._max_norm,
+            }
+        )
+        start: StartValues | None = None
+        if isinstance(self._model, nn.Module):
+            start = ModuleValues(self._model)
+        device = self._communicator.device
+        with self._failures.shared():
+            share_recordings(source, self._plan.job, self._communicator)
+        modules = self._together(
+            lambda: build_stages(self._specification, self._device, start, device)
+        )
+        if is_first and any(module.has_batch_norm for module in modules.values()):
+            warnings.warn(batch_norm.REMARK, stacklevel=4)
+        self._owned = UserStages(
+            self._specification, modules, self._communicator, self._make_optimizer
+        )
+        if self._resume is not None:
+            self._together(self._restore)
+        messenger = messenger_for(self._specification, self._communicator)
+        loss = MeanLoss(self._loss)
+        return AccumulatingExecutor(
+            self._specification, self._device, self._owned, messenger, HostClock(), loss
+        )
+
+    def _let_go(self) -> None:
+        """Messages under way keep connections open, and their callers waiting."""
+        if self._executor is not None:
+            self._executor.abandon()
+
+    def _restore(self) -> None:
+        from heterps_runtime.state.checkpoint import restore
+
+        buffers = [module.buffers_by_name() for module in self._owned.modules.values()]
+        assert self._resume is not None
+        restore(self._resume, self._owned.parameters, buffers, self._owned.optimizer)
+
+    def _together(self, make: Callable[[], _Value]) -> _Value:
+        """What `make` returns; where it fails on one rank, all ranks raise the same error."""
+        self._failures.check()
+        message: str | None = None
+        made: list[_Value] = []
+        try:
+            made.append(make())
+        except Exception as error:
+            is_own = isinstance(error, HeterpsError)
+            message = str(error) if is_own else f"{type(error).__name__}: {error}"
+        with self._failures.shared():
+            messages = self._communicator.gather(message)
+        for rank, found in enumerate(messages):
+            if found is not None:
+                raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found}")
+        return made[0]
+
+
+def _leave(failures: SharedFailures) -> None:
+    """Ends the process group with the other ranks: one that goes early may abort the others."""
+    if not dist.is_initialized():
+        return
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        # A rank that fails does not wait for those that wait for its messages.
+        failures.tell(error)
+    else:
+        with contextlib.suppress(RuntimeError):
+            dist.monitored_barrier(timeout=_LEAVE_TIMEOUT)
+    dist.destroy_process_group()
+
+
+def _steps_of(folder: str) -> int:
+    """Steps that the newest checkpoint of a folder has behind it."""
+    from heterps_runtime.state.checkpoint_files import CheckpointDocument, find_checkpoint
+
+    return CheckpointDocument.of(find_checkpoint(folder)).step

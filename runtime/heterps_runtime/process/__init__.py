@@ -1,0 +1,4 @@
+"""One process: memory, log, clock, compiler.
+
+Front door: `memory_ledger`.
+"""

@@ -1,0 +1,193 @@
+"""Measures the links between the processes of this host, and how they disturb each other.
+
+A link is fitted as `latency + bytes / bandwidth` to the median time of each message size: least
+squares of the relative errors, so that small messages count as much as large ones.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from heterps_configs.documents.cluster import Link
+from heterps_configs.documents.job import Optimizer
+from heterps_runtime.profiling.host_worker import RESULT_FILE
+from heterps_runtime.run.launcher import Workers, torchrun_command
+
+TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True)
+class MeasuredLink:
+    """One direction between two ranks.
+
+    Attributes:
+        seconds: Median one-way seconds by bytes of the message.
+        spread: Interquartile range over the median, the largest of the message sizes.
+        link: The fit.
+        residual: Mean absolute relative error of the fit over the message sizes.
+    """
+
+    source: int
+    destination: int
+    seconds: dict[int, float]
+    link: Link
+    residual: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Together:
+    """How much slower each of k processes computes one kind of layer while k of them do.
+
+    Attributes:
+        factors: For k = 1, 2, ...
+        spreads: Interquartile range of each factor over its rounds.
+    """
+
+    factors: tuple[float, ...]
+    spreads: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredHost:
+    """What the processes of one host measured.
+
+    Attributes:
+        links: Every ordered pair of ranks.
+        together: By kind of layer.
+        steps_together: By kind of optimizer, of its step.
+    """
+
+    links: tuple[MeasuredLink, ...]
+    together: dict[str, Together]
+    steps_together: dict[Optimizer, Together] = field(default_factory=dict)
+
+    def node_links(self) -> tuple[Link, Link | None]:
+        """One link between any two of them: to processes of higher rank, and to lower ones.
+
+        The second is None where the two directions do not differ by more than their messages do
+        among themselves: both are then one.
+        """
+        up = [link for link in self.links if link.source < link.destination]
+        down = [link for link in self.links if link.source > link.destination]
+        if not up or not down or not _differ(up, down):
+            return _fit_of(self.links), None
+        return _fit_of(up), _fit_of(down)
+
+    def slowdown_together(self) -> tuple[float, ...]:
+        """The median over the kinds of layers; never below 1, never falling."""
+        return _medians_of_factors(self.together.values())
+
+    def optimizer_slowdown_together(self) -> dict[Optimizer, tuple[float, ...]]:
+        """The same for the step of each kind of optimizer."""
+        return {name: _medians_of_factors([found]) for name, found in self.steps_together.items()}
+
+
+def _medians_of_factors(together: Iterable[Together]) -> tuple[float, ...]:
+    rows = zip(*(entry.factors for entry in together), strict=True)
+    medians = [max(statistics.median(row), 1.0) for row in rows]
+    return tuple(float(f"{v:.4g}") for v in np.maximum.accumulate(medians))
+
+
+def _fit_of(links: Sequence[MeasuredLink]) -> Link:
+    """The fit of the medians over some links."""
+    return fit_link(_medians(links))[0]
+
+
+def _medians(links: Sequence[MeasuredLink]) -> dict[int, float]:
+    return {
+        size: statistics.median(link.seconds[size] for link in links) for size in links[0].seconds
+    }
+
+
+def _differ(up: Sequence[MeasuredLink], down: Sequence[MeasuredLink]) -> bool:
+    """Whether one direction is slower for every message size, by more than the spread."""
+    there, back = _medians(up), _medians(down)
+    spread = max(link.spread for link in (*up, *down))
+    ratios = [there[size] / back[size] for size in there]
+    return min(ratios) > 1 + spread or 1 / max(ratios) > 1 + spread
+
+
+def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
+    """Latency and bandwidth from seconds by message size.
+
+    Args:
+        seconds: At least two sizes; all above 0.
+
+    Returns:
+        The link, and the mean absolute relative error of its times.
+    """
+    assert len(seconds) >= 2
+    sizes, times = np.array(list(seconds), float), np.array(list(seconds.values()))
+    weighted = np.stack([np.ones_like(sizes), sizes], axis=1) / times[:, None]
+    latency, per_byte = np.linalg.lstsq(weighted, np.ones_like(times), rcond=None)[0]
+    if latency < 0 or per_byte <= 0:
+        # No physical fit: the fastest message is all latency, the largest gives the bandwidth.
+        latency = times.min()
+        per_byte = max(times[sizes.argmax()] - latency, 1e-12) / sizes.max()
+    link = Link(
+        latency_s=float(f"{latency:.4g}"), bandwidth_bytes_per_s=float(f"{1 / per_byte:.4g}")
+    )
+    errors = [abs(link.transfer_s(size) / took - 1) for size, took in seconds.items()]
+    return link, float(np.mean(errors))
+
+
+def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredHost:
+    """Starts processes that measure their links and their disturbance; about half a minute.
+
+    Args:
+        num_processes: At least 2.
+        directory: Where log and results are left; by default a temporary one.
+
+    Raises:
+        HeterpsError: A process failed or did not end in time.
+    """
+    assert num_processes >= 2
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = directory or Path(temporary)
+        command = torchrun_command(
+            folder, num_processes, module="heterps_runtime.profiling.host_worker"
+        )
+        with Workers(command, folder) as workers:
+            workers.wait(lambda line: None, lambda: None, TIMEOUT_S)
+        content = json.loads((folder / RESULT_FILE).read_text())
+    return MeasuredHost(
+        links=tuple(
+            _measured_link(entry["source"], entry["destination"], entry["seconds"])
+            for entry in content["links"]
+        ),
+        together={name: _together(rounds) for name, rounds in content["together"].items()},
+        steps_together={
+            name: _together(rounds) for name, rounds in content["steps_together"].items()
+        },
+    )
+
+
+def _measured_link(
+    source: int, destination: int, seconds: Mapping[str, Sequence[float]]
+) -> MeasuredLink:
+    medians = {int(size): statistics.median(values) for size, values in seconds.items()}
+    spread = max(_range(values) / statistics.median(values) for values in seconds.values())
+    link, residual = fit_link(medians)
+    return MeasuredLink(source, destination, medians, link, residual, spread)
+
+
+def _together(rounds: Sequence[Sequence[float]]) -> Together:
+    """Medians and spreads over the rounds, for 2, 3, ... processes; alone it is 1."""
+    return Together(
+        factors=(1.0, *(statistics.median(ratios) for ratios in rounds)),
+        spreads=(0.0, *(_range(ratios) for ratios in rounds)),
+    )
+
+
+def _range(values: Sequence[float]) -> float:
+    """The interquartile range."""
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return high - low

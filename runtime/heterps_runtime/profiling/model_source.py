@@ -1,0 +1,169 @@
+"""From what a user writes for MODEL to a module and its profile.
+
+MODEL is a shipped name, a profile file, a Hugging Face `config.json` (or its folder), or
+`package.module:factory`. torch and transformers are imported only where a module is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.model_profile import (
+    InputSpecification,
+    LossName,
+    ModelProfile,
+    ModelSource,
+)
+from heterps_configs.documents.yaml_files import read_yaml
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_profile
+from heterps_runtime.models.huggingface import (
+    config_dtype,
+    huggingface_source,
+)
+
+if TYPE_CHECKING:
+    pass
+from heterps_runtime.models.build import build_module
+
+_INPUT = re.compile(
+    r"(?P<name>\w+)=(?P<shape>\d*(?:[,x]\d+)*):(?P<dtype>float32|int64)(?:<(?P<classes>\d+))?"
+)
+
+
+def resolve_profile(
+    reference: str,
+    inputs: Sequence[str] = (),
+    *,
+    sequence_length: int | None = None,
+    dtype: Dtype | None = None,
+) -> ModelProfile:
+    """The profile of a MODEL; traces it where there is none yet.
+
+    Args:
+        reference: Shipped name, profile file, Hugging Face config file or folder, or
+            `package.module:factory`.
+        inputs: For a factory, `name=shape:dtype` for each input; see `parse_input`.
+        sequence_length: Tokens of one sample, for language models.
+        dtype: Format that the byte counts are for; None: what the config says, else float32.
+
+    Raises:
+        HeterpsError: Unknown name, broken file, or a model that cannot be built or traced.
+    """
+    if is_factory(reference):
+        source = factory_source(reference, inputs)
+    elif is_huggingface(reference):
+        source = huggingface_source(_read_config(reference), sequence_length)
+        if inputs:
+            source = source.model_copy(update={"inputs": tuple(map(parse_input, inputs))})
+        dtype = dtype or config_dtype(source.config or {})
+    else:
+        return load_profile(reference)
+    from heterps_runtime.profiling.trace import trace_source
+
+    return trace_source(source, name=reference, dtype=dtype or "float32")
+
+
+def is_huggingface(reference: str) -> bool:
+    """Whether a reference is a Hugging Face `config.json` or a folder that holds one.
+
+    Raises:
+        HeterpsError: A folder without `config.json`, or a JSON file that cannot be read.
+    """
+    path = Path(reference)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise HeterpsError(f"{reference}: the folder has no config.json")
+        return True
+    return path.suffix == ".json" and path.is_file() and "model_type" in _mapping(read_yaml(path))
+
+
+def is_factory(reference: str) -> bool:
+    """Whether a reference has the form `package.module:factory`."""
+    return bool(re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", reference))
+
+
+def parse_input(text: str) -> InputSpecification:
+    """Reads `name=shape:dtype`, such as `x=3,32,32:float32` or `ids=128:int64<32000`.
+
+    The shape is that of one sample, without the batch; whole numbers need `<N`, their upper limit.
+
+    Raises:
+        HeterpsError: It has another form.
+    """
+    match = _INPUT.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise HeterpsError(
+            f"input {text!r}: expected name=shape:dtype with the shape of one sample and dtype "
+            "float32 or int64<N, such as x=3,32,32:float32 or ids=128:int64<32000"
+        )
+    shape = tuple(int(size) for size in re.split("[,x]", match["shape"]) if size)
+    if 0 in shape:
+        raise HeterpsError(f"input {text!r}: a size is 0")
+    is_integer, classes = match["dtype"] == "int64", match["classes"]
+    if is_integer != (classes is not None) or classes == "0":
+        raise HeterpsError(
+            f"input {text!r}: int64 needs a limit (int64<32000 draws 0..31999), float32 has none"
+        )
+    return InputSpecification(
+        name=match["name"],
+        shape=shape,
+        dtype="int64" if is_integer else "float32",
+        num_classes=int(classes) if classes else None,
+    )
+
+
+def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
+    """Source of a `package.module:factory`; an input called `target` says what the loss compares.
+
+    Without a `target`, it follows from the model's output: classes where the last dimension is
+    above 1 (cross entropy), else a number (mean squared error).
+
+    Raises:
+        HeterpsError: No inputs, a malformed one, or a model that cannot be built or run.
+    """
+    parsed = tuple(map(parse_input, inputs))
+    given = {entry.name: entry for entry in parsed}
+    if len(given) < len(parsed):
+        raise HeterpsError(f"{factory}: two inputs have the same name")
+    target = given.pop("target", None)
+    if not given:
+        raise HeterpsError(f"{factory}: say what it takes, such as --input x=32:float32")
+    source = ModelSource(kind="factory", factory=factory, inputs=tuple(given.values()))
+    loss: LossName
+    if target is None:
+        target, loss = _target_of_output(source)
+    else:
+        loss = "cross_entropy" if target.dtype == "int64" else "mean_squared_error"
+    return source.model_copy(update={"target": target, "loss": loss})
+
+
+def _target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]:
+    from heterps_runtime.models.recordings import record
+
+    output = record(source, build_module(source), batch_size=2).output
+    assert output is not None
+    shape = output.shape[1:]
+    if shape and shape[-1] > 1:
+        classes = shape[-1]
+        target = InputSpecification(
+            name="target", shape=shape[:-1], dtype="int64", num_classes=classes
+        )
+        return target, "cross_entropy"
+    return InputSpecification(name="target", shape=shape), "mean_squared_error"
+
+
+def _read_config(reference: str) -> dict[str, Any]:
+    path = Path(reference)
+    config = _mapping(read_yaml(path / "config.json" if path.is_dir() else path))
+    if "model_type" not in config:
+        raise HeterpsError(f"{reference}: config.json has no model_type")
+    return config
+
+
+def _mapping(content: Any) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}

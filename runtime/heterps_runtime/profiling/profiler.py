@@ -1,0 +1,301 @@
+"""Measures every layer of a model on one device: seconds with their spread, and bytes.
+
+Each distinct layer is timed inside windows of neighbouring layers that run as stages do
+(`heterps_runtime.profiling.layer_timing`). Rounds visit all windows and sizes in random order, so
+that a drift of the machine does not fall on one layer; medians are taken over all rounds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.allocator import keep_freed_memory
+from heterps_runtime.profiling.layer_timing import Window, measure_overhead
+from heterps_runtime.profiling.observed_stage import ObservedModel
+from heterps_runtime.profiling.samples import (
+    LayerSamples,
+    ProfileSamples,
+    Settings,
+    SizeSamples,
+    middle,
+    spread,
+)
+from heterps_runtime.profiling.windows import (
+    MEMORY_SHARE,
+    Range,
+    choose_windows,
+    free_bytes,
+    grouped,
+    layer_bytes,
+    overhead_stages,
+)
+
+# The first visits fetch memory from the system and fill caches.
+NUM_WARM_UPS = 3
+MIN_REPEATS = 3
+
+Progress = Callable[[int, int, str], None]
+
+
+def measure(
+    profile: ModelProfile,
+    device_type: str,
+    micro_batch_sizes: Sequence[int],
+    dtype: Dtype = "float32",
+    *,
+    optimizer: Optimizer = "adamw",
+    device: str = "cpu",
+    num_threads: int = 1,
+    repeats: int = 15,
+    layer_limit_s: float = 3.0,
+    partial: Path | None = None,
+    progress: Progress | None = None,
+) -> ModelProfile:
+    """Adds measurements to a profile; older ones of the same type, size and dtype are replaced.
+
+    Args:
+        profile: With its `source`.
+        device_type: Name that plans and clusters know the device by.
+        micro_batch_sizes: One measurement for each.
+        dtype: Format of parameters and activations.
+        optimizer: Whose step is measured.
+        device: `cpu` or `cuda:N`.
+        num_threads: Of one process on a CPU; restored afterwards.
+        repeats: Rounds, at least 3; each gives several passes of every layer.
+        layer_limit_s: A window stops earlier, after 3 rounds, when its rounds have taken this long
+            for each distinct layer in it.
+        partial: File that gets the samples as they come; where it exists, the measuring goes on
+            from it. Deleted when all is measured.
+        progress: Called with (done, total, layers) before each visit of a window and at the end.
+
+    Returns:
+        The profile with one more `Measurement` for each micro-batch size.
+
+    Raises:
+        HeterpsError: The profile has no source, the device does not exist, or `partial` is of other
+            settings.
+    """
+    if profile.source is None:
+        raise HeterpsError(f"{profile.name}: has no source to build the model from")
+    check_device(device)
+    settings = Settings(
+        model=profile.name, layers=profile.layers_fingerprint(), device=device,
+        device_type=device_type, dtype=dtype, optimizer=optimizer, num_threads=num_threads,
+        host=host_text(device, num_threads),
+    )  # fmt: skip
+    samples = ProfileSamples.resumed(partial, settings)
+    run = _Measuring(
+        profile, tuple(micro_batch_sizes), settings, samples, partial,
+        max(repeats, MIN_REPEATS), layer_limit_s, progress or (lambda done, total, text: None),
+    )  # fmt: skip
+    threads = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    keep_freed_memory()
+    try:
+        run.run(dtype, optimizer)
+    finally:
+        torch.set_num_threads(threads)
+    added = [_measurement(samples.sizes[size], size, dtype, settings) for size in micro_batch_sizes]
+    if partial is not None:
+        partial.unlink(missing_ok=True)
+    replaced = {(entry.device_type, entry.micro_batch_size, entry.dtype) for entry in added}
+    kept = [
+        entry
+        for entry in profile.measurements
+        if (entry.device_type, entry.micro_batch_size, entry.dtype) not in replaced
+    ]
+    return profile.model_copy(update={"measurements": (*kept, *added)})
+
+
+class _Measuring:
+    """All visits of a profile, in their order."""
+
+    def __init__(
+        self,
+        profile: ModelProfile,
+        sizes: tuple[int, ...],
+        settings: Settings,
+        samples: ProfileSamples,
+        partial: Path | None,
+        repeats: int,
+        layer_limit_s: float,
+        progress: Progress,
+    ) -> None:
+        self._profile, self._sizes, self._settings = profile, sizes, settings
+        self._samples, self._partial, self._repeats = samples, partial, repeats
+        self._limit_s, self._progress = layer_limit_s, progress
+        self._distinct = profile.first_equal_layers()
+        for size in sizes:
+            samples.sizes.setdefault(size, SizeSamples(distinct=self._distinct))
+        self._spent_s: dict[str, float] = {}
+        self._num_done = 0
+
+    def run(self, dtype: Dtype, optimizer: Optimizer) -> None:
+        """Measures what is missing."""
+        profile, largest = self._profile, max(self._sizes)
+        windows = choose_windows(profile, largest, dtype)
+        bytes_of = [
+            sum(layer_bytes(profile, i, largest, dtype) for i in range(first, last + 1))
+            for first, last in windows
+        ]
+        budget = MEMORY_SHARE * free_bytes(self._settings.device)
+        stages = overhead_stages(profile, largest, dtype)
+        self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(stages))
+        model = ObservedModel.of(profile, self._sizes[0], dtype, self._settings.device)
+        for size in self._sizes:
+            crossing = tuple(len(layer.crossing) for layer in model.layers)
+            self._samples.sizes[size].crossing = crossing
+        for group in grouped(windows, bytes_of, budget):
+            self._visit_group(model, group, optimizer)
+        for size in self._sizes:
+            for first, last in stages:
+                name = f"{size} stage {first}-{last}"
+                if self._begin(name, f"{self._text((first, last))}, beside the layers"):
+                    measure_overhead(
+                        model, first, last, size, self._samples.sizes[size], self._limit_s
+                    )
+                    self._finish(name)
+        self._progress(self._total, self._total, "")
+
+    def _visit_group(
+        self, model: ObservedModel, group: Sequence[Range], optimizer: Optimizer
+    ) -> None:
+        """Rounds over all windows and sizes, in random order."""
+        turns = [(window, size) for window in group for size in self._sizes]
+        rounds = range(self._repeats)
+        names = [_name(size, window, part) for window, size in turns for part in ("bytes", *rounds)]
+        if self._samples.done.issuperset(names):
+            self._num_done += len(names)
+            return
+        built = {window: Window(model, *window, optimizer) for window in group}
+        order = random.Random(0)
+        for _ in range(NUM_WARM_UPS):
+            for window, size in order.sample(turns, len(turns)):
+                self._progress(self._num_done, self._total, f"{self._text(window)}, warm-up")
+                built[window].visit(size, None)
+        for window, size in turns:
+            name = _name(size, window, "bytes")
+            if self._begin(name, self._text(window)):
+                built[window].weigh(size, self._samples.sizes[size])
+                built[window].visit(size, None)
+                self._finish(name)
+        for number in rounds:
+            for window, size in order.sample(turns, len(turns)):
+                self._visit(built[window], window, size, number)
+
+    def _visit(self, built: Window, window: Range, size: int, number: int) -> None:
+        name, turn = _name(size, window, number), _name(size, window, "")
+        if not self._begin(name, self._text(window)):
+            return
+        limit_s = self._limit_s * len(set(self._distinct[window[0] : window[1] + 1]))
+        spent_s = self._spent_s.get(turn, 0.0)
+        if number < MIN_REPEATS or spent_s < limit_s:
+            started = time.perf_counter()
+            built.visit(size, self._samples.sizes[size])
+            self._spent_s[turn] = spent_s + time.perf_counter() - started
+        self._finish(name)
+
+    def _begin(self, name: str, text: str) -> bool:
+        """Shows the progress; whether this is still to be measured."""
+        self._progress(self._num_done, self._total, text)
+        if name in self._samples.done:
+            self._num_done += 1
+            return False
+        return True
+
+    def _finish(self, name: str) -> None:
+        self._samples.done.add(name)
+        self._num_done += 1
+        self._samples.write(self._partial)
+
+    def _text(self, window: Range) -> str:
+        first, last = (self._profile.layers[index].name for index in window)
+        return first if first == last else f"{first} .. {last}"
+
+
+def _name(size: int, window: Range, part: int | str) -> str:
+    return f"{size} layers {window[0]}-{window[1]} {part}"
+
+
+def _measurement(samples: SizeSamples, size: int, dtype: Dtype, settings: Settings) -> Measurement:
+    layers = [samples.of(index) for index in range(len(samples.distinct))]
+
+    def each(value: Callable[[LayerSamples], float]) -> tuple[float, ...]:
+        return tuple(_rounded(value(entry)) for entry in layers)
+
+    return Measurement(
+        device_type=settings.device_type,
+        micro_batch_size=size,
+        dtype=dtype,
+        date=datetime.date.today().isoformat(),
+        host=settings.host,
+        forward_s=each(lambda entry: middle(entry.forward_s)),
+        backward_s=each(lambda entry: middle(entry.backward_s)),
+        optimizer_s=each(lambda entry: middle(entry.optimizer_s)),
+        forward_spread_s=each(lambda entry: spread(entry.forward_s)),
+        backward_spread_s=each(lambda entry: spread(entry.backward_s)),
+        weight_gradient_s=each(lambda entry: entry.weight_gradient_s),
+        activation_bytes=each(lambda entry: entry.activation_bytes),
+        shared_bytes=each(lambda entry: entry.shared_bytes),
+        peak_bytes=each(lambda entry: entry.peak_bytes),
+        first_backward_bytes=each(lambda entry: entry.first_backward_bytes),
+        first_input_bytes=each(lambda entry: entry.first_input_bytes),
+        later_input_bytes=each(lambda entry: entry.later_input_bytes),
+        first_weight_bytes=each(lambda entry: entry.first_weight_bytes),
+        early_gradient_bytes=each(lambda entry: entry.early_gradient_bytes),
+        stage_forward_s=_interpolated(samples, "forward_s"),
+        stage_backward_s=_interpolated(samples, "backward_s"),
+        cut_s=_cut_s(samples),
+        num_repeats=min(len(entry.forward_s) for entry in layers),
+    )
+
+
+def _interpolated(samples: SizeSamples, field: str) -> tuple[float, ...]:
+    """Overhead of a stage for every layer that it may begin with; below 0 it takes less."""
+    known = sorted(samples.starts)
+    values = [middle(getattr(samples.starts[index], field)) for index in known]
+    return tuple(_rounded(v) for v in np.interp(range(len(samples.distinct)), known, values))
+
+
+def _cut_s(samples: SizeSamples) -> tuple[float, ...]:
+    """In proportion to the number of tensors, by the median of the cuts that were measured."""
+    crossing = samples.crossing
+    known = [middle(found) / crossing[cut] for cut, found in samples.cut_s.items()]
+    return tuple(_rounded(middle(known) * count if count > 1 else 0.0) for count in crossing)
+
+
+def _rounded(value: float) -> float:
+    """Five significant digits for seconds; a clock does not give more. Bytes are whole."""
+    return float(value) if value >= 1e5 else float(f"{value:.5g}")
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that is not here.
+
+    Raises:
+        HeterpsError: With PyTorch's reason.
+    """
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise HeterpsError(f"device {device!r} cannot be used here: {reason}") from None
+
+
+def host_text(device: str, num_threads: int) -> str:
+    """What was measured on, without the name of the machine."""
+    if torch.device(device).type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"{platform.machine()} CPU, {num_threads} thread(s), torch {torch.__version__}"

@@ -1,0 +1,4 @@
+"""Runs a plan: launcher, workers, training loop, result.
+
+Front door: `run_plan`.
+"""

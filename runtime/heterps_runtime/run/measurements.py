@@ -1,0 +1,181 @@
+"""Measurements: median seconds of every stage's passes, published while a run goes on."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.job import Job
+from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.specification.run import RunSpecification
+
+if TYPE_CHECKING:
+    from heterps_envs.online.correction import StageMeasurement
+
+
+class StageTimes(Document):
+    """One stage on one device: median seconds of one full micro-batch.
+
+    Attributes:
+        first_layer: Index of the stage's first layer.
+        last_layer: Index of its last layer (inclusive).
+        num_samples: Forward passes that the median is taken over.
+    """
+
+    device: str
+    stage: str
+    first_layer: int
+    last_layer: int
+    forward_s: float
+    backward_s: float
+    num_samples: int
+
+
+class LinkMeasurement(Document):
+    """Median seconds of the messages of one size on a link.
+
+    Attributes:
+        num_bytes: Of each.
+        is_queued: They stood behind others: their bytes alone, without the latency.
+        num_samples: Steps that the median is taken over.
+    """
+
+    source: str
+    destination: str
+    num_bytes: float
+    seconds: float
+    is_queued: bool
+    num_samples: int
+
+
+class Measurements(Document):
+    """What the last steps took, under one plan.
+
+    Attributes:
+        step: Index of the last measured step.
+        num_steps: Steps of the whole run.
+        generation: 0 for the first plan, one more for every re-plan.
+        step_time_s: Median step time of the window.
+        optimizer_s: Median seconds of the optimizer step of each device.
+        links: Of those on which receivers waited, so that the arrival is known.
+    """
+
+    step: int
+    num_steps: int
+    generation: int
+    step_time_s: float
+    stages: tuple[StageTimes, ...]
+    optimizer_s: dict[str, float]
+    links: tuple[LinkMeasurement, ...] = ()
+
+    @property
+    def remaining_steps(self) -> int:
+        """Steps that are still to be run."""
+        return self.num_steps - self.step - 1
+
+    def stage_measurements(self) -> list[StageMeasurement]:
+        """The form that `heterps_envs.online.correction` takes."""
+        from heterps_envs.online.correction import StageMeasurement
+
+        return [
+            StageMeasurement(
+                entry.device,
+                entry.first_layer,
+                entry.last_layer,
+                entry.forward_s,
+                entry.backward_s,
+            )
+            for entry in self.stages
+        ]
+
+
+# Seconds by (kind, stage, micro-batch); the kind is `forward`, `backward` or `step`.
+PassSeconds = dict[tuple[str, str, int], float]
+
+
+def pass_seconds(job: Job, records: Sequence[ActionRecord]) -> PassSeconds:
+    """What the passes and the optimizer of one device took in one step.
+
+    Of a stage's micro-batches the largest count, scaled to full ones where none is full. A backward
+    pass in two parts, as in zero-bubble schedules, counts as their sum.
+    """
+    sizes, largest = job.micro_batch_sizes, dict[str, int]()
+    for record in records:
+        if record.kind == "forward":
+            size = sizes[record.micro_batch]
+            largest[record.stage] = max(size, largest.get(record.stage, 0))
+    taken_s: PassSeconds = defaultdict(float)
+    for record in records:
+        kind = "backward" if record.kind.startswith("backward") else record.kind
+        seconds = record.end_s - record.start_s
+        if kind in ("forward", "backward"):
+            if sizes[record.micro_batch] < largest[record.stage]:
+                continue
+            seconds *= job.micro_batch_size / largest[record.stage]
+        elif kind != "step":
+            continue
+        taken_s[kind, record.stage, record.micro_batch] += seconds
+    return taken_s
+
+
+class ActionTimes:
+    """Collects the durations of one device's actions until they are taken."""
+
+    def __init__(self, specification: RunSpecification, device: str) -> None:
+        self._plan, self._device = specification.plan, device
+        self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def add(self, records: Iterable[ActionRecord]) -> None:
+        """Takes one step."""
+        self.add_passes(pass_seconds(self._plan.job, list(records)))
+
+    def add_passes(self, passes: PassSeconds) -> None:
+        """Takes one step, as `pass_seconds` has it."""
+        for (kind, stage, _), seconds in passes.items():
+            self._seconds[kind, stage].append(seconds)
+
+    def stages(self) -> list[StageTimes]:
+        """The medians of every stage that has run."""
+        found = []
+        for stage in self._plan.stages:
+            forward = self._seconds["forward", stage.name]
+            if self._device in stage.devices and forward:
+                found.append(
+                    StageTimes(
+                        device=self._device,
+                        stage=stage.name,
+                        first_layer=stage.first_layer,
+                        last_layer=stage.last_layer,
+                        forward_s=statistics.median(forward),
+                        backward_s=statistics.median(self._seconds["backward", stage.name]),
+                        num_samples=len(forward),
+                    )
+                )
+        return found
+
+    def optimizer_s(self) -> float:
+        """Median seconds of the optimizer step; 0 for an idle device."""
+        return statistics.median(self._seconds["step", ""] or [0.0])
+
+    def clear(self) -> None:
+        """Begins a new window."""
+        self._seconds.clear()
+
+
+def measurements_path(directory: Path, step: int) -> Path:
+    """Where the measurements up to `step` are published."""
+    return directory / f"measurements-{step}.json"
+
+
+def newest_measurements(directory: Path, after_step: int) -> Measurements | None:
+    """The newest published measurements; None when there are none behind `after_step`."""
+    steps = [int(path.stem.split("-")[1]) for path in directory.glob("measurements-*.json")]
+    newest = max(steps, default=-1)
+    if newest <= after_step:
+        return None
+    text = measurements_path(directory, newest).read_text()
+    return Measurements.model_validate_json(text)

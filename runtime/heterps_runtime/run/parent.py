@@ -1,0 +1,333 @@
+"""What the parent of a run knows while it goes on, and what it makes of it in the end."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import Schedule
+from heterps_envs.schedule.build import build_schedule
+from heterps_envs.simulator.action_times import action_times
+from heterps_envs.simulator.memory_curves import memory_curves
+from heterps_envs.simulator.simulate import simulate
+from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.measured_memory import measured_curve
+from heterps_runtime.process.memory_report import MemoryReport
+from heterps_runtime.run.link_times import Taken, measured_seconds, predicted_seconds, routes_of
+from heterps_runtime.run.measurements import Measurements, StageTimes, newest_measurements
+from heterps_runtime.run.result import (
+    DeviceReport,
+    Replan,
+    RunResult,
+    StepProgress,
+    median_step_time_s,
+    warm_steps,
+)
+from heterps_runtime.run.step_figures import (
+    StepFigures,
+    step_figures,
+    timeline_rows,
+    without_overlap,
+)
+from heterps_runtime.run.verify import REFERENCE_FILE, max_difference
+from heterps_runtime.specification.build import check_runnable, replanned
+from heterps_runtime.specification.run import RunSpecification, next_plan_path
+
+
+@dataclass(frozen=True)
+class PlanUpdate:
+    """A controller's answer: go on under this plan.
+
+    Attributes:
+        plan: For the same model, cluster and job.
+        problem: The problem as measurements corrected it: what orders the schedule and predicts.
+        from_step: The first step that may run under the plan.
+        reason: Why this one: a line for people.
+    """
+
+    plan: Plan
+    problem: Problem
+    from_step: int = 0
+    reason: str = ""
+
+
+Controller = Callable[[Measurements], PlanUpdate | None]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A plan of the run, and what was predicted of it.
+
+    Attributes:
+        problem: Which the prediction rests on.
+        schedule: The plan's action lists.
+        estimate: With its timeline.
+        figures: Of a step, as predicted.
+    """
+
+    problem: Problem
+    plan: Plan
+    schedule: Schedule
+    estimate: Estimate
+    figures: StepFigures
+
+    @classmethod
+    def of(cls, problem: Problem, plan: Plan, schedule: Schedule) -> Generation:
+        """Predicts a plan."""
+        estimate = simulate(problem, plan, schedule)
+        figures = step_figures(
+            plan,
+            estimate.step_time_s,
+            timeline_rows(plan, estimate.timeline),
+            estimate.memory_bytes,
+            predicted_seconds(problem, plan, routes_of(plan, schedule.actions)),
+        )
+        return cls(problem, plan, schedule, estimate, figures)
+
+    def estimate_with_memory(self) -> Estimate:
+        """With the memory curve of every device."""
+        times = action_times(self.problem, self.plan, self.schedule)
+        curves = memory_curves(self.problem, self.plan, times)
+        return self.estimate.model_copy(update={"memory_curves": curves})
+
+
+class RunState:
+    """Takes what rank 0 prints and what the ranks leave.
+
+    Args:
+        problem: Of the run.
+        specification: Of its first plan.
+        directory: Run directory.
+        controller: Asked at every measurement.
+        on_progress: Called after every step.
+        on_message: Called with remarks.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        specification: RunSpecification,
+        directory: Path,
+        controller: Controller | None,
+        on_progress: Callable[[StepProgress], None],
+        on_message: Callable[[str], None],
+    ) -> None:
+        self._problem, self._directory = problem, directory
+        self._on_message, self._on_progress = on_message, on_progress
+        self._controller = controller
+        self._first = self._newest = specification
+        self._checkpoint: str | None = None
+        self._steps: list[StepProgress] = []
+        self._switches: list[dict[str, Any]] = []
+        self._generations: list[Generation] = []
+        self._unlearned: list[StepFigures] = []
+        self._memory_bytes: dict[str, int] = {}
+        self._seen_step = -1
+
+    def predict(self, problem: Problem, plan: Plan, schedule: Schedule) -> None:
+        """Remembers the plan of the next generation, and what is to be expected of it."""
+        self._generations.append(Generation.of(problem, plan, schedule))
+        of_first = self._generations[-1]
+        if problem is not self._problem:
+            of_first = Generation.of(self._problem, plan, schedule)
+        self._unlearned.append(of_first.figures)
+
+    def on_line(self, line: dict[str, Any]) -> None:
+        """Takes what rank 0 printed."""
+        if "switched_to" in line:
+            self._switches.append(line)
+            self._memory_bytes = {}
+        elif "memory_bytes" in line:
+            self._memory_bytes = line["memory_bytes"]
+        elif "step_time_s" in line:
+            self._take_step(self._progress(line))
+        elif "checkpoint" in line:
+            self._checkpoint = line["checkpoint"]
+        elif "message" in line:
+            self._on_message(line["message"])
+
+    def _take_step(self, progress: StepProgress) -> None:
+        self._steps.append(progress)
+        self._on_progress(progress)
+
+    def on_poll(self) -> None:
+        """Shows the controller the newest measurements of the newest plan."""
+        if self._controller is None:
+            return
+        measurements = newest_measurements(self._directory, self._seen_step)
+        if measurements is None:
+            return
+        self._seen_step = measurements.step
+        if measurements.generation == self._newest.generation:
+            update = self._controller(measurements)
+            if update is not None:
+                self.write_update(update)
+
+    def write_update(self, update: PlanUpdate) -> None:
+        """Hands the workers a new plan."""
+        check_runnable(self._problem, update.plan)
+        schedule = build_schedule(update.problem, update.plan)
+        self._newest = replanned(
+            self._newest, self._problem, update.plan, schedule, update.from_step
+        )
+        self.predict(update.problem, update.plan, schedule)
+        path = next_plan_path(self._directory, self._newest.generation)
+        self._newest.to_json_file(path)
+
+    def result(self, verify: bool) -> RunResult:
+        """Collects what the workers left."""
+        ranks = [
+            json.loads((self._directory / f"result-{rank}.json").read_text())
+            for rank in range(len(self._newest.devices))
+        ]
+        losses = tuple(step.loss for step in self._steps)
+        # Of an elastic run, the first plan may have run no step that counts.
+        number = self._steps[0].generation
+        first, last = self._generations[number], self._generations[self._steps[-1].generation]
+        measured_s = self._median_s(number)
+        devices = tuple(self._device_report(rank) for rank in ranks)
+        batch = self._problem.job.global_batch_size
+        return RunResult(
+            predicted_step_time_s=first.estimate.step_time_s,
+            measured_step_time_s=measured_s,
+            relative_error=first.estimate.step_time_s / measured_s - 1,
+            predicted_throughput_samples_per_s=batch / first.estimate.step_time_s,
+            throughput_samples_per_s=batch / measured_s,
+            predicted_bubble_share=_mean(entry.predicted_bubble_share for entry in devices),
+            bubble_share=_mean(entry.bubble_share for entry in devices),
+            times_of="emulated devices" if self._first.emulation else "this host",
+            first_step=self._first.first_step,
+            checkpoint=self._checkpoint,
+            losses=losses,
+            step_times_s=tuple(step.step_time_s for step in self._steps),
+            generations=tuple(step.generation for step in self._steps),
+            max_loss_difference=self._loss_difference(losses) if verify else None,
+            stages=tuple(StageTimes(**entry) for rank in ranks for entry in rank["stages"]),
+            devices=devices,
+            replans=tuple(self._replan(line) for line in self._switches),
+            timeline=_timeline(ranks, [rank["trace"] for rank in ranks]),
+            earlier_timelines=tuple(
+                _timeline(ranks, records)
+                for records in zip(*(rank["earlier_traces"] for rank in ranks), strict=True)
+            ),
+            memory_curves=_memory_curves(ranks),
+            final_plan=last.plan,
+            final_estimate=last.estimate_with_memory(),
+        )
+
+    def _progress(self, line: Mapping[str, Any]) -> StepProgress:
+        generation = self._generations[line["generation"]]
+        plan, rows = generation.plan, {}
+        if self._first.engine == "heterps":  # torch's records no actions
+            ranks, figures = self._ranks_of(line["generation"]), line["figures"]
+            rows = {device: figures[ranks[device]] for device in plan.devices} if figures else {}
+        unlearned = self._unlearned[line["generation"]]
+        taken = [Taken(*entry) for entry in line.get("links", ())]
+        links = measured_seconds(self._problem, unlearned.links, taken) if taken else ()
+        return StepProgress(
+            step=line["step"],
+            num_steps=self._first.num_steps,
+            loss=line["loss"],
+            generation=line["generation"],
+            measured=step_figures(plan, line["step_time_s"], rows, self._memory_bytes, links),
+            predicted=generation.figures,
+            unlearned=unlearned,
+            memory_limit_bytes=generation.estimate.memory_limit_bytes,
+        )
+
+    def _ranks_of(self, generation: int) -> Mapping[str, int]:
+        """Ranks of the devices under one plan."""
+        return self._first.ranks
+
+    def _steps_of(self, generation: int) -> range:
+        """Steps of one plan, before the first slowdown where there is such a step."""
+        # Slowdowns count from the beginning of training, the lists from the first step of the run.
+        drifts_at = min((entry.from_step for entry in self._first.slowdowns), default=None)
+        generations = [step.generation for step in self._steps]
+        first = generations.index(generation)
+        stop = len(generations) - generations[::-1].index(generation)
+        if drifts_at is not None and first < drifts_at - self._first.first_step < stop:
+            stop = drifts_at - self._first.first_step
+        return range(first, stop)
+
+    def _median_s(self, generation: int) -> float:
+        times = [step.step_time_s for step in self._steps]
+        generations = [step.generation for step in self._steps]
+        return median_step_time_s(times, generations, self._steps_of(generation))
+
+    def _replan(self, line: dict[str, Any]) -> Replan:
+        generation = int(line["switched_to"])
+        return Replan(
+            step=line["step"],
+            generation=generation,
+            planner=self._generations[generation].plan.planner,
+            predicted_step_time_s=self._generations[generation].estimate.step_time_s,
+            measured_step_time_s=self._median_s(generation),
+            seconds=line["seconds"],
+            bytes_moved=line["bytes_moved"],
+        )
+
+    def _device_report(self, rank: dict[str, Any]) -> DeviceReport:
+        # The last plan that was switched to; a later one may have been written in vain.
+        number = self._steps[-1].generation
+        last, device = self._generations[number], rank["device"]
+        generations = [step.generation for step in self._steps]
+        steps = [self._steps[i].measured for i in warm_steps(generations, self._steps_of(number))]
+        steps = [step for step in steps if device in step.bubble_shares]
+        bubbles = [step.bubble_shares[device] for step in steps]
+        busy_s = [step.step_time_s * (1 - step.bubble_shares[device]) for step in steps]
+        return DeviceReport(
+            is_emulated=self._problem.device_named[device].type.emulation is not None,
+            stage_names=tuple(s.name for s in last.plan.stages if device in s.devices),
+            bubble_share=statistics.median(bubbles) if bubbles else None,
+            busy_s=statistics.median(busy_s) if busy_s else None,
+            predicted_bubble_share=last.figures.bubble_shares.get(device),
+            predicted_memory_bytes=last.estimate.memory_bytes.get(device),
+            memory_limit_bytes=last.estimate.memory_limit_bytes.get(device),
+            **{name: rank[name] for name in DeviceReport.model_fields if name in rank},
+        )
+
+    def _loss_difference(self, losses: Sequence[float]) -> float:
+        return max_difference(losses, json.loads((self._directory / REFERENCE_FILE).read_text()))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _timeline(ranks: Sequence[dict[str, Any]], records: Sequence[Any]) -> tuple[TimelineEvent, ...]:
+    """Of one step, in the shape of an estimate's timeline; `records` has those of each rank."""
+    return tuple(
+        TimelineEvent(
+            device=rank["device"],
+            action=kind,
+            stage=stage,
+            micro_batch=micro_batch,
+            start_s=start_s,
+            end_s=end_s,
+        )
+        for rank, own in zip(ranks, records, strict=True)
+        for kind, stage, micro_batch, start_s, end_s in without_overlap(
+            [ActionRecord(*record) for record in own]
+        )
+    )
+
+
+def _memory_curves(ranks: Sequence[dict[str, Any]]) -> tuple[MemoryCurve, ...]:
+    return tuple(
+        measured_curve(
+            MemoryReport(**rank["memory"]),
+            rank["memory_actions"],
+            [(start_s, end_s) for *_, start_s, end_s in rank["trace"]],
+        )
+        for rank in ranks
+        if rank["memory_actions"]
+    )

@@ -1,0 +1,175 @@
+"""What a run brought: losses, measured against predicted seconds, re-plans."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
+from heterps_configs.documents.plan import Plan
+from heterps_runtime.process.memory_report import MemoryReport
+from heterps_runtime.run.measurements import StageTimes
+from heterps_runtime.run.recovery_record import Recovery
+from heterps_runtime.run.step_figures import StepFigures
+
+# The first steps under a plan set up connections and warm caches; no median counts them.
+WARM_UP_STEPS = 2
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """One finished step.
+
+    Attributes:
+        loss: Mean loss of the global batch.
+        generation: 0 for the first plan, one more for every re-plan.
+        measured: What the step took; memory as it was measured in an earlier step of the plan.
+        predicted: What it should have taken.
+        memory_limit_bytes: What each device of the plan has.
+        unlearned: What it should have taken according to the problem that the run began with:
+            drift is told against it.
+    """
+
+    step: int
+    num_steps: int
+    loss: float
+    generation: int
+    measured: StepFigures
+    predicted: StepFigures
+    memory_limit_bytes: Mapping[str, int]
+    unlearned: StepFigures
+
+    @property
+    def step_time_s(self) -> float:
+        """Measured seconds of the step."""
+        return self.measured.step_time_s
+
+
+class Replan(Document):
+    """A switch to a new plan in mid-run.
+
+    Attributes:
+        step: The first step under the new plan.
+        predicted_step_time_s: What the simulator said of the new plan.
+        measured_step_time_s: Median under the new plan.
+        seconds: From the last step under the old plan until the new one was ready.
+        bytes_moved: Parameters and optimizer state that changed their rank.
+    """
+
+    step: int
+    generation: int
+    planner: str
+    predicted_step_time_s: float
+    measured_step_time_s: float
+    seconds: float
+    bytes_moved: int
+
+
+class DeviceReport(Document):
+    """How one rank did.
+
+    Attributes:
+        num_actions: Emulated actions under the last plan, after the warm-up.
+        num_overruns: Those that the host could not finish in the emulated device's time.
+        worst_overrun_s: The longest delay behind a deadline.
+        memory: What the device held at most, measured in the second step of the last plan; None
+            for an idle device and in a run of one step.
+        predicted_memory_bytes: The estimate's peak, under the last plan; None for an idle device.
+        memory_limit_bytes: What plans may use of it; None for an idle device.
+        stage_names: Of the last plan.
+        bubble_share: Of a step (`heterps_runtime.run.step_figures.bubble_share`): median under the
+            last plan, before any slowdown; None for an idle device, and under torch's engine.
+        predicted_bubble_share: The same in the simulator.
+        busy_s: The rest of such a step, in seconds.
+    """
+
+    device: str
+    is_emulated: bool
+    num_actions: int
+    num_overruns: int
+    worst_overrun_s: float
+    optimizer_s: float
+    memory: MemoryReport | None = None
+    predicted_memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    stage_names: tuple[str, ...] = ()
+    bubble_share: float | None = None
+    predicted_bubble_share: float | None = None
+    busy_s: float | None = None
+
+
+class RunResult(Document):
+    """A finished run.
+
+    Attributes:
+        predicted_step_time_s: The simulator's step time of the first plan.
+        measured_step_time_s: Median under the first plan, without warm-up, before any slowdown.
+        relative_error: Predicted over measured, minus 1.
+        predicted_throughput_samples_per_s: Under the first plan.
+        throughput_samples_per_s: As measured, under the first plan.
+        predicted_bubble_share: Mean over the devices of the last plan.
+        bubble_share: As measured.
+        times_of: What the measured times are times of.
+        first_step: Of this run; above 0 where it went on from a checkpoint. All lists begin there.
+        checkpoint: The newest that was saved.
+        generations: Which plan each step ran under.
+        max_loss_difference: Largest difference to single-process training; None when not verified.
+        stages: Median seconds of each stage of the last plan.
+        timeline: The actions of the last step, as measured.
+        earlier_timelines: Of the steps before it, where the run was asked for them.
+        memory_curves: What the devices held in the course of a step of the last plan, as measured.
+        recoveries: Of an elastic run: every change of its devices, and what it took.
+        final_plan: The last plan.
+        final_estimate: What was predicted of it, with timeline and memory curves.
+    """
+
+    predicted_step_time_s: float
+    measured_step_time_s: float
+    relative_error: float
+    predicted_throughput_samples_per_s: float | None = None
+    throughput_samples_per_s: float | None = None
+    predicted_bubble_share: float | None = None
+    bubble_share: float | None = None
+    times_of: Literal["emulated devices", "this host"]
+    losses: tuple[float, ...]
+    step_times_s: tuple[float, ...]
+    generations: tuple[int, ...]
+    max_loss_difference: float | None = None
+    first_step: int = 0
+    checkpoint: str | None = None
+    stages: tuple[StageTimes, ...] = ()
+    devices: tuple[DeviceReport, ...] = ()
+    replans: tuple[Replan, ...] = ()
+    timeline: tuple[TimelineEvent, ...] = ()
+    earlier_timelines: tuple[tuple[TimelineEvent, ...], ...] = ()
+    memory_curves: tuple[MemoryCurve, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    final_plan: Plan | None = None
+    final_estimate: Estimate | None = None
+
+    def median_step_time_s(self, first_step: int = 0, last_step: int | None = None) -> float:
+        """Median over steps `first_step .. last_step` (inclusive), without warm-up steps."""
+        stop = len(self.step_times_s) if last_step is None else last_step + 1
+        return median_step_time_s(self.step_times_s, self.generations, range(first_step, stop))
+
+
+def median_step_time_s(
+    step_times_s: Sequence[float], generations: Sequence[int], steps: range
+) -> float:
+    """Median over some steps; warm-up steps of a plan count only where there are no others."""
+    return statistics.median([step_times_s[s] for s in warm_steps(generations, steps)])
+
+
+def warm_steps(generations: Sequence[int], steps: range) -> list[int]:
+    """Those of some steps that are not warm-up steps of their plan; all where there are no others.
+
+    Args:
+        generations: The plan of every step of the run.
+        steps: Indices into it.
+    """
+    first_of = {generation: generations.index(generation) for generation in set(generations)}
+    warm = [s for s in steps if s - first_of[generations[s]] >= WARM_UP_STEPS]
+    return warm or list(steps)

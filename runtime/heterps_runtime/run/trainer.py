@@ -1,0 +1,379 @@
+"""The training loop of one rank: steps, measurements, and the switch to a new plan."""
+
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heterps_configs.documents.yaml_files import write_text
+from heterps_runtime.execution.batches import Batch, micro_batches
+from heterps_runtime.execution.cuda_clock import CudaClock
+from heterps_runtime.execution.emulation import Clock, EmulatedClock, HostClock
+from heterps_runtime.execution.executor import ActionRecord, BeforeUpdate, Executor
+from heterps_runtime.execution.measured_memory import held_in_actions
+from heterps_runtime.execution.measured_step import MeasuredStep
+from heterps_runtime.models.recordings import share_recordings
+from heterps_runtime.process.memory_ledger import ActionMemory
+from heterps_runtime.process.memory_report import MemoryReport, check_limits
+from heterps_runtime.run.link_times import LinkTimes, LinkWindow, Taken
+from heterps_runtime.run.measurements import (
+    ActionTimes,
+    Measurements,
+    PassSeconds,
+    measurements_path,
+    pass_seconds,
+)
+from heterps_runtime.run.result import WARM_UP_STEPS
+from heterps_runtime.run.step_figures import busy_s, row_of_passes
+from heterps_runtime.specification.devices import remark_of_missing, to_device
+from heterps_runtime.specification.run import RunSpecification, next_plan_path
+from heterps_runtime.stages import batch_norm
+from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.stage import StageModule
+from heterps_runtime.stages.start_values import Blank, start_values
+from heterps_runtime.state.migrate import load_optimizer_state, migrate
+from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.device_messenger import messenger_for
+
+if TYPE_CHECKING:
+    from heterps_runtime.execution.torch_engine import TorchEngine
+    from heterps_runtime.state.checkpointer import Checkpointer
+
+# The first step of a plan whose memory is measured: before it, the optimizer has no state. It is a
+# warm-up step, because measuring takes time.
+MEASURED_STEP = 1
+assert MEASURED_STEP < WARM_UP_STEPS
+# Lines of the log about steps of a run, at least.
+NUM_LOGGED_STEPS = 10
+
+logger = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Trains under one plan after another. All ranks do everything here together.
+
+    Args:
+        specification: The first plan.
+        directory: Run directory, where measurements, new plans and results meet.
+        communicator: The processes.
+        on_step: Called on rank 0 with the figures of each step.
+    """
+
+    def __init__(
+        self,
+        specification: RunSpecification,
+        directory: Path,
+        communicator: Communicator,
+        on_step: Callable[[dict[str, Any]], None] = lambda line: None,
+    ) -> None:
+        assert communicator.world_size == len(specification.devices)
+        self._specification, self._directory = specification, directory
+        self._communicator, self._on_step = communicator, on_step
+        self._device = specification.devices[communicator.rank]
+        self._is_first_rank = communicator.rank == 0
+        self._clock = self._own_clock()
+        self._records: deque[list[ActionRecord]] = deque(maxlen=specification.num_timelines)
+        self._next: RunSpecification | None = None
+        self._memory: MemoryReport | None = None
+        self._memory_actions: list[ActionMemory] = []
+        self._checkpointer: Checkpointer | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Makes what the plan needs."""
+        self._begin_generation(step=self._start())
+
+    def _start(self) -> int:
+        """Makes the stages and gives them their values; returns the first step."""
+        specification, communicator = self._specification, self._communicator
+        start = start_values(specification)
+        assert specification.profile.source is not None
+        share_recordings(specification.profile.source, specification.plan.job, communicator)
+        modules = build_stages(specification, self._device, start, communicator.device)
+        remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
+        for remark in remarks if self._is_first_rank else ():
+            self._on_step({"message": remark})
+        self.owned = OwnedStages(specification, modules, communicator)
+        self._checkpointer = self._start_checkpoints()
+        return specification.first_step
+
+    def run(self) -> None:
+        """Runs all steps, and writes this rank's result."""
+        for step in range(self._specification.first_step, self._specification.num_steps):
+            self._switch_if_asked(step)
+            self._run_step(step)
+            if self._checkpointer is not None:
+                self._checkpointer.after_step(step + 1, self.owned, self._specification)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Leaves the result, and ends the last save."""
+        write_text(
+            self._directory / f"result-{self._communicator.rank}.json",
+            json.dumps(self._result()),
+        )
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        logger.info("done")
+
+    def _own_clock(self) -> Clock:
+        if self._specification.emulated_device(self._device) is not None:
+            return EmulatedClock()
+        device = self._communicator.device
+        return HostClock() if device.type == "cpu" else CudaClock(device)
+
+    def _missing_devices(self) -> list[str]:
+        """What rank 0 says of GPUs that are not there."""
+        specification = self._specification
+        wanted = {name: specification.torch_device(name) for name in specification.devices}
+        remark = remark_of_missing(wanted, self._communicator.places)
+        return [] if remark is None else [remark]
+
+    def _on_batch_norm(self, modules: Mapping[str, StageModule]) -> list[str]:
+        """What a user should know of it, once for a run; a rank without a stage asks the others."""
+        has_any = any(module.has_batch_norm for module in modules.values())
+        rows = self._communicator.gather_numbers(float(has_any))
+        return [batch_norm.REMARK] if any(row[0] for row in rows) else []
+
+    def _start_checkpoints(self) -> Checkpointer | None:
+        """Loads the checkpoint that the run goes on from; what saves, where it is asked for."""
+        specification = self._specification
+        if specification.resume_from is None and specification.checkpoint is None:
+            return None
+        # torch.distributed.checkpoint takes a second to import.
+        from heterps_runtime.state.checkpoint import restore
+
+        if specification.resume_from is not None:
+            buffers = [module.buffers_by_name() for module in self.owned.modules.values()]
+            owned = self.owned
+            restore(specification.resume_from, owned.parameters, buffers, owned.optimizer)
+        return None if specification.checkpoint is None else self._new_checkpointer()
+
+    def _new_checkpointer(self) -> Checkpointer:
+        from heterps_runtime.state.checkpointer import Checkpointer
+
+        return Checkpointer(self._specification, self._communicator, self._on_step)
+
+    def _begin_generation(self, step: int) -> None:
+        specification, device = self._specification, self._device
+        self._first_step = step
+        self._records.clear()
+        stages = [stage for stage in specification.plan.stages if device in stage.devices]
+        layers = [
+            f"{stage.name} (layers {stage.first_layer}-{stage.last_layer})" for stage in stages
+        ]
+        logger.info(
+            "plan %d from step %d on: %s",
+            specification.generation,
+            step,
+            ", ".join(layers) or "idle",
+        )
+        self._engine = self._engine_of(specification, step)
+        self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
+        self._window_step_times_s: list[float] = []
+        plan, profile = specification.plan, specification.profile
+        self._links: LinkTimes | None = None
+        if specification.watches_links:
+            machines = [place.machine for place in self._communicator.places]
+            ranks = specification.ranks
+            self._links = LinkTimes(plan, specification.actions, ranks, machines)
+            self._link_window = LinkWindow(profile, plan, self._links.routes)
+
+    def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
+        messenger = messenger_for(specification, self._communicator)
+        if specification.engine == "heterps":
+            return Executor(
+                specification,
+                self._device,
+                self.owned,
+                messenger,
+                self._clock,
+                first_step=step,
+                before_update=self._before_update(),
+            )
+        # torch.distributed.pipelining takes more than a second to import.
+        from heterps_runtime.execution.torch_engine import TorchEngine
+
+        return TorchEngine(specification, self._device, self.owned, messenger, step)
+
+    def _before_update(self) -> BeforeUpdate | None:
+        """What the ranks do between the gradients of a step and its update."""
+        return None
+
+    def _run_step(self, step: int) -> None:
+        specification = self._specification
+        batches = to_device(
+            micro_batches(specification, step, self._engine.micro_batches),
+            self._communicator.device,
+        )
+        self._communicator.barrier()
+        start_s = time.perf_counter()
+        if specification.emulation:
+            # One start for all: processes of one host share this clock.
+            start_s = self._communicator.broadcast_numbers(start_s)[0]
+        slowdown = specification.slowdown(self._device, step)
+        engine = self._engine
+        if step == self._first_step + MEASURED_STEP and isinstance(engine, Executor):
+            loss, records = self._measure_memory(engine, batches, start_s, slowdown)
+        else:
+            loss, records = engine.step(batches, start_s, slowdown)
+        if isinstance(self._clock, CudaClock):
+            records = self._clock.settled(records)
+        seconds = time.perf_counter() - start_s
+        plan = specification.plan
+        passes = pass_seconds(plan.job, records)
+        figures = row_of_passes(plan, self._device, busy_s(records), passes)
+        links = self._links.row(self._device, start_s, records) if self._links else []
+        # The one gathering of a step takes all figures of it.
+        rows = self._communicator.gather_numbers(loss, seconds, *figures, *links)
+        self._records.append(records)
+        logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
+        if (step + 1) % logged == 0 or step == self._first_step:
+            logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, figures[0])
+        self._observe(step, passes, rows)
+
+    def _measure_memory(
+        self,
+        executor: Executor,
+        batches: Mapping[int, Batch],
+        start_s: float,
+        slowdown: float,
+    ) -> tuple[float, list[ActionRecord]]:
+        """One step under a memory ledger. All ranks learn of a limit that one of them breaks."""
+        measured = MeasuredStep(self._device, executor, self.owned)
+        result = measured.run(batches, start_s, slowdown)
+        self._memory, self._memory_actions = measured.report(), measured.ledger.actions
+        logger.info(
+            "memory: at most %d bytes, in %s of stage %s",
+            self._memory.peak_bytes,
+            self._memory.peak_action,
+            self._memory.peak_stage or "-",
+        )
+        reports = self._communicator.gather(self._memory)
+        if self._is_first_rank:
+            self._on_step({"memory_bytes": {entry.device: entry.peak_bytes for entry in reports}})
+        emulation = self._specification.emulation
+        if emulation is not None:
+            limits = {
+                entry.device: entry.memory_bytes
+                for entry in emulation.devices
+                if entry.memory_bytes is not None
+            }
+            check_limits(reports, limits)
+        return result
+
+    def _observe(self, step: int, passes: PassSeconds, rows: Sequence[Sequence[float]]) -> None:
+        """Takes what a step brought; `rows` holds loss, seconds and figures of each rank."""
+        specification = self._specification
+        step_time_s = max(row[1] for row in rows)
+        taken: list[Taken] = []
+        if self._is_first_rank:
+            own = len(rows[0]) - (self._links.width if self._links else 0)
+            if self._links:
+                taken = self._links.taken([row[own:] for row in rows])
+            self._on_step(
+                {
+                    "step": step,
+                    "loss": sum(row[0] for row in rows),
+                    "step_time_s": step_time_s,
+                    "generation": specification.generation,
+                    "figures": [row[2:own] for row in rows],
+                    "links": taken,
+                }
+            )
+        if step - self._first_step == WARM_UP_STEPS - 1:
+            self._clock.forget_overruns()
+        last_step = specification.num_steps - 1 - specification.first_step
+        if step - self._first_step >= min(WARM_UP_STEPS, last_step):
+            self._all_times.add_passes(passes)
+            if specification.is_online:
+                self._window.add_passes(passes)
+                self._window_step_times_s.append(step_time_s)
+                if taken:
+                    self._link_window.add(taken)
+        is_due = (step + 1) % specification.measure_every == 0
+        if specification.is_online and is_due and self._window_step_times_s:
+            self._publish(step)
+
+    def _publish(self, step: int) -> None:
+        specification, window = self._specification, self._window
+        gathered = self._communicator.gather((window.stages(), window.optimizer_s()))
+        if self._is_first_rank:
+            devices = specification.devices
+            measurements = Measurements(
+                step=step,
+                num_steps=specification.num_steps,
+                generation=specification.generation,
+                step_time_s=statistics.median(self._window_step_times_s),
+                stages=tuple(entry for stages, _ in gathered for entry in stages),
+                optimizer_s={devices[r]: seconds for r, (_, seconds) in enumerate(gathered)},
+                links=self._link_window.measurements(),
+            )
+            path = measurements_path(self._directory, step)
+            write_text(path, measurements.model_dump_json())
+        window.clear()
+        self._link_window.clear()
+        self._window_step_times_s.clear()
+
+    # -- a new plan
+
+    def _switch_if_asked(self, step: int) -> None:
+        if not self._specification.is_online:
+            return
+        if self._is_first_rank:
+            self._look_for_plan()
+        is_asked = self._next is not None and step >= self._next.from_step
+        if self._communicator.broadcast_numbers(float(is_asked))[0]:
+            self._switch(step)
+
+    def _look_for_plan(self) -> None:
+        path = next_plan_path(self._directory, self._specification.generation + 1)
+        if self._next is None and path.exists():
+            self._next = RunSpecification.from_json_file(path)
+
+    def _switch(self, step: int) -> None:
+        """Moves to the new plan; takes effect before `step`."""
+        started_s = time.perf_counter()
+        text = self._communicator.broadcast_text(
+            self._next.model_dump_json() if self._next else None
+        )
+        self._specification, self._next = RunSpecification.from_json(text), None
+        modules = build_stages(
+            self._specification, self._device, Blank(), self._communicator.device
+        )
+        migration = migrate(self.owned, modules, self._communicator)
+        self.owned = OwnedStages(self._specification, modules, self._communicator)
+        load_optimizer_state(self.owned, migration.optimizer_state)
+        self._begin_generation(step)
+        seconds = time.perf_counter() - started_s
+        rows = self._communicator.gather_numbers(seconds, migration.bytes_received)
+        if self._is_first_rank:
+            self._on_step(
+                {
+                    "switched_to": self._specification.generation,
+                    "step": step,
+                    "seconds": max(row[0] for row in rows),
+                    "bytes_moved": int(sum(row[1] for row in rows)),
+                }
+            )
+
+    def _result(self) -> dict[str, Any]:
+        clock = self._clock
+        return {
+            "device": self._device,
+            "stages": [entry.model_dump() for entry in self._all_times.stages()],
+            "optimizer_s": self._all_times.optimizer_s(),
+            "num_actions": clock.num_actions,
+            "num_overruns": clock.num_overruns,
+            "worst_overrun_s": clock.worst_overrun_s,
+            "memory": self._memory and self._memory.model_dump(),
+            "memory_actions": held_in_actions(self._memory_actions),
+            "trace": self._records[-1] if self._records else [],
+            "earlier_traces": list(self._records)[:-1],
+        }

@@ -1,0 +1,144 @@
+"""One process of a run: builds its stages, executes its actions step by step, and reports.
+
+    torchrun --standalone --nproc-per-node 4 -m heterps_runtime.run.worker RUN_DIRECTORY
+    python -m heterps_runtime.run.worker RUN_DIRECTORY --reference
+
+The second form trains the whole model in one process, to verify the losses of the first. Rank 0
+prints one JSON line for each step on standard output; `heterps_runtime.run.launcher` reads them.
+What else a rank prints goes into its log (`heterps_runtime.process.rank_log`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.allocator import keep_freed_memory
+from heterps_runtime.process.memory_report import OutOfMemoryError
+from heterps_runtime.process.rank_log import print_into_log
+from heterps_runtime.process.without_compiler import keep_compiler_out
+from heterps_runtime.run.launcher import LAUNCHER_VARIABLE
+from heterps_runtime.run.trainer import Trainer
+from heterps_runtime.run.verify import REFERENCE_FILE, reference_losses
+from heterps_runtime.specification.devices import available_device
+from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.transport.communication import Communicator
+
+# By name: as a program this module is `__main__`.
+logger = logging.getLogger("heterps_runtime.run.worker")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs what the specification in the directory says.
+
+    Returns:
+        The exit code; where it is not 0, `error-RANK.json` says why.
+    """
+    directory, is_reference = Path(arguments[0]), "--reference" in arguments
+    rank = int(os.environ.get("RANK", "0"))
+    watch_parents()
+    device = ""
+    try:
+        specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        torch.set_num_threads(specification.num_threads)
+        keep_freed_memory()
+        keep_compiler_out()
+        if is_reference:
+            losses = reference_losses(specification)
+            write_text(directory / REFERENCE_FILE, json.dumps(losses))
+        else:
+            device = _device(specification, rank)
+            launcher = print_into_log(directory, rank, device)
+            logger.info("rank %d of %d, process %d", rank, len(specification.devices), os.getpid())
+            compute = available_device(specification.torch_device(device))
+            communicator = Communicator(compute)
+
+            def tell(line: dict[str, Any]) -> None:
+                print(json.dumps(line), file=launcher, flush=True)
+
+            Trainer(specification, directory, communicator, on_step=tell).run()
+            communicator.close()
+    except BaseException as error:
+        report_error(directory, "reference" if is_reference else str(rank), device, error)
+        return 1
+    return 0
+
+
+def _device(specification: RunSpecification, rank: int) -> str:
+    expected, found = len(specification.devices), int(os.environ.get("WORLD_SIZE", "1"))
+    if expected != found:
+        raise HeterpsError(
+            f"the run directory is for {expected} processes and {found} were started; "
+            f"use --nproc-per-node {expected}"
+        )
+    return specification.devices[rank]
+
+
+def report_error(directory: Path, name: str, device: str, error: BaseException) -> None:
+    """Writes `error-NAME.json`: one line for people, and the traceback."""
+    own_name, text = name, str(error).strip().splitlines()
+    first = text[0] if text else "no message"
+    message = first if isinstance(error, HeterpsError) else f"{type(error).__name__}: {first}"
+    if isinstance(error, OutOfMemoryError):
+        # Every rank raises it; it is about one.
+        name, device = str(error.rank), error.device
+    content = {
+        "rank": name,
+        "device": device,
+        "time_s": time.time(),
+        "message": message,
+        "is_lost_connection": is_lost_connection(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    write_text(directory / f"error-{own_name}.json", json.dumps(content))
+    traceback.print_exception(error)
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the error only says that another rank has gone."""
+    text = str(error)
+    signs = ("Connection closed", "Connection reset", "Broken pipe", "Connection refused")
+    return isinstance(error, RuntimeError) and any(sign in text for sign in signs)
+
+
+def watch_parents() -> None:
+    """Ends this process when torchrun or the launcher is gone: no orphan may keep computing."""
+    parents = [os.getppid()]
+    if LAUNCHER_VARIABLE in os.environ:
+        parents.append(int(os.environ[LAUNCHER_VARIABLE]))
+
+    def watch() -> None:
+        while os.getppid() == parents[0] and all(_is_alive(pid) for pid in parents):
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    exit_code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without destructors: torch's take seconds, those of a broken group wait for other ranks.
+    os._exit(exit_code)

@@ -1,0 +1,4 @@
+"""What a run is: plan, devices, hosts, checkpoints, as one document for all ranks.
+
+Front door: `run`.
+"""

@@ -1,0 +1,205 @@
+"""From a problem and a plan to a run specification: action lists, ranks, emulated times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError, PlanMismatchError
+from heterps_envs.closed_form.placement import check_plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.actions import Schedule
+from heterps_envs.schedule.reduce_buckets import reduce_s
+from heterps_envs.schedule.workload import Workload, workload
+from heterps_runtime.specification.run import (
+    EmulatedDevice,
+    EmulatedLink,
+    Emulation,
+    RunSpecification,
+    Slowdown,
+)
+
+
+def check_runnable(
+    problem: Problem, plan: Plan, slowdowns: Sequence[Slowdown] = (), num_steps: int = 1
+) -> None:
+    """Refuses what cannot be run.
+
+    Raises:
+        PlanMismatchError: The plan was made for another model, cluster or job.
+        HeterpsError: The model cannot be built, a stage is a tensor-parallel group, a slowdown
+            names a device or link that is not emulated, or there is no step.
+    """
+    if num_steps < 1:
+        raise HeterpsError(f"steps: {num_steps} is too few; at least 1")
+    check_plan(problem, plan)
+    if plan.job != problem.job:
+        raise PlanMismatchError("the plan was made for another job than the problem's")
+    if problem.profile.source is None:
+        raise HeterpsError(
+            f"the model profile {problem.profile.name!r} has no 'source': the model cannot be built"
+        )
+    for slowdown in slowdowns:
+        _check_slowdown(problem, plan, slowdown)
+
+
+def _check_slowdown(problem: Problem, plan: Plan, slowdown: Slowdown) -> None:
+    emulated = [d.name for d in problem.cluster.devices if d.type.emulation is not None]
+    if slowdown.link is None:
+        if slowdown.device not in emulated:
+            raise HeterpsError(
+                f"only an emulated device can be slowed down, and {slowdown.device!r} is none; "
+                f"allowed: {', '.join(emulated) or 'none in this cluster'}"
+            )
+        return
+    source, destination = slowdown.link
+    unknown = [name for name in slowdown.link if name not in problem.device_named]
+    if unknown or source == destination:
+        raise HeterpsError(
+            f"a link leads from one device to another, and {source}->{destination} does not; "
+            f"devices of this cluster: {', '.join(problem.device_named)}"
+        )
+    if not set(emulated) & set(plan.devices):
+        raise HeterpsError(
+            f"only links of emulated devices can be slowed down, and the plan uses none: "
+            f"{source}->{destination}"
+        )
+
+
+def check_importable(problem: Problem) -> None:
+    """Refuses a model that only this process can build: the workers of a run are others.
+
+    Raises:
+        HeterpsError: Its factory is a local function or one of the program itself.
+    """
+    source = problem.profile.source
+    factory = (source and source.factory) or ""
+    if "#" in factory or factory.startswith("__main__:"):
+        raise HeterpsError(
+            f"the model's factory {factory!r} is known to this process only, and the workers of a "
+            "run are processes of their own; name it as `package.module:function`"
+        )
+
+
+def emulation_of(problem: Problem, plan: Plan, schedule: Schedule) -> Emulation | None:
+    """What the plan's emulated devices and links should take; None where no device is emulated."""
+    # Idle devices, too: they may join under a later plan.
+    emulated = [d.name for d in problem.cluster.devices if d.type.emulation is not None]
+    if not set(emulated) & set(plan.devices):
+        return None
+    work = workload(problem, plan)
+    return Emulation(
+        devices=tuple(_emulated_device(problem, plan, work, name) for name in emulated),
+        links=tuple(
+            EmulatedLink(
+                source=source,
+                destination=destination,
+                latency_s=problem.link(source, destination).latency_s,
+                s_per_byte=1 / problem.link(source, destination).bandwidth_bytes_per_s,
+            )
+            for source in plan.devices
+            for destination in plan.devices
+            if source != destination
+        ),
+        reduce_s=tuple(reduce_s(problem, bucket) for bucket in schedule.buckets),
+    )
+
+
+def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) -> EmulatedDevice:
+    stages = [stage for stage in plan.stages if name in stage.devices]
+    micro_batches = range(plan.job.num_micro_batches)
+    column = problem.tables.optimizer_s[:, problem.class_of[name]]
+    return EmulatedDevice(
+        device=name,
+        forward_s={
+            stage.name: tuple(work.seconds("forward", stage.name, m) for m in micro_batches)
+            for stage in stages
+        },
+        backward_s={
+            stage.name: tuple(work.seconds("backward", stage.name, m) for m in micro_batches)
+            for stage in stages
+        },
+        weight_gradient_s={
+            stage.name: tuple(work.seconds("backward-weight", stage.name, m) for m in micro_batches)
+            for stage in stages
+        },
+        optimizer_s=float(sum(column[list(stage.layers)].sum() for stage in stages)),
+        memory_bytes=problem.device_named[name].memory_bytes,
+    )
+
+
+def build_specification(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule,
+    *,
+    devices: Sequence[str],
+    num_steps: int,
+    seed: int = 0,
+    learning_rate: float | None = None,
+    slowdowns: Sequence[Slowdown] = (),
+    is_online: bool = False,
+    measure_every: int = 5,
+    num_threads: int = 1,
+) -> RunSpecification:
+    """The first specification of a run.
+
+    Args:
+        problem: Its layer times and links are what emulated devices should take.
+        plan: What runs.
+        schedule: The plan's action lists.
+        devices: Names by rank; at least the plan's.
+        num_steps: Optimizer steps.
+        seed: Of the initial parameters and of the data.
+        learning_rate: None for the optimizer's usual one.
+        slowdowns: Drift that the problem does not know.
+        is_online: Measurements are published, new plans looked for.
+        measure_every: Steps between two published measurements.
+        num_threads: Threads of one worker's kernels.
+    """
+    return RunSpecification(
+        devices=tuple(devices),
+        profile=problem.profile.model_copy(update={"measurements": ()}),
+        plan=plan,
+        actions=schedule.actions,
+        buckets=schedule.buckets,
+        overlaps_reduce=schedule.overlaps_reduce,
+        num_steps=num_steps,
+        seed=seed,
+        learning_rate=learning_rate,
+        emulation=emulation_of(problem, plan, schedule),
+        slowdowns=tuple(slowdowns),
+        is_online=is_online,
+        measure_every=measure_every,
+        num_threads=num_threads,
+    )
+
+
+def replanned(
+    specification: RunSpecification,
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule,
+    from_step: int = 0,
+) -> RunSpecification:
+    """The specification of the next generation.
+
+    Args:
+        specification: The one that runs now.
+        problem: The problem that the run started with. A corrected problem may have ordered the
+            schedule, but what emulated devices take does not depend on what is believed of them.
+        plan: What shall run.
+        schedule: Its action lists.
+        from_step: The first step that may run under the new plan.
+    """
+    return specification.model_copy(
+        update={
+            "generation": specification.generation + 1,
+            "from_step": from_step,
+            "plan": plan,
+            "actions": schedule.actions,
+            "buckets": schedule.buckets,
+            "overlaps_reduce": schedule.overlaps_reduce,
+            "emulation": emulation_of(problem, plan, schedule),
+        }
+    )

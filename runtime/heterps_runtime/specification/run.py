@@ -1,0 +1,238 @@
+"""Run specifications: everything that a worker needs, in one JSON file of the run directory.
+
+Workers read this instead of the problem, so that they import neither numba nor gymnasium, and
+execute the very action lists that the simulator timed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.problems import describe_problems
+from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_envs.schedule.actions import Action, ReduceBucket
+from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+
+SPECIFICATION_FILE = "run.json"
+
+# `torch`: the schedules of torch.distributed.pipelining, as the reference.
+Engine = Literal["heterps", "torch"]
+
+
+class EmulatedDevice(Document):
+    """What one emulated device should take.
+
+    Attributes:
+        device: Name of the device.
+        forward_s: For each of its stages, seconds of every micro-batch's forward pass.
+        backward_s: The same for the backward pass.
+        weight_gradient_s: Of the backward pass, the part that a zero-bubble schedule puts off.
+        optimizer_s: Seconds of the optimizer step.
+        memory_bytes: A run that needs more is ended; None for no limit.
+    """
+
+    device: str
+    forward_s: dict[str, tuple[float, ...]]
+    backward_s: dict[str, tuple[float, ...]]
+    weight_gradient_s: Mapping[str, tuple[float, ...]] = {}
+    optimizer_s: float = Field(ge=0)
+    memory_bytes: PositiveInt | None = None
+
+    def seconds(self, kind: str, stage: str, micro_batch: int) -> float:
+        """What one pass should take."""
+        if kind == "forward":
+            return self.forward_s[stage][micro_batch]
+        if kind == "backward":
+            return self.backward_s[stage][micro_batch]
+        later_s = self.weight_gradient_s[stage][micro_batch]
+        if kind == "backward-weight":
+            return later_s
+        return self.backward_s[stage][micro_batch] - later_s
+
+
+class EmulatedLink(Document):
+    """One direction of a link: a message of n bytes arrives `latency_s + n * s_per_byte` later."""
+
+    source: str
+    destination: str
+    latency_s: float = Field(ge=0)
+    s_per_byte: float = Field(ge=0)
+
+
+class Emulation(Document):
+    """Emulated devices and links.
+
+    Attributes:
+        devices: The emulated ones; a device that is missing runs at the host's own speed.
+        links: Every ordered pair of the plan's devices.
+        reduce_s: Seconds of the gradient all-reduce of every bucket.
+    """
+
+    devices: tuple[EmulatedDevice, ...]
+    links: tuple[EmulatedLink, ...] = ()
+    reduce_s: tuple[float, ...] = ()
+
+
+class Slowdown(Document):
+    """Drift that no planner knows of: from a step on, a device or a link is slower.
+
+    Attributes:
+        device: Whose passes and optimizer steps take `factor` times as long; empty for a link.
+        link: Source and destination; its messages, and gradient sums over it, take `factor` times
+            as long.
+        factor: Below 1 it is faster.
+    """
+
+    device: str = ""
+    link: tuple[str, str] | None = None
+    factor: PositiveFloat
+    from_step: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _is_of_one(self) -> Self:
+        if bool(self.device) == (self.link is not None):
+            raise ValueError("a slowdown is of a device or of a link")
+        return self
+
+
+class RunSpecification(Document):
+    """One run, or from `from_step` on the continuation of one under a new plan.
+
+    Attributes:
+        generation: 0 for the plan that the run starts with, then one more for every re-plan.
+        from_step: The first step that may run under this plan.
+        devices: Names by rank. Devices without a stage stay idle and may join later.
+        profile: The model: its source and its layers, without measurements.
+        actions: What each device of the plan does in one step, in order.
+        buckets: Gradient buckets in their global order.
+        overlaps_reduce: `Schedule.overlaps_reduce`.
+        learning_rate: None for the optimizer's usual one.
+        max_gradient_norm: Gradients are clipped to it, over the whole model; None for no limit.
+        emulation: Set where devices are emulated.
+        is_online: Publish measurements and look for new plans at every step boundary.
+        measure_every: Steps between two published measurements.
+        num_threads: Threads of one worker's kernels.
+        first_step: Of this run; above 0 where it goes on from a checkpoint.
+        checkpoint: Where and how often to save; None for never.
+        resume_from: The checkpoint that the run starts from.
+        weights: Folder of safetensors files that the parameters are read from.
+        torch_devices: Where the ranks compute, by rank (`cpu`, `cuda:0`), as far as their hosts
+            have such devices; none: all on the CPU.
+        engine: What carries out the steps.
+        num_timelines: Of how many steps, the last ones, the workers keep the actions; fewer where
+            the last plan has run fewer.
+        measures_links: Messages are timed in every step, as in online runs.
+    """
+
+    generation: int = Field(default=0, ge=0)
+    from_step: int = Field(default=0, ge=0)
+    devices: tuple[str, ...] = Field(min_length=1)
+    profile: ModelProfile
+    plan: Plan
+    actions: dict[str, tuple[Action, ...]]
+    buckets: tuple[ReduceBucket, ...]
+    overlaps_reduce: bool = False
+    num_steps: PositiveInt
+    seed: int = 0
+    learning_rate: PositiveFloat | None = None
+    max_gradient_norm: PositiveFloat | None = None
+    emulation: Emulation | None = None
+    slowdowns: tuple[Slowdown, ...] = ()
+    is_online: bool = False
+    measure_every: PositiveInt = 5
+    num_threads: PositiveInt = 1
+    first_step: int = Field(default=0, ge=0)
+    checkpoint: CheckpointSettings | None = None
+    resume_from: str | None = None
+    weights: str | None = None
+    torch_devices: tuple[str, ...] = ()
+    engine: Engine = "heterps"
+    num_timelines: PositiveInt = 1
+    measures_links: bool = False
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        missing = set(self.plan.devices) - set(self.devices)
+        if missing:
+            raise ValueError(f"devices: no rank for {', '.join(sorted(missing))}")
+        if set(self.actions) != set(self.plan.devices):
+            raise ValueError("actions: one list for each device of the plan is needed")
+        return self
+
+    @property
+    def watches_links(self) -> bool:
+        """Whether messages are timed; torch's schedules time none."""
+        return self.engine == "heterps" and (self.is_online or self.measures_links)
+
+    def torch_device(self, device: str) -> str:
+        """Where `device` should compute."""
+        return self.torch_devices[self.ranks[device]] if self.torch_devices else "cpu"
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each device."""
+        return {device: rank for rank, device in enumerate(self.devices)}
+
+    def emulated_device(self, device: str) -> EmulatedDevice | None:
+        """The emulation of `device`; None where it runs at the host's own speed."""
+        entries = self.emulation.devices if self.emulation else ()
+        return next((entry for entry in entries if entry.device == device), None)
+
+    def slowdown(self, device: str, step: int) -> float:
+        """Factor of the injected slowdowns of `device` at `step`."""
+        factor = 1.0
+        for entry in self.slowdowns:
+            if entry.device == device and step >= entry.from_step:
+                factor *= entry.factor
+        return factor
+
+    def link_slowdowns(self, step: int) -> dict[tuple[str, str], float]:
+        """Factor of each link that is slowed down at `step`."""
+        factors: dict[tuple[str, str], float] = {}
+        for entry in self.slowdowns:
+            if entry.link is not None and step >= entry.from_step:
+                factors[entry.link] = factors.get(entry.link, 1.0) * entry.factor
+        return factors
+
+    def to_json_file(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file in one move; JSON, because YAML is slow for long action lists."""
+        write_text(path, self.model_dump_json())
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "<memory>") -> Self:
+        """Validates JSON text.
+
+        Raises:
+            DocumentError: With every problem.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise DocumentError(source, describe_problems(cls, error)) from None
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads what `to_json_file` wrote.
+
+        Raises:
+            HeterpsError: The file cannot be read, or is no run specification.
+        """
+        try:
+            text = Path(path).read_text()
+        except OSError as error:
+            raise HeterpsError(f"{path}: cannot be read: {error.strerror}") from None
+        return cls.from_json(text, source=str(path))
+
+
+def next_plan_path(directory: Path, generation: int) -> Path:
+    """Where workers look for the plan of a generation above 0."""
+    return directory / f"plan-{generation}.json"

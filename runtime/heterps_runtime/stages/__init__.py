@@ -1,0 +1,4 @@
+"""A stage on its rank: parameters, passes, optimizer.
+
+Front door: `stage`.
+"""

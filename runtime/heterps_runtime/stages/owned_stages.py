@@ -1,0 +1,284 @@
+"""The stages of one rank: parameters by full-model name, gradient reduction, optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from heterps_envs.schedule.tied import adding_layers
+from heterps_runtime.models.build import build_module
+from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.stages.gradient_norm import clip_gradients, scale_gradients, squared_norm
+from heterps_runtime.stages.loss_scale import LossScale
+from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
+from heterps_runtime.stages.stage import StageModule, build_stage
+from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
+from heterps_runtime.transport.communication import Gatherer
+from heterps_runtime.transport.gradient_sums import GradientSum
+from heterps_runtime.transport.messenger import Messenger
+
+
+def build_stages(
+    specification: RunSpecification,
+    device: str,
+    start: StartValues | None = None,
+    torch_device: torch.device | str = "cpu",
+) -> dict[str, StageModule]:
+    """Builds the stages of one device, and nothing else of the model.
+
+    Stages of one device that use the same parameter (tied weights, overlapping replicas) share it.
+
+    Args:
+        specification: Of the run.
+        device: Its name.
+        start: Where the values come from; by default as the specification says.
+        torch_device: Where the stages compute.
+    """
+    job, profile = specification.plan.job, specification.profile
+    assert profile.source is not None
+    modules: dict[str, StageModule] = {}
+    shared: dict[str, nn.Parameter] = {}
+    start = start or start_values(specification)
+    for stage in specification.plan.stages:
+        if device in stage.devices:
+            module = build_stage(
+                profile.source,
+                profile,
+                stage.first_layer,
+                stage.last_layer,
+                micro_batch_size=job.micro_batch_size,
+                seed=specification.seed,
+                dtype=job.dtype,
+                device=str(torch_device),
+                recompute_layers=stage.recompute_layers,
+                defers_weight_gradients=job.schedule == "zero-bubble"
+                and specification.engine == "heterps",
+                start=Sharing(start, shared),
+            )
+            module.train()
+            for size in set(job.micro_batch_sizes):
+                module.specs(size)
+            module.use(shared)
+            shared.update(module.parameters_by_name())
+            modules[stage.name] = module
+    if specification.is_online and not modules:
+        # Imports the model's libraries now: a device that joins later must not keep all waiting.
+        build_module(profile.source)
+    return modules
+
+
+class OwnedStages:
+    """What one rank trains. All ranks build it at the same time, also those without a stage.
+
+    Attributes:
+        modules: Stages by name.
+        parameters: By full-model name, each once.
+        owners: For every parameter of the model, the ranks that hold it.
+        optimizer: None on a rank without parameters.
+        ranks: Those of the plan's devices.
+        max_gradient_norm: Of all gradients of the model together; None for no limit.
+        loss_scale: What the loss is multiplied by in float16; None in other formats.
+    """
+
+    def __init__(
+        self,
+        specification: RunSpecification,
+        modules: dict[str, StageModule],
+        communicator: Gatherer,
+    ) -> None:
+        self.modules = modules
+        self.parameters: dict[str, nn.Parameter] = {}
+        for module in modules.values():
+            self.parameters.update(module.parameters_by_name())
+        self.optimizer = build_optimizer(
+            specification.plan.job.optimizer,
+            self.parameters.values(),
+            specification.learning_rate,
+        )
+        self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
+        use_loss_scale(self.optimizer, self.loss_scale)
+        self._gradient_factor: float | None = 1.0
+        gathered = communicator.gather(parameter_layers(modules))
+        layers = {name: found for own in gathered for name, found in own.items()}
+        self.owners = owners_by_name(gathered)
+        self._buckets = _assign_buckets(specification, self.owners, layers)
+        self._sums: dict[int, GradientSum | None] = {}
+        devices = specification.plan.devices
+        self.ranks = tuple(sorted(specification.ranks[device] for device in devices))
+        self.max_gradient_norm = specification.max_gradient_norm
+        groups = [ranks for ranks, _ in self._buckets]
+        if self.waits_for_norm:
+            groups.append(self.ranks)
+        communicator.groups([ranks for ranks in groups if len(ranks) > 1])
+        self._num_scheduled = len(specification.buckets)
+        self._rank = communicator.rank
+
+    @property
+    def waits_for_norm(self) -> bool:
+        """Whether all ranks of the plan add up a norm before they update."""
+        return self.max_gradient_norm is not None or self.loss_scale is not None
+
+    def begin_step(self, messenger: Messenger) -> float:
+        """What the loss is multiplied by in this step; all ranks of the plan call it."""
+        if self.loss_scale is None:
+            return 1.0
+        if self._rank in self.ranks:
+            self.loss_scale.agree(lambda total: self._add_up(total, messenger))
+        return self.loss_scale.value
+
+    def bucket_ranks(self, index: int) -> tuple[int, ...]:
+        """The ranks that take part in the all-reduce of one bucket."""
+        return self._buckets[index][0]
+
+    def optimizer_tensors(self) -> list[Tensor]:
+        """All state of the optimizer; none before its first step."""
+        if self.optimizer is None:
+            return []
+        states = self.optimizer.state.values()
+        return [value for state in states for value in state.values() if isinstance(value, Tensor)]
+
+    @property
+    def unscheduled_buckets(self) -> range:
+        """Owner sets without a bucket in the schedule: replicas of one half of a tie."""
+        return range(self._num_scheduled, len(self._buckets))
+
+    def bucket_parameters(self, index: int) -> list[nn.Parameter]:
+        """The parameters of one bucket; none where this rank takes no part."""
+        ranks, names = self._buckets[index]
+        return [self.parameters[name] for name in names] if self._rank in ranks else []
+
+    def start_sum(self, index: int, messenger: Messenger) -> None:
+        """Begins to sum the gradients of one bucket over its owners, where it has not begun.
+
+        All owners call it, in one global order of buckets. Nothing may add to the gradients until
+        `finish_sums`.
+        """
+        if index in self._sums:
+            return
+        parameters, ranks = self.bucket_parameters(index), self.bucket_ranks(index)
+        self._sums[index] = (
+            GradientSum(parameters, lambda piece: messenger.start_sum(piece, ranks))
+            if parameters
+            else None
+        )
+
+    def start_all_sums(self, messenger: Messenger) -> None:
+        """The same for all buckets, where the action lists have not done so."""
+        for index in range(len(self._buckets)):
+            self.start_sum(index, messenger)
+
+    def start_unscheduled_sums(self, messenger: Messenger) -> None:
+        """The same for owner sets without a bucket in the schedule."""
+        for index in self.unscheduled_buckets:
+            self.start_sum(index, messenger)
+
+    def finish_sums(self) -> None:
+        """Waits for all sums that have begun; the gradients are sums then."""
+        for begun in self._sums.values():
+            if begun is not None:
+                begun.finish()
+        self._sums.clear()
+
+    def reduce_bucket(self, index: int, messenger: Messenger) -> None:
+        """Sums the gradients of one bucket over its owners, and waits; all of them call it."""
+        self.start_sum(index, messenger)
+        self.finish_sums()
+
+    def update(self, messenger: Messenger) -> None:
+        """One optimizer step with the gradients of this step, which are dropped afterwards."""
+        self.complete_gradients(messenger)
+        self.apply_gradients()
+
+    def complete_gradients(self, messenger: Messenger, *, num_batches: int = 1) -> None:
+        """Waits for all sums, and clips; all ranks of the plan call it.
+
+        Owner sets without a bucket in the schedule are summed here.
+
+        Args:
+            messenger: Carries the sums.
+            num_batches: Global batches that the gradients add up; they become the mean over these.
+        """
+        self.start_unscheduled_sums(messenger)
+        self.finish_sums()
+        if self.loss_scale is not None:
+            norm = self._squared_norm(messenger)
+            self._gradient_factor = self.loss_scale.gradient_factor(
+                norm, self.max_gradient_norm, num_batches
+            )
+            return
+        scale_gradients(self.parameters.values(), 1 / num_batches)
+        if self.max_gradient_norm is not None:
+            norm = self._squared_norm(messenger)
+            clip_gradients(self.parameters.values(), norm, self.max_gradient_norm)
+
+    def apply_gradients(self) -> None:
+        """One optimizer step; drops the gradients. In float16, overflown ones are dropped only."""
+        if self.optimizer is not None:
+            if self._gradient_factor is not None:
+                step_scaled(self.optimizer, self.parameters.values(), self._gradient_factor)
+            self.optimizer.zero_grad(set_to_none=True)
+        if self.loss_scale is not None:
+            self.loss_scale.update(is_skipped=self._gradient_factor is None)
+
+    def _squared_norm(self, messenger: Messenger) -> float:
+        """Of all gradients of the model; all ranks of the plan call it."""
+        own = [p for name, p in self.parameters.items() if self.owners[name][0] == self._rank]
+        device = next((p.device for p in self.parameters.values()), None)
+        total = torch.tensor([squared_norm(own)], dtype=torch.float64, device=device)
+        self._add_up(total, messenger)
+        return float(total)
+
+    def _add_up(self, tensor: Tensor, messenger: Messenger) -> None:
+        """Replaces a tensor by its sum over the ranks of the plan."""
+        if len(self.ranks) > 1:
+            messenger.start_sum(tensor, self.ranks).wait()
+
+
+def owners_by_name(names_by_rank: Iterable[Iterable[str]]) -> dict[str, tuple[int, ...]]:
+    """For each name, the ranks that hold it in increasing order; names are sorted."""
+    owners: dict[str, list[int]] = {}
+    for rank, names in enumerate(names_by_rank):
+        for name in names:
+            owners.setdefault(name, []).append(rank)
+    return {name: tuple(owners[name]) for name in sorted(owners)}
+
+
+def parameter_layers(modules: Mapping[str, StageModule]) -> dict[str, tuple[int, ...]]:
+    """For each parameter of some stages the layers of the model that use it; names are sorted."""
+    found = {
+        name: module.parameter_layers[name]
+        for module in modules.values()
+        for name in module.parameter_names()
+    }
+    return {name: found[name] for name in sorted(found)}
+
+
+def _assign_buckets(
+    specification: RunSpecification,
+    owners: Mapping[str, tuple[int, ...]],
+    layers: Mapping[str, tuple[int, ...]],
+) -> list[tuple[tuple[int, ...], list[str]]]:
+    """(ranks, parameter names): the schedule's buckets in order, then what they do not cover.
+
+    A bucket takes a parameter that its ranks hold if all layers that use it add to the bucket.
+    """
+    ranks = specification.ranks
+    buckets: list[tuple[tuple[int, ...], list[str]]] = []
+    adding: list[frozenset[int]] = []
+    for bucket in specification.buckets:
+        buckets.append((tuple(sorted(ranks[device] for device in bucket.devices)), []))
+        adding.append(adding_layers(specification.profile, bucket.layers))
+    num_scheduled = len(buckets)
+    for name, holders in owners.items():
+        if len(holders) < 2:
+            continue
+        for index, (group, names) in enumerate(buckets):
+            covers = index >= num_scheduled or adding[index].issuperset(layers[name])
+            if group == holders and covers:
+                names.append(name)
+                break
+        else:
+            buckets.append((holders, [name]))
+    return buckets

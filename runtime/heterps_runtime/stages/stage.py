@@ -1,0 +1,333 @@
+"""Stages: the part of a model that one device holds, run through the model's own `forward`.
+
+The whole model's `forward` runs on every stage. Units in front of the stage return what they
+returned when the model was recorded, with the received tensors in the places that cross the cut and
+zeros elsewhere; the stage's own units compute; the pass ends behind the last of them. What lies
+between units (masks, rotary tables, positions) is thereby computed where it is needed.
+
+Random numbers (dropout) are a function of seed, step, micro-batch and unit call, so that they do
+not depend on the split. On batch normalisation see `heterps_runtime.stages.batch_norm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.errors import PlanMismatchError
+from heterps_runtime.models.build import Arguments, build_module
+from heterps_runtime.models.initialise import place
+from heterps_runtime.models.layers import Layer, layers_of, parameter_layers
+from heterps_runtime.models.mixed_precision import autocast, is_mixed
+from heterps_runtime.models.random_numbers import random_numbers
+from heterps_runtime.models.recording import (
+    Recording,
+    TensorSpec,
+    canonical_names,
+    select_output,
+    units_of,
+)
+from heterps_runtime.models.recordings import recorded
+from heterps_runtime.stages.batch_norm import normalisations
+from heterps_runtime.stages.deferred_gradients import defer_weight_gradients
+from heterps_runtime.stages.stage_pass import StagePass, zeros_of
+from heterps_runtime.stages.start_values import Initialised, StartValues
+
+
+def build_stage(
+    source: ModelSource,
+    profile: ModelProfile,
+    first_layer: int,
+    last_layer: int,
+    micro_batch_size: int,
+    seed: int,
+    *,
+    dtype: Dtype = "float32",
+    device: str = "cpu",
+    recompute_layers: Collection[int] = (),
+    defers_weight_gradients: bool = False,
+    start: StartValues | None = None,
+) -> StageModule:
+    """Builds the layers `first_layer .. last_layer` of a model, and nothing else.
+
+    Args:
+        source: How to build the model.
+        profile: Its profile; the layers must be those of the model.
+        first_layer: Index of the first layer.
+        last_layer: Index of the last layer (inclusive).
+        micro_batch_size: Samples of a usual micro-batch; others work, too.
+        seed: Initial parameters are a function of it and their names.
+        dtype: Of the job: format of parameters and activations, or mixed precision.
+        device: Where to build.
+        recompute_layers: Layers of the stage that keep only what enters them, and run again in the
+            backward pass.
+        defers_weight_gradients: Backward passes may put off weight gradients
+            (`heterps_runtime.stages.deferred_gradients`).
+        start: Gives the layers their values; None: initialised from `seed`.
+
+    Raises:
+        PlanMismatchError: The model has other layers than the profile.
+        HeterpsError: The model cannot be built or run.
+    """
+    module = build_module(source, dtype=dtype)
+    recording = recorded(source, module, micro_batch_size, dtype)
+    layers = layers_of(recording)
+    if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
+        raise PlanMismatchError(
+            f"{profile.name}: the model has {len(layers)} layers that differ from the "
+            f"{profile.num_layers} of its profile; trace it again"
+        )
+    assert 0 <= first_layer <= last_layer < len(layers)
+    start = start or Initialised(seed)
+    stage = StageModule(
+        source, module, layers, {micro_batch_size: recording}, (first_layer, last_layer), start,
+        dtype, device, recompute_layers, defers_weight_gradients,
+    )  # fmt: skip
+    start.fill(stage.buffers_by_name())
+    return stage
+
+
+class StageModule(nn.Module):
+    """A run of layers of one model; holds only their parameters.
+
+    Attributes:
+        micro_batch_size: Samples that `receive_specs` and `send_specs` are for.
+        is_first, is_last: Whether it begins or ends the model.
+        layer_range: First and last layer (inclusive).
+        parameter_layers: For every parameter of the whole model, the layers that use it.
+        aliases: Other names of the whole model's tied parameters, with their first.
+        device: Where it computes.
+        has_batch_norm: Whether any stage of the model normalises over a batch
+            (`heterps_runtime.stages.batch_norm`).
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        module: nn.Module,
+        layers: tuple[Layer, ...],
+        recordings: dict[int, Recording],
+        layer_range: tuple[int, int],
+        start: StartValues,
+        dtype: Dtype,
+        device: str,
+        recompute_layers: Collection[int] = (),
+        defers_weight_gradients: bool = False,
+    ) -> None:
+        super().__init__()
+        first, last = layer_range
+        self.layer_range = layer_range
+        self.is_first, self.is_last = first == 0, last == len(layers) - 1
+        self.parameter_layers = parameter_layers(layers)
+        self.micro_batch_size = next(iter(recordings))
+        self._source, self._dtype, self._recordings = source, dtype, recordings
+        self._is_mixed, self._arguments = is_mixed(dtype), Arguments(source, dtype)
+        self.device = torch.device(device)
+        self._calls = range(layers[first].first_call, layers[last].last_call + 1)
+        self._receives = layers[first - 1].crossing if first else ()
+        self._sends = layers[last].crossing
+        own = {name for layer in layers[first : last + 1] for name in layer.parameters}
+        recording = recordings[self.micro_batch_size]
+        self.has_batch_norm = bool(normalisations(module))
+        self._hold_only(module, own, recording, start, device)
+        if defers_weight_gradients:
+            defer_weight_gradients(module)
+        recomputed = frozenset(call for layer in recompute_layers for call in layers[layer].calls)
+        self._pass = StagePass(module, recording, self._calls, frozenset(self._sends), recomputed)
+        self.module = module
+
+    @property
+    def receive_specs(self) -> tuple[TensorSpec, ...]:
+        """What crosses the front cut for a usual micro-batch; empty for the first stage."""
+        return self.specs(self.micro_batch_size)[0]
+
+    @property
+    def send_specs(self) -> tuple[TensorSpec, ...]:
+        """What crosses the back cut for a usual micro-batch; empty for the last stage."""
+        return self.specs(self.micro_batch_size)[1]
+
+    @property
+    def first_unit(self) -> nn.Module:
+        """The module that its first call runs."""
+        path = self._recordings[self.micro_batch_size].calls[self._calls.start].path
+        return self.module.get_submodule(path)
+
+    def specs(self, batch_size: int) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """What crosses the front and the back cut for `batch_size` samples.
+
+        The first request for another size records the model again (about a second); ask for the
+        sizes of a run before it starts.
+        """
+        recording = self._recording(batch_size)
+        return (
+            tuple(recording.spec(source) for source in self._receives),
+            tuple(recording.spec(source) for source in self._sends),
+        )
+
+    def output_spec(self, batch_size: int) -> TensorSpec:
+        """The whole model's output for `batch_size` samples."""
+        output = self._recording(batch_size).output
+        assert output is not None
+        return output
+
+    def parameters_by_name(self) -> dict[str, nn.Parameter]:
+        """The stage's parameters by their names in the whole model (a tied one: its first)."""
+        return dict(self._own)
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the stage's parameters in the whole model."""
+        return tuple(self._own)
+
+    def tied_names(self) -> frozenset[str]:
+        """Which of them other layers use, too; their gradients add up over all owners."""
+        return frozenset(name for name in self._own if len(self.parameter_layers[name]) > 1)
+
+    def buffers_by_name(self) -> dict[str, Tensor]:
+        """Persistent buffers (running statistics) by their names in the whole model."""
+        state = self.module.state_dict(keep_vars=True)
+        return {name: state[name] for name, _ in self.module.named_buffers() if name in state}
+
+    def use(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Replaces own parameters by others of the same name, moved here or shared."""
+        names = {id(parameter): name for name, parameter in self._own.items()}
+        for part in self.module.modules():
+            for attribute, parameter in list(part._parameters.items()):
+                name = names.get(id(parameter))
+                if name is not None and name in parameters:
+                    part._parameters[attribute] = parameters[name]
+        self._own.update((name, parameters[name]) for name in self._own if name in parameters)
+
+    def forward(
+        self,
+        inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...] = (),
+        random_key: tuple[int, int, int] = (0, 0, 0),
+    ) -> tuple[Tensor, ...]:
+        """Runs the stage on one micro-batch.
+
+        Args:
+            inputs: The model's inputs by name, (B, ...); every stage gets them.
+            received: One tensor for each of `receive_specs`; those that need gradients are leaves
+                (`requires_grad_()`), and have a contiguous `.grad` after the backward pass, or None
+                where nothing depends on them.
+            random_key: Seed, step and micro-batch, which dropout depends on.
+
+        Returns:
+            One tensor for each of `send_specs`; of the last stage, the model's output alone. All
+            are contiguous, none is a view.
+        """
+        recording = self._recording(next(iter(inputs.values())).shape[0])
+        if not self._is_mixed:
+            return self._run(inputs, received, recording, random_key)
+        with autocast(self._dtype, self.device.type):
+            made = self._run(inputs, received, recording, random_key)
+        if self.is_last:
+            return made
+        # What crosses a cut has the format that it has on a CPU, whoever computed it.
+        return tuple(
+            tensor.to(recording.spec(source).dtype)
+            for tensor, source in zip(made, self._sends, strict=True)
+        )
+
+    def _run(
+        self,
+        inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...],
+        recording: Recording,
+        random_key: tuple[int, int, int],
+    ) -> tuple[Tensor, ...]:
+        if not recording.is_random:
+            return self._outputs(inputs, received, recording)
+        with random_numbers(random_key, self.device) as draw:
+            return self._outputs(inputs, received, recording, draw)
+
+    def _outputs(
+        self,
+        inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...],
+        recording: Recording,
+        draw: Callable[[int], None] | None = None,
+    ) -> tuple[Tensor, ...]:
+        if self._pass.is_chain:
+            if self.is_first:
+                args, kwargs = self._arguments.of(inputs)
+                received = (*args, *kwargs.values())
+            (first,) = received
+            return (_sendable(self._pass.run_chain(first, recording, draw)),)
+        arrived = dict(zip(self._receives, received, strict=True))
+        call = self._arguments.of(inputs)
+        output = self._pass.run(call, self.module, recording, arrived, draw)
+        if self.is_last:
+            return (_sendable(select_output(output)),)
+        made = self._pass.collected
+        results = [
+            arrived[source] if source in arrived else _sendable(made[source])
+            for source in self._sends
+        ]
+        made.clear()
+        return tuple(results)
+
+    def _recording(self, batch_size: int) -> Recording:
+        if batch_size not in self._recordings:
+            module = build_module(self._source, dtype=self._dtype)
+            recording = recorded(self._source, module, batch_size, self._dtype)
+            self._recordings[batch_size] = recording
+        return self._recordings[batch_size]
+
+    def _hold_only(
+        self,
+        module: nn.Module,
+        own: set[str],
+        recording: Recording,
+        start: StartValues,
+        device: str,
+    ) -> None:
+        """Gives the module its own parameters; those of other stages become plain meta tensors.
+
+        A plain tensor answers questions of the model's glue (`weight.dtype`) but is no parameter.
+        Where glue computes with a foreign parameter, it finds zeros of no memory.
+        """
+        canonical = canonical_names(module)
+        before = list(module.parameters())  # keeps their ids taken
+        self.aliases = {
+            name: canonical[id(parameter)]
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+            if name != canonical[id(parameter)]
+        }
+        moved = {k: v.to(device) for k, v in start.parameters(module, own).items()}
+        self._own = place(module, moved, canonical)
+        for part in module.modules():
+            for attribute, parameter in list(part._parameters.items()):
+                name = canonical.get(id(parameter))
+                if parameter is None or name is None:
+                    continue
+                is_read = name in recording.glue_parameters
+                del part._parameters[attribute]
+                part.__dict__[attribute] = (
+                    zeros_of(_spec_of(parameter), device) if is_read else parameter.detach()
+                )
+        del before
+        units = units_of(module)
+        own_paths = {recording.calls[number].path for number in self._calls}
+        for path in {call.path for call in recording.calls} - own_paths:
+            for part in units[path].modules():
+                for attribute, buffer in list(part._buffers.items()):
+                    del part._buffers[attribute]
+                    part.__dict__[attribute] = None if buffer is None else buffer.to(device)
+        for part in module.modules():
+            for attribute, buffer in part._buffers.items():
+                part._buffers[attribute] = None if buffer is None else buffer.to(device)
+
+
+def _sendable(tensor: Tensor) -> Tensor:
+    if tensor._is_view():
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.contiguous()
+
+
+def _spec_of(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)

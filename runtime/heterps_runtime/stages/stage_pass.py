@@ -1,0 +1,258 @@
+"""A forward pass of a stage: which calls of the model compute, which replay, and where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
+from torch.utils.checkpoint import checkpoint
+
+from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput, units_of
+from heterps_runtime.process.memory_ledger import MemoryLedger
+from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
+
+
+class _StageDoneError(Exception):
+    """Ends the forward pass behind the stage's last unit; never leaves this module."""
+
+
+class StagePass:
+    """Steers one forward pass: which calls compute, which replay, and where it ends.
+
+    Attributes:
+        collected: Outputs of the stage's own calls that cross its back cut.
+        is_chain: Whether the stage is its calls, one behind the other, and nothing else
+            (`run_chain`).
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        recording: Recording,
+        own: range,
+        wanted: frozenset[UnitOutput],
+        recomputed: frozenset[int],
+    ) -> None:
+        self.collected: dict[UnitOutput, Tensor] = {}
+        self._wanted, self._recomputed = wanted, recomputed
+        # Only behind these calls is there anything to do.
+        self._collected_calls = {source.call for source in wanted} | {own.stop - 1}
+        self._own, self._is_last = own, own.stop == len(recording.calls)
+        self._numbers = {
+            (call.path, call.occurrence): number for number, call in enumerate(recording.calls)
+        }
+        self._count: dict[str, int] = {}
+        self._inside = False
+        self._recording = recording
+        self._normalisations = normalisations(module)
+        self._draw: Callable[[int], None] | None = None
+        self._arrived: dict[UnitOutput, Tensor] = {}
+        units = units_of(module)
+        self.is_chain = not recomputed and _is_chain(module, units, recording)
+        self._chain = [
+            (number, units[recording.calls[number].path]) for number in own if self.is_chain
+        ]
+        for path, unit in units.items():
+            if any(path == known for known, _ in self._numbers):
+                unit.forward = self._gate(path, unit.forward)
+
+    def run(
+        self,
+        call_arguments: tuple[tuple[Tensor, ...], dict[str, Tensor]],
+        module: nn.Module,
+        recording: Recording,
+        arrived: dict[UnitOutput, Tensor],
+        draw: Callable[[int], None] | None = None,
+    ) -> Any:
+        """The model's output where the stage is the last one, else None.
+
+        Args:
+            call_arguments: Of the model's `forward`.
+            module: The model.
+            recording: Of a pass with as many samples.
+            arrived: What was received.
+            draw: Starts the random numbers of a part of the pass; None where none are drawn.
+        """
+        self.collected = {}
+        self._draw = draw
+        self._count, self._inside, self._recording = {}, False, recording
+        self._arrived = {
+            source: self._as_input(source, tensor) for source, tensor in arrived.items()
+        }
+        args, kwargs = call_arguments
+        try:
+            return module(*args, **kwargs)
+        except _StageDoneError:
+            return None
+        finally:
+            self._arrived, self._draw = {}, None
+
+    def run_chain(
+        self, tensor: Tensor, recording: Recording, draw: Callable[[int], None] | None = None
+    ) -> Tensor:
+        """What `run` computes, without the model around the stage's calls: the last one's output.
+
+        Args:
+            tensor: The model's input, or what was received.
+            recording: Of a pass with as many samples.
+            draw: See `run`.
+        """
+        front = self._own.start - 1
+        self._recording = recording
+        if front >= 0:
+            tensor = self._as_input(UnitOutput(front, 0), tensor)
+        self._inside = True
+        try:
+            for number, unit in self._chain:
+                if draw is not None:
+                    draw(2 * number)
+                tensor = unit(tensor)
+        finally:
+            self._inside = False
+        return tensor
+
+    def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
+        overwritten = source.leaf in self._recording.calls[source.call].overwritten
+        return tensor.clone() if overwritten else tensor
+
+    def _gate(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                return forward(*args, **kwargs)
+            occurrence = self._count[path] = self._count.get(path, 0) + 1
+            number = self._numbers.get((path, occurrence))
+            if number is None:
+                return forward(*args, **kwargs)
+            if number not in self._own:
+                output = self._replay(number)
+                if self._draw is not None:
+                    self._draw(2 * number + 1)
+                return output
+            if self._draw is not None:
+                self._draw(2 * number)
+            if number in self._recomputed:
+                # Torch puts back the state of the generator before it calls `forward` again.
+                output = self._run_recomputed(forward, args, kwargs)
+            else:
+                output = self._run(forward, args, kwargs)
+            if self._draw is not None:
+                # The model's own code behind the call runs on other stages as well.
+                self._draw(2 * number + 1)
+            if not self._is_last and number in self._collected_calls:
+                self._collect(number, output)
+            return output
+
+        return gated
+
+    def _run(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._inside = True
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._inside = False
+
+    def _run_recomputed(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that keeps its inputs only; the backward pass calls `forward` once more."""
+        # What the call, or one behind it, writes into must be what it was the second time.
+        is_overwritten = any(call.overwritten for call in self._recording.calls)
+
+        def run() -> Any:
+            inputs = args, kwargs
+            if is_overwritten:
+                inputs = tree_map_only(Tensor, torch.clone, inputs)
+            try:
+                if self._normalisations and _is_backward():
+                    with unchanged_running_statistics(self._normalisations):
+                        return self._run(forward, *inputs)
+                return self._run(forward, *inputs)
+            finally:
+                # Torch leaves a second pass by an exception, as soon as it has what it needs.
+                if MemoryLedger.active is not None and _is_backward():
+                    MemoryLedger.active.keep_recomputed()
+
+        return checkpoint(run, use_reentrant=False)
+
+    def _replay(self, number: int) -> Any:
+        """What a call in front of the stage returned, with the received tensors in their places."""
+        call = self._recording.calls[number]
+        assert number < self._own.start, f"{call.name} is called behind the stage"
+        device = next(iter(self._arrived.values())).device
+        if call.structure.is_leaf():
+            # One tensor, as most calls return: a stage far behind replays dozens of them.
+            return self._leaf(call, UnitOutput(number, 0), call.leaves[0], device)
+        leaves = [
+            self._leaf(call, UnitOutput(number, index), leaf, device)
+            for index, leaf in enumerate(call.leaves)
+        ]
+        return tree_unflatten(leaves, call.structure)
+
+    def _leaf(self, call: Call, source: UnitOutput, leaf: Any, device: torch.device) -> Any:
+        if not isinstance(leaf, TensorSpec):
+            return leaf
+        if source in self._arrived:
+            return self._arrived[source]
+        if source.leaf in call.overwritten:
+            return zeros_of(leaf, device).contiguous()
+        return _shared_zeros(leaf, device)
+
+    def _collect(self, number: int, output: Any) -> None:
+        for index, leaf in enumerate(tree_leaves(output)):
+            if UnitOutput(number, index) in self._wanted:
+                self.collected[UnitOutput(number, index)] = leaf
+        if number == self._own.stop - 1:
+            raise _StageDoneError
+
+
+def _is_chain(module: nn.Module, units: dict[str, nn.Module], recording: Recording) -> bool:
+    """Whether a pass of the model is a pass of its units, each with what the one before returned.
+
+    That is so where nothing but `nn.Sequential` itself holds the units: its `forward` is known, and
+    does nothing else. Every unit must be a call, so that stages have all of them, and return one
+    tensor.
+    """
+    sequence = list(_units_in_sequence("", module))
+    calls = recording.calls
+    return (
+        sequence != [""]
+        and sequence == list(units) == [call.path for call in calls]
+        and all(call.structure.is_leaf() for call in calls)
+        and all(isinstance(call.leaves[0], TensorSpec) for call in calls)
+    )
+
+
+def _units_in_sequence(path: str, module: nn.Module) -> Iterator[str]:
+    """Paths in the order in which `nn.Sequential` calls; what it is not sure of is a unit."""
+    is_plain = type(module) is nn.Sequential and "forward" not in vars(module)
+    hooks = (
+        module._forward_hooks, module._forward_pre_hooks,
+        module._backward_hooks, module._backward_pre_hooks,
+    )  # fmt: skip
+    if not is_plain or any(hooks):
+        yield path
+        return
+    for name, part in module._modules.items():
+        assert part is not None
+        yield from _units_in_sequence(f"{path}.{name}" if path else name, part)
+
+
+def zeros_of(spec: TensorSpec, device: torch.device | str) -> Tensor:
+    """Zeros that take the memory of one number."""
+    return torch.zeros((), dtype=spec.dtype, device=device).expand(spec.shape)
+
+
+@lru_cache(maxsize=256)
+def _shared_zeros(spec: TensorSpec, device: torch.device) -> Tensor:
+    """Zeros that nobody writes into."""
+    return zeros_of(spec, device)
+
+
+def _is_backward() -> bool:
+    return torch._C._current_autograd_node() is not None

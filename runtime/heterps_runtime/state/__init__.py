@@ -1,0 +1,4 @@
+"""Checkpoints and moves of state, by parameter name.
+
+Front door: `checkpoint`.
+"""

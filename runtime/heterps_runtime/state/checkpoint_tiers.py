@@ -1,0 +1,175 @@
+"""Where checkpoints are kept, nearest first: memory, the local folder, a remote URL.
+
+- **Memory**: the copies that a save makes anyway stay until a newer checkpoint is complete. Each
+  rank has those of what it saves.
+- **Local folder**: complete checkpoints (`checkpoint_files`).
+- **Remote**: copies of complete checkpoints under a URL, uploaded by a thread (`remote_upload`).
+
+One object for the whole life of a process, over all generations of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from heterps_runtime.state.checkpoint_files import CheckpointDocument, complete_checkpoints
+from heterps_runtime.state.checkpoint_storage import SavedTensors, TensorFolder
+from heterps_runtime.state.layout import State, state_of_keys
+from heterps_runtime.state.remote_checkpoint import (
+    RemoteTensors,
+    remote_checkpoints,
+    remote_document,
+)
+from heterps_runtime.state.remote_storage import RemoteStorage, is_url
+from heterps_runtime.state.remote_upload import Uploader
+
+Tier = Literal["local", "remote"]
+
+
+class SavedStep(NamedTuple):
+    """One complete checkpoint.
+
+    Attributes:
+        place: Its path or URL, for messages.
+        open: Reads its table of contents; raises HeterpsError where that is damaged.
+    """
+
+    step: int
+    tier: Tier
+    place: str
+    open: Callable[[], SavedTensors]
+
+
+class CheckpointTiers:
+    """What one rank can read checkpoints from, and what keeps them.
+
+    Args:
+        settings: Of the run; None where it saves nothing.
+        resume_from: The checkpoint (path or URL) that the run started from.
+        keeps_copies: Whether the memory is one of the places.
+    """
+
+    def __init__(
+        self,
+        settings: CheckpointSettings | None,
+        resume_from: str | None = None,
+        *,
+        keeps_copies: bool = True,
+    ) -> None:
+        self._settings, self._resume_from = settings, resume_from
+        self._keeps_copies = keeps_copies
+        self._snapshots: dict[int, State] = {}
+        self._uploader: Uploader | None = None
+
+    # -- keeping
+
+    def hold(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Keeps the copies of a save that begins; nobody changes them.
+
+        Args:
+            step: Steps that are done.
+            tensors: By key in the checkpoint.
+        """
+        if self._keeps_copies:
+            self._snapshots[step] = state_of_keys(tensors)
+
+    def saved(self, step: int, path: Path | None) -> None:
+        """The checkpoint is complete: older copies go, and the remote gets it.
+
+        Args:
+            step: Of the checkpoint.
+            path: On the first rank, which uploads.
+        """
+        self._snapshots = {s: state for s, state in self._snapshots.items() if s >= step}
+        if path is not None:
+            self._upload(path)
+
+    def catch_up(self) -> None:
+        """Uploads the newest local checkpoint, if whoever saved it could not.
+
+        Only the first rank of a generation calls it.
+        """
+        if self._settings is not None:
+            for path in complete_checkpoints(Path(self._settings.folder))[-1:]:
+                self._upload(path)
+
+    def failed(self, step: int) -> None:
+        """The checkpoint could not be written: nobody will go back to it."""
+        self._snapshots.pop(step, None)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Checkpoints of the local folder that must stay: they are being uploaded."""
+        return () if self._uploader is None else self._uploader.paths
+
+    def remarks(self) -> list[str]:
+        """What became of uploads since it was asked last."""
+        return [] if self._uploader is None else self._uploader.remarks()
+
+    def close(self) -> list[str]:
+        """Waits for the last upload, for a limited time; returns what there is to say."""
+        uploader, self._uploader = self._uploader, None
+        return [] if uploader is None else uploader.close()
+
+    def _upload(self, path: Path) -> None:
+        if self._settings is not None and self._settings.remote is not None:
+            if self._uploader is None:
+                self._uploader = Uploader(self._storage, self._settings.keep)
+            self._uploader.submit(path)
+
+    # -- reading
+
+    @property
+    def snapshots(self) -> Mapping[int, State]:
+        """The copies in memory, by step."""
+        return self._snapshots
+
+    def saved_steps(self) -> tuple[list[SavedStep], list[str]]:
+        """Complete checkpoints, the newest first and of one step the local one; and remarks."""
+        remarks: list[str] = []
+        found = self._local_steps()
+        try:
+            found += self._remote_steps()
+        except HeterpsError as error:
+            remarks.append(str(error))
+        found.sort(key=lambda saved: (-saved.step, saved.tier != "local"))
+        return found, remarks
+
+    def _local_steps(self) -> list[SavedStep]:
+        paths = complete_checkpoints(Path(self._settings.folder)) if self._settings else []
+        if self._resume_from is not None and not is_url(self._resume_from):
+            paths.append(Path(self._resume_from))
+        found = []
+        for path in dict.fromkeys(paths):
+            try:
+                step = CheckpointDocument.of(path).step
+            except HeterpsError:
+                continue  # removed meanwhile, or damaged: as if it were not there
+            found.append(SavedStep(step, "local", str(path), partial(TensorFolder, path)))
+        return found
+
+    def _remote_steps(self) -> list[SavedStep]:
+        found: list[SavedStep] = []
+        if self._settings is not None and self._settings.remote is not None:
+            for step, name in remote_checkpoints(self._storage).items():
+                open_it = partial(RemoteTensors, self._storage, name)
+                found.append(SavedStep(step, "remote", self._storage.url_of(name), open_it))
+        origin = self._resume_from
+        if origin and is_url(origin) and origin not in [saved.place for saved in found]:
+            storage = RemoteStorage(origin)
+            step = remote_document(storage).step
+            found.append(SavedStep(step, "remote", origin, partial(RemoteTensors, storage)))
+        return found
+
+    @cached_property
+    def _storage(self) -> RemoteStorage:
+        assert self._settings is not None
+        assert self._settings.remote is not None
+        return RemoteStorage(self._settings.remote)

@@ -1,0 +1,164 @@
+"""Process groups: one for each message direction and each set of owners; small gatherings.
+
+Gatherings and all that CPUs take part in go over gloo. Sums among ranks that each have a GPU of
+their own go over nccl (`heterps_runtime.specification.devices.backend_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from heterps_runtime.specification.devices import CPU, Backend, Place, backend_of, own_place
+
+TIMEOUT = timedelta(minutes=30)
+
+
+class Gatherer(Protocol):
+    """What agreeing on the owners of parameters takes."""
+
+    @property
+    def rank(self) -> int:
+        """The own rank."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """One object from each rank, by rank."""
+        ...
+
+    def groups(self, owners: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Any]:
+        """A group for each set of ranks."""
+        ...
+
+
+class Communicator:
+    """The processes of one run. All ranks call every method, in one order.
+
+    Activations and gradients have a group each: messages of the two directions between two ranks
+    cannot overtake or block one another.
+
+    Args:
+        device: Where this rank computes.
+        has_nccl: Whether GPUs may use nccl. It waits for ever for a rank that has gone.
+        connect_timeout: How long ranks may take to connect where one of them may go meanwhile: in
+            that, nothing can interrupt gloo. None for as long as anything else may take.
+
+    Attributes:
+        device: The same.
+        has_nccl: The same.
+        connect_timeout: The same.
+        places: Where all ranks compute, by rank.
+    """
+
+    def __init__(
+        self,
+        device: torch.device = CPU,
+        *,
+        has_nccl: bool = True,
+        connect_timeout: timedelta | None = None,
+    ) -> None:
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", timeout=TIMEOUT)
+        self.connect_timeout = connect_timeout
+        self._lengthen(dist.group.WORLD)
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        everyone = range(self.world_size)
+        self.directions = {"forward": self._new(everyone), "backward": self._new(everyone)}
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._channels: dict[tuple[object, ...], dist.ProcessGroup] = {}
+        self.device, self.has_nccl = device, has_nccl
+        self.places: list[Place] = self.gather(own_place(device))
+
+    def groups(self, owners: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
+        """A group for each set of ranks; sets that were asked for before keep their group."""
+        wanted = sorted(set(owners))
+        for ranks in wanted:
+            if ranks not in self._groups:
+                self._groups[ranks] = self._new(ranks, self.backend_of(ranks))
+        return {ranks: self._groups[ranks] for ranks in wanted}
+
+    def backend_of(self, ranks: Iterable[int]) -> Backend:
+        """What carries messages among some ranks."""
+        return backend_of(ranks, self.places) if self.has_nccl else "gloo"
+
+    def new_group(self) -> dist.ProcessGroup:
+        """One more group of all ranks, over gloo."""
+        return self._new(range(self.world_size))
+
+    def channel(self, name: tuple[object, ...], ranks: Sequence[int]) -> dist.ProcessGroup:
+        """A group of its own over nccl; one of the same name is kept."""
+        if name not in self._channels:
+            self._channels[name] = self._new(ranks, "nccl")
+        return self._channels[name]
+
+    def gather(self, value: Any) -> list[Any]:
+        """One picklable object from each rank, by rank."""
+        gathered: list[Any] = [None] * self.world_size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+    def gather_numbers(self, *values: float) -> list[list[float]]:
+        """A few numbers from each rank: (rank, value)."""
+        own = torch.tensor(values, dtype=torch.float64)
+        gathered = [torch.empty_like(own) for _ in range(self.world_size)]
+        dist.all_gather(gathered, own)
+        return [row.tolist() for row in gathered]
+
+    def broadcast_numbers(self, *values: float) -> list[float]:
+        """Rank 0's numbers."""
+        numbers = torch.tensor(values, dtype=torch.float64)
+        dist.broadcast(numbers, 0)
+        return [float(number) for number in numbers]
+
+    def broadcast_text(self, text: str | None) -> str:
+        """Rank 0's text."""
+        boxed = [text]
+        dist.broadcast_object_list(boxed, 0)
+        assert boxed[0] is not None
+        return boxed[0]
+
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Rank 0's bytes."""
+        boxed = [data]
+        dist.broadcast_object_list(boxed, 0)
+        return boxed[0]
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come here."""
+        dist.barrier()
+
+    def sever(self) -> None:
+        """Closes all connections without waiting for anybody."""
+        self.directions.clear()
+        self._groups.clear()
+        self._channels.clear()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def close(self) -> None:
+        """Waits for all, and leaves."""
+        dist.barrier()
+        dist.destroy_process_group()
+
+    def _new(self, ranks: Iterable[int], backend: Backend = "gloo") -> dist.ProcessGroup:
+        members = list(ranks)
+        # With a device, nccl connects now: no step waits for it, and its errors come early.
+        is_bound = backend == "nccl" and self.rank in members
+        group: dist.ProcessGroup = dist.new_group(
+            members,
+            timeout=self.connect_timeout or TIMEOUT,
+            backend=backend,
+            device_id=self.device if is_bound else None,
+        )
+        if self.rank in members:
+            self._lengthen(group)
+        return group
+
+    def _lengthen(self, group: dist.ProcessGroup | None) -> None:
+        """The ranks are connected: collectives may take longer than connecting."""
+        if self.connect_timeout is not None and group is not None:
+            group._get_backend(CPU)._set_default_timeout(TIMEOUT)

@@ -1,0 +1,95 @@
+"""The messenger: how one device's messages and gradient sums travel."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from heterps_runtime.transport.communication import TIMEOUT, Communicator
+
+Direction = Literal["forward", "backward"]
+
+
+class Work(Protocol):
+    """Something under way."""
+
+    def wait(self) -> object:
+        """Returns when it is done."""
+        ...
+
+    def is_completed(self) -> bool:
+        """Whether it is done; a process group may learn of it only by waiting."""
+        ...
+
+
+class Messenger(Protocol):
+    """What the executor needs of the world outside its device."""
+
+    def receive(self, buffer: Tensor, source: int, direction: Direction, tag: int) -> Work:
+        """Asks for a message of rank `source`; the buffer is filled when the work is done."""
+        ...
+
+    def send(self, buffer: Tensor, destination: int, direction: Direction, tag: int) -> Work:
+        """Sends to rank `destination`; the buffer must stay as it is until the work is done."""
+        ...
+
+    def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
+        """Begins to replace `flat` by its sum over some ranks; all of them call it in one order."""
+        ...
+
+    def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
+        """The largest of the times of some ranks; all of them call it."""
+        ...
+
+
+class ProcessMessenger:
+    """Messages between the processes of a run.
+
+    It calls the process groups directly: `torch.distributed.isend` checks its arguments anew for
+    each message, which takes as long as sending.
+    """
+
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+        self._groups = communicator.directions
+        self._is_patient = communicator.connect_timeout is not None
+
+    def receive(self, buffer: Tensor, source: int, direction: Direction, tag: int) -> Work:
+        """Asks for a message of rank `source`."""
+        work = self._groups[direction].recv([buffer], source, tag)
+        return _PatientWork(work) if self._is_patient else work
+
+    def send(self, buffer: Tensor, destination: int, direction: Direction, tag: int) -> Work:
+        """Sends to rank `destination`."""
+        work = self._groups[direction].send([buffer], destination, tag)
+        return _PatientWork(work) if self._is_patient else work
+
+    def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
+        """Starts one all-reduce."""
+        group = self._communicator.groups([ranks])[ranks]
+        work: Work | None = dist.all_reduce(flat, group=group, async_op=True)
+        assert work is not None, "a rank outside the group takes part"
+        return work
+
+    def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
+        """One all-reduce of one number."""
+        own = torch.tensor([time_s], dtype=torch.float64)
+        group = self._communicator.groups([ranks])[ranks]
+        dist.all_reduce(own, dist.ReduceOp.MAX, group=group)
+        return float(own)
+
+
+class _PatientWork:
+    """A message that may take longer than its group was given to connect."""
+
+    def __init__(self, work: dist.Work) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        self._work.wait(TIMEOUT)
+
+    def is_completed(self) -> bool:
+        return self._work.is_completed()

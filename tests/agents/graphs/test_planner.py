@@ -1,0 +1,97 @@
+"""Placing graphs with a policy: never worse than earliest finish, whatever the budget."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterps_agents.graphs.decode import GraphDecoder
+from heterps_agents.graphs.network import GraphScorer
+from heterps_agents.graphs.planner import GraphEffort, place_graph
+from heterps_agents.graphs.policy import GraphPolicy
+from heterps_agents.interface.planner import Budget
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.environments.graph.pool import GraphPool
+from heterps_envs.graphs.problem import GraphTables
+from heterps_envs.graphs.simulator import simulate_graph
+from heterps_envs.problem_sets.graphs import draw_graph, generate_graphs
+
+
+def small(seed: int) -> GraphTables:
+    return draw_graph(seed, nodes=(6, 20), devices=(2, 4))
+
+
+@pytest.fixture(scope="module")
+def policy() -> GraphPolicy:
+    torch.manual_seed(1)
+    return GraphScorer(16, 8, 1).exported({})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    evaluations=st.one_of(st.none(), st.integers(1, 400)),
+    samples=st.integers(0, 20),
+    polish=st.integers(0, 300),
+)
+def test_placements_fit_are_what_they_say_and_no_worse_than_earliest_finish(
+    policy: GraphPolicy, seed: int, evaluations: int | None, samples: int, polish: int
+) -> None:
+    tables = small(seed)
+    budget = Budget(evaluations)
+    found = place_graph(
+        tables, GraphEffort(samples, polish), budget=budget, seed=seed, policy=policy
+    )
+    run = simulate_graph(tables, found.devices)
+    assert run.fits
+    assert run.step_time_s == pytest.approx(found.step_time_s)
+    assert found.step_time_s <= found.earliest_s
+    assert evaluations is None or found.evaluations <= evaluations
+
+
+def test_equal_seeds_give_equal_placements(policy: GraphPolicy) -> None:
+    tables = small(3)
+    effort = GraphEffort(8, 500)
+    one, other = (place_graph(tables, effort, seed=4, policy=policy) for _ in range(2))
+    np.testing.assert_array_equal(one.devices, other.devices)
+    assert one.evaluations == other.evaluations
+
+
+def test_more_samples_are_never_worse_than_fewer(policy: GraphPolicy) -> None:
+    tables = small(5)
+    times = [
+        place_graph(tables, GraphEffort(count, 0), seed=1, policy=policy).step_time_s
+        for count in (0, 16, 48)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_limit_in_seconds_ends_a_search_without_other_limits(policy: GraphPolicy) -> None:
+    tables = small(6)
+    budget = Budget(cpu_seconds=0.05)
+    found = place_graph(tables, GraphEffort(16, None), budget=budget, policy=policy)
+    assert found.step_time_s <= found.earliest_s
+
+
+def test_a_graph_that_no_memory_holds_is_refused(policy: GraphPolicy) -> None:
+    tables = small(7)
+    full = replace(
+        tables, memory_bytes=tables.device_memory_bytes.min() * np.ones(tables.num_nodes)
+    )
+    with pytest.raises(InfeasibleError, match="bytes of memory"):
+        place_graph(full, policy=policy)
+
+
+def test_the_shipped_policy_is_better_than_earliest_finish_on_unseen_graphs() -> None:
+    policy = GraphPolicy.load("graph-generalist")
+    pool = GraphPool.from_tables(generate_graphs(16, seed=99))
+    shares = [
+        GraphDecoder(policy, pool, problem).samples(16, np.random.default_rng(0)).step_time_s.min()
+        / pool.reference_s[problem]
+        for problem in range(16)
+    ]
+    assert np.mean(shares) < 0.95
+    assert policy.num_parameters < 60_000

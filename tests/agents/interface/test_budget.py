@@ -1,0 +1,64 @@
+"""Budgets: what is used, what is left, and what a search makes of a limit in seconds."""
+
+import math
+import time
+
+import pytest
+
+from heterps_agents.interface.chunks import chunks
+from heterps_agents.interface.planner import Budget
+from heterps_configs.errors import HeterpsError
+
+
+def burn(cpu_seconds: float) -> None:
+    """Keeps a processor busy."""
+    end = time.process_time() + cpu_seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_a_budget_without_limits_never_ends() -> None:
+    budget = Budget()
+    budget.spend(10**9)
+    assert not budget.is_exhausted
+    assert not budget.has_time_limit
+    assert budget.evaluations_left is None
+    assert budget.seconds_left == budget.cpu_seconds_left == math.inf
+    assert budget.time_share == 0
+
+
+def test_processor_seconds_are_those_of_work_not_of_waiting() -> None:
+    budget = Budget(cpu_seconds=0.02)
+    time.sleep(0.05)
+    assert not budget.is_exhausted
+    assert 0 < budget.cpu_seconds_left <= 0.02
+    assert 0 < budget.seconds_left <= 0.02
+    burn(0.02)
+    assert budget.is_exhausted
+    assert budget.cpu_seconds_left == 0
+    assert budget.time_share == 1
+
+
+def test_the_limit_that_ends_first_ends_the_budget() -> None:
+    budget = Budget(evaluations=3, seconds=1e-9, cpu_seconds=60)
+    assert budget.is_exhausted
+    assert budget.evaluations_left == 3
+    assert budget.cpu_seconds_left > 0
+    assert budget.seconds_left == 0
+
+
+def test_chunks_end_with_the_processor_seconds() -> None:
+    budget = Budget(cpu_seconds=0.01)
+    shares = []
+    for chunk in chunks(budget, 10, seed=0):
+        shares.append(chunk.start)
+        burn(0.004)
+    assert 2 <= len(shares) <= 4
+    assert shares == sorted(shares)
+    assert budget.is_exhausted
+
+
+@pytest.mark.parametrize("limit", ["evaluations", "seconds", "cpu_seconds"])
+def test_a_budget_of_nothing_is_refused(limit: str) -> None:
+    with pytest.raises(HeterpsError, match="at least 1 evaluation and more than 0 seconds"):
+        Budget(**{limit: 0})

@@ -1,0 +1,44 @@
+"""Efforts: one table, and a word where they are ignored."""
+
+import warnings
+
+import pytest
+
+from heterps.planning.place import place
+from heterps_agents.auto import AutoPlanner
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.learned.efforts import EFFORTS, effort_named, with_effort
+from heterps_agents.learned.planner import PolicyPlanner
+from heterps_configs.errors import UnknownNameError
+from heterps_envs.problem import Problem
+from tests.agents.conftest import MakeProblem
+
+
+def test_more_effort_is_more_of_everything() -> None:
+    fast, normal, high = EFFORTS.values()
+    for field in ("width", "rounds", "descents", "window", "price_width", "exact_s"):
+        assert getattr(fast, field) <= getattr(normal, field) <= getattr(high, field)
+
+
+def test_a_misspelt_effort_names_near_ones() -> None:
+    with pytest.raises(UnknownNameError, match="normal"):
+        effort_named("nromal")
+
+
+def test_planners_with_efforts_are_told_and_stay_what_they_were() -> None:
+    for planner in (PolicyPlanner(), AutoPlanner()):
+        told = with_effort(planner, "high")
+        assert isinstance(told, type(planner))
+        assert told.effort == "high"
+        assert planner.effort == "normal"
+
+
+def test_a_planner_without_efforts_says_that_it_ignores_one(make_problem: MakeProblem) -> None:
+    problem: Problem = make_problem()
+    with pytest.warns(UserWarning, match="exact knows no efforts: effort fast is ignored"):
+        place(problem, "exact", effort="fast")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert place(problem, "auto", effort="fast").plan.planner == "auto"
+    with pytest.raises(UnknownNameError, match="fsat"):
+        with_effort(planner_named("exact"), "fsat")

@@ -1,0 +1,75 @@
+"""Division in proportion, and the messages of divisions that do not fit."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.search.proportional import (
+    cut_in_proportion,
+    even_placement,
+    memory_proportional_placement,
+    speed_proportional_placement,
+)
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.problem import Problem
+
+MakeProblem = Callable[..., Problem]
+
+
+def test_equal_devices_get_equal_shares() -> None:
+    np.testing.assert_array_equal(cut_in_proportion(np.ones(12), np.ones(4)), [3, 6, 9, 12])
+
+
+def test_shares_follow_the_devices() -> None:
+    np.testing.assert_array_equal(
+        cut_in_proportion(np.ones(10), np.array([1.0, 3.0, 1.0])), [2, 8, 10]
+    )
+
+
+def test_a_heavy_layer_goes_to_one_device() -> None:
+    weight = np.array([1.0, 1.0, 8.0, 1.0, 1.0])
+    np.testing.assert_array_equal(cut_in_proportion(weight, np.ones(3)), [2, 3, 5])
+
+
+def test_even_uses_every_device_in_the_order_of_the_file(make_problem: MakeProblem) -> None:
+    placement = even_placement(make_problem())
+    assert [stage.device_class for stage in placement] == [0, 0, 1, 1, 1, 2, 2]
+    lengths = [stage.last_layer - stage.first_layer + 1 for stage in placement]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_even_leaves_the_last_devices_idle_when_there_are_more_than_layers(
+    make_problem: MakeProblem,
+) -> None:
+    placement = even_placement(make_problem(counts=(4, 4, 4)))
+    assert [stage.device_class for stage in placement] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_fast_devices_get_more_layers_and_large_ones_more_bytes(make_problem: MakeProblem) -> None:
+    problem = make_problem(counts=(1, 1, 1))
+    by_speed = speed_proportional_placement(problem)
+    assert by_speed[0].last_layer > even_placement(problem)[0].last_layer
+    state = problem.tables.state_bytes
+    held = [
+        state[stage.first_layer : stage.last_layer + 1].sum() / problem.tables.memory_bytes[kind]
+        for kind, stage in enumerate(memory_proportional_placement(problem))
+    ]
+    assert max(held) < 2 * min(held)
+
+
+def test_a_division_that_does_not_fit_names_the_stage_and_the_bytes(
+    make_problem: MakeProblem,
+) -> None:
+    with pytest.raises(
+        InfeasibleError, match=r"even: the stage of layers 0-2 .* bytes on one fast, .* too many"
+    ):
+        planner_named("even").plan(make_problem(counts=(1, 1, 1), memory=0.5), Budget())
+
+
+def test_a_division_that_misses_the_floor_says_what_it_reaches(make_problem: MakeProblem) -> None:
+    problem = make_problem(min_throughput_samples_per_s=30)
+    with pytest.raises(InfeasibleError, match=r"reaches 10\.\d+ samples/s; the floor is 30"):
+        planner_named("even").plan(problem, Budget())

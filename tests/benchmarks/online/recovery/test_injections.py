@@ -1,0 +1,83 @@
+"""Injections: the cases that are drawn, and processes that are forked instead of started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.online.recovery.forked import Template
+from benchmarks.online.recovery.injection_cases import (
+    DEVICES,
+    KINDS,
+    PLANS,
+    draw,
+    plan_named,
+    problem,
+)
+from benchmarks.online.recovery.injection_run import processes_in
+from benchmarks.online.recovery.spot import _summary
+from heterps_envs.closed_form.placement import check_plan
+
+
+def test_every_kind_is_drawn_and_leaves_devices_to_go_on_with() -> None:
+    cases = [draw(seed) for seed in range(4 * len(KINDS))]
+    assert {case.kind for case in cases} == set(KINDS)
+    assert cases == [draw(case.seed) for case in cases]
+    for case in cases:
+        victims = {action.device for action in case.actions if action.act in ("kill", "stop")}
+        assert len(victims) <= 2
+        assert victims <= set(DEVICES)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_of_the_injections_fit_their_problem(name: str) -> None:
+    of = problem()
+    check_plan(of, plan_named(name, of))
+
+
+def _echo(arguments: list[str]) -> int:
+    print(os.environ["WORD"], *arguments, flush=True)
+    if arguments == ["wait"]:
+        time.sleep(60)
+    return 7
+
+
+def test_a_forked_process_is_what_the_supervisor_expects_of_a_started_one(tmp_path: Path) -> None:
+    template = Template(_echo)
+    try:
+        with (tmp_path / "log").open("ab") as log:
+            environment = {**os.environ, "WORD": "hello"}
+            command = [sys.executable, "-m", "module", "a", "b"]
+            process = template.Popen(command, stderr=log, env=environment)
+            assert process.wait(10) == 7
+            assert process.stdout.read() == "hello a b\n"
+            waiting = template.Popen([*command[:3], "wait"], stderr=log, env=environment)
+            assert waiting.stdout.readline() == "hello wait\n"
+            assert waiting.poll() is None
+            assert os.getpgid(waiting.pid) == waiting.pid
+            os.killpg(waiting.pid, signal.SIGKILL)
+            assert waiting.wait(10) == -signal.SIGKILL
+    finally:
+        os.kill(template.pid, signal.SIGKILL)
+        os.waitpid(template.pid, 0)
+
+
+def test_processes_are_found_by_the_folder_that_they_work_in(tmp_path: Path) -> None:
+    assert processes_in(tmp_path) == []
+    here = Path.cwd()
+    assert os.getpid() in [pid for pid, _ in processes_in(here)]
+
+
+def test_the_summary_of_spot_traces_compares_ours_with_the_others() -> None:
+    row = {"ceiling share": 0.9}
+    rates = [[2.0, 3.0, 4.0], [4.0, 4.0, 4.0]]
+    found = [[{**row, "samples_per_s": rate} for rate in rows] for rows in rates]
+    summary = _summary(found)
+    assert summary["ours over restart, least"] == 1.0
+    assert summary["ours over restart, most"] == 2.0
+    assert summary["ours over templates, most"] == pytest.approx(4 / 3)

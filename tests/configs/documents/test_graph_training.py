@@ -1,0 +1,34 @@
+"""Training configurations for graphs: found by name, told from those for chains, checked."""
+
+from pathlib import Path
+
+import pytest
+
+from heterps_configs import library
+from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.errors import DocumentError
+
+
+def test_configurations_for_graphs_and_chains_share_a_folder() -> None:
+    assert isinstance(library.load("training", "graph-generalist"), GraphTrainingConfig)
+    assert isinstance(library.load("training", "quick"), TrainingConfig)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("problems: graphs", "training has to end"),
+        ("problems: chains\nbudget_s: 1", "problems"),
+        ("problems: graphs\nbudget_s: 1\nnodes: [9, 8]", "nodes: the smallest, 9"),
+        ("problems: graphs\nbudget_s: 1\ndevices: [2, 17]", "16 devices"),
+        ("problems: graphs\nbudget_s: 1\nfirst_nodes: 80", "first_nodes: 80"),
+        ("problems: graphs\nbudget_s: 1\nrollouts: 1", "rollouts"),
+        ("problems: graphs\nbudget_s: 1\nlayers: [1, 2]", "layers"),
+    ],
+)
+def test_broken_configurations_name_the_field(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text + "\n")
+    with pytest.raises(DocumentError, match=message.replace("[", r"\[")):
+        library.load("training", path)

@@ -1,0 +1,95 @@
+"""Model profiles: layers, measurements, and what identifies them."""
+
+from typing import Any
+
+import pytest
+
+from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.errors import DocumentError
+
+
+def profile_data(num_layers: int = 2, **fields: Any) -> dict[str, Any]:
+    layer = {
+        "kind": "Linear",
+        "num_parameters": 10,
+        "forward_flops": 20,
+        "backward_flops": 40,
+        "activation_bytes": 8,
+        "output_bytes": 4,
+    }
+    return {
+        "name": "tiny",
+        "layers": [{"name": f"layer-{i}", **layer} for i in range(num_layers)],
+        **fields,
+    }
+
+
+def measurement(**fields: Any) -> dict[str, Any]:
+    seconds = {"forward_s": [0.1, 0.2], "backward_s": [0.2, 0.4]}
+    return {"device_type": "host-cpu", "micro_batch_size": 1, **seconds, **fields}
+
+
+def problems_of(data: Any) -> tuple[str, ...]:
+    with pytest.raises(DocumentError) as caught:
+        ModelProfile.from_mapping(data, "tiny.yaml")
+    return caught.value.problems
+
+
+def test_tied_parameters_are_counted_once() -> None:
+    data = profile_data(3)
+    data["layers"][2].update(tied_to="layer-0", tied_parameters=data["layers"][2]["num_parameters"])
+    assert ModelProfile.from_mapping(data).num_parameters == 20
+
+
+def test_measurements_do_not_change_what_the_layers_are() -> None:
+    bare = ModelProfile.from_mapping(profile_data())
+    measured = bare.model_copy(
+        update={"measurements": (Measurement.from_mapping(measurement()),), "command": "profile"}
+    )
+    assert bare.layers_fingerprint() == measured.layers_fingerprint()
+    assert bare.fingerprint() != measured.fingerprint()
+
+
+def test_other_layers_have_another_fingerprint() -> None:
+    other = profile_data()
+    other["layers"][1]["output_bytes"] = 5
+    assert (
+        ModelProfile.from_mapping(profile_data()).layers_fingerprint()
+        != ModelProfile.from_mapping(other).layers_fingerprint()
+    )
+
+
+def test_layer_names_are_unique() -> None:
+    data = profile_data(3)
+    data["layers"][2]["name"] = "layer-0"
+    assert problems_of(data) == ("layers.2.name: 'layer-0' is taken by layers.0",)
+
+
+def test_every_measurement_has_one_value_for_each_layer() -> None:
+    data = profile_data(
+        measurements=[measurement(), measurement(forward_s=[0.1], optimizer_s=[1, 2, 3])]
+    )
+    assert problems_of(data) == (
+        "measurements.1.forward_s: 1 values for 2 layers",
+        "measurements.1.optimizer_s: 3 values for 2 layers",
+    )
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan")])
+def test_a_time_is_not_negative_and_is_a_number(value: float) -> None:
+    data = profile_data(measurements=[measurement(backward_s=[0.1, value])])
+    assert problems_of(data) == (f"measurements.0.backward_s.1: must be at least 0, got {value}",)
+
+
+def test_a_field_of_a_layer_has_its_unit_in_the_message() -> None:
+    data = profile_data(1)
+    data["layers"][0]["output_bytes"] = "4 KiB"
+    del data["layers"][0]["kind"]
+    assert problems_of(data) == (
+        "layers.0.kind: is missing",
+        "layers.0.output_bytes: must be a plain whole number of bytes, such as 40e9, got '4 KiB'",
+    )
+
+
+def test_a_model_has_layers() -> None:
+    assert problems_of(profile_data(0)) == ("layers: needs at least 1 entry",)

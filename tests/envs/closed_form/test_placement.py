@@ -1,0 +1,91 @@
+"""Placements, their codes, and plans read as placements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps_configs.documents.plan import Stage
+from heterps_configs.errors import HeterpsError, PlanMismatchError
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.placement import (
+    PlacedStage,
+    check_plan,
+    closed_form_step_time_s,
+    decode,
+    encode,
+    placement_of,
+)
+from heterps_envs.simulator.binding import bind
+from tests.envs.small_problems import chain_problem, placements, plan_of
+
+
+@given(st.integers(1, 12).flatmap(lambda layers: placements(layers, (70, 3, 9), 64)))
+def test_decode_is_the_inverse_of_encode(placement: tuple[PlacedStage, ...]) -> None:
+    assert decode(encode(placement)) == placement
+
+
+def test_the_largest_code_fits_in_sixteen_bits() -> None:
+    placement = (PlacedStage(0, 0, 15, MAX_REPLICAS), PlacedStage(1, 1, 15, MAX_REPLICAS))
+    code = encode(placement)
+    assert code.dtype == np.int16
+    assert code.min() > 0
+    assert decode(code) == placement
+
+
+@given(st.data())
+def test_a_bound_placement_is_read_back(data: st.DataObject) -> None:
+    problem = chain_problem([1] * 5, [1] * 5, num_micro_batches=12, counts=(3, 4), speeds=(1, 2))
+    placement = data.draw(placements(5, (3, 4)))
+    plan = bind(problem, placement, planner="test", seed=0)
+    assert placement_of(problem, plan) == placement
+
+
+@pytest.mark.parametrize(
+    ("stages", "pipelines"),
+    [
+        # Two stages on one device.
+        ({"a": (0, 1, "d0-0"), "b": (2, 3, "d0-0")}, {("a", "b"): range(8)}),
+        # Unequal shares of two replicas.
+        ({"a": (0, 3, "d0-0"), "b": (0, 3, "d0-1")}, {("a",): range(5), ("b",): range(5, 8)}),
+        # Replicas on unlike devices.
+        ({"a": (0, 3, "d0-0"), "b": (0, 3, "d1-0")}, {("a",): range(4), ("b",): range(4, 8)}),
+        # Pipelines with different cuts.
+        (
+            {"a": (0, 3, "d0-0"), "b": (0, 1, "d0-1"), "c": (2, 3, "d0-2")},
+            {("a",): range(4), ("b", "c"): range(4, 8)},
+        ),
+    ],
+)
+def test_other_plans_are_no_placement(
+    stages: dict[str, tuple[int, int, str]], pipelines: dict[tuple[str, ...], range]
+) -> None:
+    problem = chain_problem([1] * 4, [1] * 4, counts=(4, 4), speeds=(1, 1))
+    assert placement_of(problem, plan_of(problem, stages, pipelines)) is None
+
+
+def test_the_closed_form_of_a_placement_ignores_its_memory() -> None:
+    problem = chain_problem([1.0], [2.0], parameters=[10], memory_bytes=[1])
+    assert closed_form_step_time_s(problem, (PlacedStage(0, 0, 0),)) == 24.0
+
+
+def test_a_plan_for_another_model_cluster_or_job_is_refused() -> None:
+    problem = chain_problem([1, 1], [1, 1])
+    plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
+    check_plan(problem, plan)
+    with pytest.raises(PlanMismatchError, match="made for the model"):
+        check_plan(chain_problem([1, 1, 1], [1, 1, 1]), plan)
+    with pytest.raises(PlanMismatchError, match="no device called 'd0-0'"):
+        check_plan(chain_problem([1, 1], [1, 1], counts=(1,)), plan)
+    with pytest.raises(PlanMismatchError, match="routes 8 micro-batches, the job has 4"):
+        check_plan(chain_problem([1, 1], [1, 1], num_micro_batches=4), plan)
+
+
+def test_a_tensor_parallel_stage_is_refused() -> None:
+    problem = chain_problem([1, 1], [1, 1])
+    plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
+    group = Stage(name="s0", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
+    with pytest.raises(HeterpsError, match="tensor-parallel group of 2 devices"):
+        check_plan(problem, plan.model_copy(update={"stages": (group,)}))

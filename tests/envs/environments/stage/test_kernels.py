@@ -1,0 +1,176 @@
+"""The decision process: exact costs, exact memory, nothing lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from heterps_configs.errors import HeterpsError
+from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables, stage_work_s
+from heterps_envs.environments.stage.growth import work_s
+from heterps_envs.environments.stage.kernels import advance, observe
+from heterps_envs.environments.stage.packed import StageProblems, pack_problems, put_problem
+from heterps_envs.environments.stage.pool import bottleneck_s, price_greedy
+from heterps_envs.environments.stage.state import (
+    COMPLETE,
+    RUNNING,
+    StageRows,
+    empty_rows,
+    empty_view,
+    start_rows,
+)
+from heterps_envs.problem import CostTables
+from heterps_envs.problem_sets.chains import generate
+
+Floats = NDArray[np.float64]
+
+
+def rollout(problems: StageProblems, targets: Floats, limits: Floats, seed: int) -> StageRows:
+    """One episode of random allowed actions for every problem."""
+    rng = np.random.default_rng(seed)
+    count, layers = problems.num_problems, problems.output_bytes.shape[1]
+    classes = problems.class_price.shape[1]
+    everyone = np.arange(count)
+    rows, view = empty_rows(count, layers, classes), empty_view(count, classes)
+    start_rows(problems, rows, everyone, everyone, targets, limits)
+    observe(problems, rows, view, everyone)
+    while (rows.status == RUNNING).any():
+        noise = np.where(view.allowed, rng.random(view.allowed.shape), -1.0)
+        advance(problems, rows, view, noise.argmax(axis=1))
+        observe(problems, rows, view, everyone)
+    return rows
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), share=st.floats(0.5, 8.0))
+def test_finished_placements_cost_what_the_closed_form_says_and_keep_memory_target_and_fill_limit(
+    seed: int, share: float
+) -> None:
+    tables = generate(24, seed)
+    problems = pack_problems(tables)
+    targets = share * problems.lower_bound_s
+    rows = rollout(problems, targets, targets, seed)
+    for index, entry in enumerate(tables):
+        if rows.status[index] != COMPLETE:
+            continue
+        kernel, code = kernel_tables(entry), rows.code[index, : entry.num_layers]
+        step_time_s, _, verdict = evaluate_one(code, kernel, np.zeros(entry.num_classes, np.int64))
+        assert verdict == FITS
+        assert rows.behind_s[index] == pytest.approx(step_time_s, rel=1e-9)
+        kept = bottleneck_s(code, kernel, step_time_s)
+        assert kept <= targets[index] * (1 + 1e-9)
+        assert step_time_s - kept <= targets[index] * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed: int) -> None:
+    tables = generate(24, seed)
+    problems = pack_problems(tables)
+    rows = rollout(problems, 3 * problems.lower_bound_s, np.full(len(tables), np.inf), seed)
+    for index, entry in enumerate(tables):
+        assert (rows.used[index, : entry.num_classes] <= entry.device_count).all()
+        if rows.status[index] == COMPLETE:
+            code = rows.code[index, : entry.num_layers]
+            used = np.zeros(entry.num_classes, np.int64)
+            assert evaluate_one(code, kernel_tables(entry), used)[2] == FITS
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_no_stage_leaves_a_layer_in_front_that_fits_on_no_device_that_is_left(seed: int) -> None:
+    tables = generate(24, seed)
+    problems = pack_problems(tables)
+    rows = rollout(problems, 3 * problems.lower_bound_s, np.full(len(tables), np.inf), seed)
+    for index, entry in enumerate(tables):
+        left = rows.used[index, : entry.num_classes] < entry.device_count
+        for layer in range(rows.position[index] if rows.num_stages[index] else 0):
+            # At least one micro-batch is in flight.
+            least = entry.state_bytes[layer] + entry.activation_bytes[layer]
+            assert left.any()
+            assert least <= entry.memory_bytes[left].max()
+
+
+# Means over what 24 random episodes see, of each feature of candidates and of states.
+CANDIDATE_MEANS = [
+    1, 0.202227, 0.660797, 0.186373, 0.307057, 0.234797, 0.733739, 0.330382, 0.0462997, 0.207895,
+    0.0405405, 0.0575245, 0.504824, 0.455901, 0.0833333, 0.0992272, 0.017455, 0.0596937, 0.122972,
+    0.884904, 0.182432, 0.327482, 0.17631, 0.212047, 0.194048, 0.554454, 0.23578, 0.105944,
+    0.294482, 0.0186667, 0.186225, 0.261261, 0.242701, 0.280207, 0.439034, 0.386478, 1.6465,
+]  # fmt: skip
+STATE_MEANS = [
+    0.791523, 0.781587, 0.142045, 0.547598, 0.405465, 0.507576, 0.197206, 0.148777, 0.304579,
+    0.234662, 0.496212, 0.0757576, 0.235749, 1, 0.441884, 0.750846, 1.122,
+]  # fmt: skip
+
+
+def test_features_are_those_that_shipped_policies_were_trained_on() -> None:
+    tables = generate(16, seed=11) + generate(8, seed=12, classes=(5, 6))
+    problems, rng = pack_problems(tables), np.random.default_rng(3)
+    count, everyone = len(tables), np.arange(len(tables))
+    classes = problems.class_price.shape[1]
+    rows = empty_rows(count, problems.output_bytes.shape[1], classes)
+    view = empty_view(count, classes, with_prices=True)
+    dollars = (problems.price_usd_per_hour * problems.device_count).sum(axis=1)
+    times = 1.5 * problems.lower_bound_s, 2 * problems.lower_bound_s
+    start_rows(problems, rows, everyone, everyone, *times, 0.7 * dollars)
+    observe(problems, rows, view, everyone)
+    candidates, states = [], []
+    while (rows.status == RUNNING).any():
+        candidates.append(view.candidates[view.allowed].astype(float))
+        states.append(view.state[rows.status == RUNNING].astype(float))
+        noise = np.where(view.allowed, rng.random(view.allowed.shape), -1.0)
+        advance(problems, rows, view, noise.argmax(axis=1))
+        observe(problems, rows, view, everyone)
+    # The prices of problems come from a solver of linear programmes: a little room.
+    np.testing.assert_allclose(np.concatenate(candidates).mean(0), CANDIDATE_MEANS, rtol=1e-4)
+    np.testing.assert_allclose(np.concatenate(states).mean(0), STATE_MEANS, rtol=1e-4)
+
+
+def test_padding_changes_nothing() -> None:
+    tables = generate(12, seed=5)
+    tight, roomy = pack_problems(tables), pack_problems(tables, max_layers=64, max_classes=16)
+    for one, other in zip(price_greedy(tight)[:2], price_greedy(roomy)[:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_greedy_reference_is_a_real_placement() -> None:
+    tables = generate(30, seed=6)
+    step_time_s, bottleneck, codes = price_greedy(pack_problems(tables))
+    assert np.isfinite(step_time_s).mean() > 0.7
+    for index in np.flatnonzero(np.isfinite(step_time_s)):
+        kernel = kernel_tables(tables[index])
+        code = codes[index, : tables[index].num_layers]
+        used = np.zeros(tables[index].num_classes, np.int64)
+        assert evaluate_one(code, kernel, used)[0] == pytest.approx(step_time_s[index])
+        assert bottleneck_s(code, kernel, step_time_s[index]) == pytest.approx(bottleneck[index])
+
+
+def test_a_problem_that_does_not_fit_into_the_room_is_refused() -> None:
+    tables = generate(1, seed=0, layers=(9, 9), classes=(3, 3))
+    with pytest.raises(HeterpsError, match="9 layers and 3 device classes; there is room for 8"):
+        pack_problems(tables, max_layers=8, max_classes=4)
+
+
+def test_a_layer_that_fits_nowhere_is_refused() -> None:
+    entry = generate(1, seed=0)[0]
+    fields = {name: getattr(entry, name) for name in CostTables.__dataclass_fields__}
+    hopeless = CostTables(**{**fields, "memory_bytes": entry.memory_bytes * 1e-9})
+    problems = pack_problems([entry])
+    with pytest.raises(HeterpsError, match="fits on no device"):
+        put_problem(problems, 0, hopeless)
+
+
+@given(
+    seconds=st.tuples(*(st.floats(0.0, 1e3) for _ in range(3))),
+    share=st.integers(1, 256),
+    held=st.integers(1, 64),
+)
+def test_work_with_its_rounds_known_is_that_of_the_closed_form_to_the_bit(
+    seconds: tuple[float, float, float], share: int, held: int
+) -> None:
+    forward_s, backward_s, trip_s = seconds
+    rounds = -(-share // held)
+    found = work_s(forward_s, backward_s, trip_s, share, held, rounds)
+    assert found == stage_work_s(forward_s, backward_s, trip_s, share, held)

@@ -1,0 +1,76 @@
+"""Simulations that begin late or end early: bit for bit what the whole simulation says."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from heterps_envs.graphs.problem import pack_graphs
+from heterps_envs.graphs.resimulation import Blocks, empty_blocks, keep_placement, step_time_within
+from heterps_envs.graphs.simulator import empty_row, one_graph, step_time_of
+from heterps_envs.problem_sets.graphs import generate_graphs
+
+MOST_MOVED = 6
+
+
+@njit
+def walk(
+    p: Any, devices: Any, runs: Any, steps: int, rng: Any, row: Any, blocks: Any, most: int
+) -> Any:
+    """How many placements of a random walk were within a limit, beyond it, and judged wrongly."""
+    g, found = one_graph(p, 0), np.zeros(3, np.int64)
+    trial, moved = devices.copy(), np.zeros(most, np.int64)
+    keep_placement(g, devices, 0, blocks)
+    kept_s = step_time_of(p, 0, devices, row)
+    for _ in range(steps):
+        first = int(rng.random() * g.num_nodes)
+        count = min(1 + int(rng.random() * most), g.num_nodes - first)
+        for index in range(count):
+            node = first + count - 1 - index
+            device = int(rng.random() * g.num_devices)
+            moved[index] = node
+            trial[node] = device if runs[node, device] else trial[node]
+        limit_s = kept_s * (0.98 + 0.07 * rng.random())
+        answer_s = step_time_within(g, trial, devices, moved, count, limit_s, blocks)
+        exact_s = step_time_of(p, 0, trial, row)
+        is_within = exact_s <= limit_s
+        found[0 if is_within else 1] += 1
+        found[2] += answer_s != (exact_s if is_within else np.inf)
+        if is_within:
+            for index in range(count):
+                devices[moved[index]] = trial[moved[index]]
+            keep_placement(g, devices, first, blocks)
+            kept_s = exact_s
+        else:
+            for index in range(count):
+                trial[moved[index]] = devices[moved[index]]
+    return found
+
+
+def walked(seed: int, nodes: tuple[int, int], steps: int) -> tuple[int, int, int]:
+    tables = generate_graphs(1, seed, nodes=nodes, devices=(1, 7))[0]
+    problems = pack_graphs([tables], max_nodes=nodes[1] + 3, max_devices=8)
+    runs = np.isfinite(tables.forward_s)
+    devices = np.zeros(problems.max_nodes, np.int16)
+    devices[: tables.num_nodes] = runs.argmax(axis=1)
+    blocks: Blocks = empty_blocks(problems, 0)
+    within, beyond, wrong = walk(
+        problems, devices, runs, steps, np.random.default_rng(seed), empty_row(problems), blocks,
+        MOST_MOVED,
+    )  # fmt: skip
+    return int(within), int(beyond), int(wrong)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_step_times_within_the_limit_are_exact_to_the_bit_and_no_others_are_told(seed: int) -> None:
+    assert walked(seed, (1, 70), 60)[2] == 0
+
+
+def test_walks_over_large_graphs_see_both_sides_of_the_limit() -> None:
+    within, beyond, wrong = walked(11, (180, 200), 2000)
+    assert within > 100
+    assert beyond > 100
+    assert wrong == 0

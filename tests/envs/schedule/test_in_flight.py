@@ -1,0 +1,127 @@
+"""Memory of plans, and what is said when there is no plan."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.placement import PlacedStage, encode
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.in_flight import in_flight_micro_batches, plan_memory_bytes
+from heterps_envs.simulator.binding import bind
+from tests.envs.small_problems import chain_problem, placements, plan_of
+
+
+@given(st.data())
+def test_a_placement_fits_in_the_closed_form_when_its_plan_fits(data: st.DataObject) -> None:
+    sizes = st.lists(st.integers(0, 9), min_size=5, max_size=5)
+    problem = chain_problem(
+        [1] * 5,
+        [1] * 5,
+        num_micro_batches=12,  # every number of replicas divides it: no share is smaller
+        counts=(3, 4),
+        speeds=(1, 2),
+        memory_bytes=[data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))],
+        parameters=data.draw(sizes),
+        activation_bytes=[float(value) for value in data.draw(sizes)],
+        schedule=data.draw(st.sampled_from(["1f1b", "gpipe"])),
+    )
+    placement = data.draw(placements(5, (3, 4)))
+    memory = plan_memory_bytes(problem, bind(problem, placement, planner="test", seed=0))
+    fits = all(need <= problem.device_named[name].memory_bytes for name, need in memory.items())
+    verdict = evaluate(encode(placement)[None], kernel_tables(problem.tables))[2][0]
+    assert fits == (verdict == FITS)
+
+
+def test_memory_is_state_and_the_activations_in_flight() -> None:
+    problem = chain_problem(
+        [1] * 3, [1] * 3, parameters=[1, 2, 3], activation_bytes=[10.0, 20.0, 30.0]
+    )
+    plan = bind(problem, [PlacedStage(i, i, 0) for i in range(3)], planner="test", seed=0)
+    assert plan_memory_bytes(problem, plan) == {
+        "d0-0": 8 + 3 * 10,
+        "d0-1": 16 + 2 * 20,
+        "d0-2": 24 + 30,
+    }
+
+
+def test_a_device_with_two_stages_holds_both() -> None:
+    problem = chain_problem([1] * 3, [1] * 3, parameters=[1, 2, 3], activation_bytes=[10.0] * 3)
+    plan = plan_of(
+        problem,
+        {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-1"), "c": (2, 2, "d0-0")},
+        {("a", "b", "c"): range(8)},
+    )
+    assert plan_memory_bytes(problem, plan) == {"d0-0": (8 + 30) + (24 + 10), "d0-1": 16 + 20}
+
+
+def test_tied_parameters_on_one_device_are_counted_once() -> None:
+    problem = chain_problem([1] * 3, [1] * 3, parameters=[10, 1, 10], tied_to={2: 0})
+    together = bind(problem, [PlacedStage(0, 2, 0)], planner="test", seed=0)
+    apart = bind(problem, [PlacedStage(0, 1, 0), PlacedStage(2, 2, 0)], planner="test", seed=0)
+    assert plan_memory_bytes(problem, together) == {"d0-0": 8 * 11}
+    assert plan_memory_bytes(problem, apart) == {"d0-0": 8 * 11, "d0-1": 8 * 10}
+
+
+def test_pipelines_that_share_no_stage_do_not_raise_each_others_limit() -> None:
+    problem = chain_problem([1] * 4, [1] * 4, num_micro_batches=10)
+    plan = plan_of(
+        problem,
+        {
+            "a": (0, 1, "d0-0"),
+            "b": (2, 3, "d0-1"),
+            **{f"c{i}": (i, i, f"d0-{2 + i}") for i in range(4)},
+        },
+        {("a", "b"): range(9), ("c0", "c1", "c2", "c3"): [9]},
+    )
+    held = in_flight_micro_batches(plan)
+    assert held == {"a": 2, "b": 1, "c0": 1, "c1": 1, "c2": 1, "c3": 1}
+
+
+def no_plan(**changes: object) -> Problem:
+    return chain_problem([1.0, 2.0, 1.0], [1.0, 2.0, 1.0], **changes)  # type: ignore[arg-type]
+
+
+def test_a_layer_that_fits_nowhere_is_named_with_the_bytes_that_are_missing() -> None:
+    problem = no_plan(
+        parameters=[1, 100, 1],
+        activation_bytes=[0.0, 50.0, 0.0],
+        speeds=(1, 1),
+        counts=(2, 2),
+        memory_bytes=[400, 700],
+    )
+    assert explain_infeasible(problem) == (
+        "layer 1 (layer1) fits on no device: it needs 850 bytes (state 800, the rest activations), "
+        "150 more than a class1 has"
+    )
+
+
+def test_a_model_that_is_too_large_in_all_says_by_how_much() -> None:
+    problem = no_plan(parameters=[10, 10, 10], counts=(2,), memory_bytes=[100])
+    assert "needs at least 240 bytes, 40 more than the 2 devices" in explain_infeasible(problem)
+
+
+def test_a_stage_for_which_no_device_is_left_is_named() -> None:
+    problem = no_plan(parameters=[10, 10, 10], counts=(2,), memory_bytes=[130])
+    assert explain_infeasible(problem).startswith(
+        "the stage of the layers 0..0 (layer0 .. layer0) fits on no device: the layers behind it "
+        "fill 2 of the 2 devices"
+    )
+
+
+@pytest.mark.parametrize("floor", [0.9, 4.0])
+def test_an_unreachable_floor_names_the_layer_that_limits_it(floor: float) -> None:
+    problem = no_plan(counts=(2,), min_throughput=floor)
+    text = explain_infeasible(problem)
+    assert f"floor of {floor:g} samples/s is out of reach" in text
+    assert "can exceed 0.25 samples/s" in text
+    assert "layer 1 (layer1) limits it most: that layer alone allows 0.5 samples/s" in text
+
+
+def test_a_floor_below_the_bound_is_not_called_impossible() -> None:
+    text = explain_infeasible(no_plan(counts=(2,), min_throughput=0.24))
+    assert "no plan found reaches the throughput floor of 0.24 samples/s" in text
+    assert "bound for all plans is 0.25" in text

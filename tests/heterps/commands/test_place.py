@@ -1,0 +1,129 @@
+"""`heterps place`: its JSON contract, its plan file, and one clear line for bad input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterps_configs.documents.plan import Plan
+
+Heterps = Callable[..., Any]
+
+
+def test_json_answer_keeps_the_contract(heterps: Heterps, blocks: Path) -> None:
+    outcome = heterps("place", blocks, "--cluster", "local-emulated", "--json")
+    assert outcome.code == 0
+    answer = outcome.data
+    assert {"planner", "plan", "estimate", "bound", "planning_s"} <= set(answer)
+    estimate = answer["estimate"]
+    assert estimate["feasible"] is True
+    assert estimate["throughput_samples_per_s"] == pytest.approx(32 / estimate["step_time_s"])
+    assert set(estimate["memory_bytes"]) == set(Plan.from_mapping(answer["plan"]).devices)
+    assert answer["bound"] == {
+        "step_time_s": pytest.approx(estimate["closed_form_step_time_s"]),
+        "gap": pytest.approx(0, abs=1e-9),
+        "status": "proven",
+    }
+
+
+def test_a_plan_that_is_not_proven_says_how_far_it_can_be_from_the_bound(
+    heterps: Heterps, blocks: Path
+) -> None:
+    bound = heterps(
+        "place", blocks, "--cluster", "local-emulated", "--planner", "even", "--json"
+    ).data["bound"]
+    assert bound["status"] == "bounded"
+    assert bound["gap"] > 0
+
+
+def test_the_plan_file_can_be_simulated_to_the_same_step_time(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    placed = heterps("place", blocks, "-c", "local-emulated", "-o", plan, "--json").data
+    simulated = heterps("simulate", plan, "--json").data
+    assert simulated["step_time_s"] == pytest.approx(placed["estimate"]["step_time_s"])
+
+
+def test_the_table_names_devices_and_where_layer_times_come_from(
+    heterps: Heterps, blocks: Path
+) -> None:
+    out = heterps("place", blocks, "--cluster", "local-emulated").out
+    assert "fast" in out
+    assert "proven optimal for the closed form" in out
+    assert "layer times   measured" in out
+
+
+def test_a_cheaper_plan_keeps_the_throughput_floor(heterps: Heterps, blocks: Path) -> None:
+    options = ("place", blocks, "--cluster", "a100-v100", "--json")
+    fastest = heterps(*options).data["estimate"]
+    floor = fastest["throughput_samples_per_s"] / 4
+    cheap = heterps(*options, "--objective", "price", "--min-throughput", floor).data["estimate"]
+    assert cheap["throughput_samples_per_s"] >= floor
+    assert cheap["price_usd_per_million_samples"] < fastest["price_usd_per_million_samples"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("nosuchmodel", "-c", "a100-v100"), "nosuchmodel"),
+        (("BLOCKS", "-c", "a100-v10"), "did you mean a100-v100"),
+        (("BLOCKS", "-c", "a100-v100", "--planner", "exakt"), "did you mean exact"),
+        (
+            ("BLOCKS", "-c", "a100-v100", "--micro-batch", "64"),
+            "64 is larger than global_batch_size 32",
+        ),
+        (("BLOCKS", "-c", "a100-v100", "--global-batch", "-3"), "global_batch_size"),
+        (
+            ("BLOCKS", "-c", "a100-v100", "--dtype", "float8"),
+            "'float32', 'float16', 'bfloat16' or 'mixed-bfloat16'",
+        ),
+        (("BLOCKS", "-c", "a100-v100", "--min-throughput", "1e12"), "samples"),
+        (("BLOCKS", "-c", "a100-v100", "--evaluations", "0"), "evaluation"),
+        (
+            ("nosuchpackage.models:build", "-c", "a100-v100", "--input", "x=4:float32"),
+            "nosuchpackage",
+        ),
+        (("BLOCKS", "-c", "a100-v100", "--job", "nosuchjob.yaml"), "nosuchjob.yaml"),
+    ],
+)
+def test_bad_input_gets_one_clear_line_and_exit_code_2(
+    heterps: Heterps, blocks: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    given = [str(blocks) if text == "BLOCKS" else text for text in arguments]
+    outcome = heterps("place", *given)
+    assert outcome.code == 2
+    assert expected in outcome.err
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert "Traceback" not in outcome.err
+
+
+def test_a_model_too_large_says_what_does_not_fit_and_by_how_much(
+    heterps: Heterps, blocks: Path
+) -> None:
+    text = blocks.read_text().replace("num_parameters: 1000", "num_parameters: 40000000000")
+    blocks.write_text(text)
+    outcome = heterps("place", blocks, "--cluster", "a100-v100")
+    assert outcome.code == 2
+    assert "block" in outcome.err
+    assert "bytes" in outcome.err
+
+
+def test_planning_imports_neither_torch_nor_stable_baselines(blocks: Path) -> None:
+    code = (
+        "import sys\n"
+        "from heterps.cli.app import main\n"
+        "try:\n"
+        f"    main(['place', {str(blocks)!r}, '-c', 'a100-v100-t4', '--json'])\n"
+        "except SystemExit as stop:\n"
+        "    assert not stop.code, stop.code\n"
+        "heavy = {'torch', 'stable_baselines3', 'sb3_contrib', 'gymnasium', 'matplotlib'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

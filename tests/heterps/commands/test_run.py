@@ -1,0 +1,167 @@
+"""`heterps run` and `heterps demo`: real processes, small sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from heterps.commands import demo
+from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
+from heterps_configs.errors import HeterpsError
+
+Heterps = Callable[..., Any]
+
+
+@pytest.mark.slow
+def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    heterps("place", "perceptron", "-c", "local-emulated", "--global-batch", 8, "-o", plan)
+    trace = tmp_path / "trace.json"
+    outcome = heterps(
+        "run", plan, "--steps", 4, "--verify", "--run-directory", tmp_path / "run", "--json",
+        "--trace", trace, "--tensorboard", tmp_path / "board",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    names = [
+        event.get("args", {}).get("name") for event in json.loads(trace.read_text())["traceEvents"]
+    ]
+    assert {"predicted", "measured"} <= set(names)
+    assert trace.with_suffix(".png").stat().st_size > 0
+    answer = outcome.data
+    keys = {
+        "predicted_step_time_s",
+        "measured_step_time_s",
+        "relative_error",
+        "losses",
+        "max_loss_difference",
+        "replans",
+    }
+    assert keys <= set(answer)
+    assert answer["max_loss_difference"] < 1e-5
+    assert len(answer["losses"]) == 4
+    assert answer["replans"] == []
+    for device in answer["devices"]:
+        assert device["memory"]["peak_bytes"] > device["memory"]["at_peak"]["parameters"] > 0
+        assert device["predicted_memory_bytes"] > 0
+        assert device["memory_limit_bytes"] > device["memory"]["peak_bytes"]
+        assert 0 <= device["bubble_share"] < 1
+        assert 0 <= device["predicted_bubble_share"] < 1
+        assert device["busy_s"] > 0
+    for rank, device in enumerate(answer["devices"]):
+        lines = (tmp_path / "run" / f"rank-{rank}.log").read_text().splitlines()
+        assert all(f" {device['device']}  " in line for line in lines)
+        assert lines[-1].endswith("done")
+    runs = {name: EventAccumulator(str(tmp_path / "board" / name)) for name in BOARD_RUNS}
+    for name, events in runs.items():
+        events.Reload()
+        steps = [entry.step for entry in events.Scalars("speed/step_time_s")]
+        # Memory is measured in the second step, which says nothing of speed.
+        assert steps == ([1, 3, 4] if name == "measured" else [1, 2, 3, 4])
+        assert len(events.Scalars(f"memory_mib/{answer['devices'][0]['device']}")) == 1
+        assert any(tag.startswith("message_s/s0_forward_to_") for tag in events.Tags()["scalars"])
+    assert runs["predicted"].Scalars("speed/step_time_s")[0].value == pytest.approx(
+        answer["predicted_step_time_s"]
+    )
+    assert {"run/timelines", "run/memory"} <= set(runs["measured"].Tags()["images"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--slow", "fast=3"), "DEVICE=FACTOR@STEP"),
+        (("--slow", "fats=3@1"), "allowed: fast, medium"),
+        (("--slow", "fast->fats=3@1"), "a link leads from one device to another"),
+        (("--slow", "fast->medium=0@1"), "'fast->medium=3@10'"),
+        (("--model", "gpt2"), "was made for the model"),
+        (("--cluster", "a100-v100"), "was made for the cluster"),
+        (("--max-gradient-norm", "0"), "--max-gradient-norm 0.0: must be above 0"),
+        (("--trace", "trace.txt"), "allowed endings: .json, .png, .svg, .pdf"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(
+    heterps: Heterps, tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    outcome = heterps("run", plan, "--run-directory", tmp_path / "run", *arguments)
+    assert outcome.code == 2
+    assert expected in outcome.err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demo_goes_through_and_writes_its_summary(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = demo.JOB.model_copy(update={"global_batch_size": 16})
+    monkeypatch.setattr("heterps.commands.demo.JOB", job)
+    monkeypatch.setattr("heterps.commands.demo.PLAIN_STEPS", 3)
+    monkeypatch.setattr("heterps.commands.demo.ONLINE_STEPS", 14)
+    monkeypatch.setattr("heterps.commands.demo.FINE_TUNE_S", 2.0)
+    outcome = heterps("demo", "--run-directory", tmp_path, "--train-seconds", 3)
+    assert outcome.code == 0, outcome.err
+    assert "no hardware results" in outcome.out
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary) == {"even", "policy", "drifted", "adapted", "gap_to_exact", "seconds"}
+    for name in ("even", "policy", "drifted", "adapted"):
+        assert set(summary[name]) == {"predicted_samples_per_s", "measured_samples_per_s"}
+    predicted = {name: summary[name]["predicted_samples_per_s"] for name in ("even", "policy")}
+    assert predicted["policy"] > 1.5 * predicted["even"]
+
+
+def test_an_interrupt_says_what_there_is_to_go_on_from(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heterps_runtime.run.run_plan.run_plan", interrupted)
+    plan, saved = tmp_path / "plan.yaml", tmp_path / "saved"
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    options = ("--run-directory", tmp_path / "run")
+    outcome = heterps("run", plan, *options)
+    assert outcome.code == 130
+    assert "nothing was saved" in outcome.err
+    assert "Traceback" not in outcome.err
+    outcome = heterps("run", plan, *options, "--checkpoint", saved)
+    assert outcome.code == 130
+    assert "there is no checkpoint yet" in outcome.err
+
+
+def test_sigterm_ends_a_run_as_an_interrupt_does(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "heterps_runtime.run.run_plan.run_plan",
+        lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", tmp_path / "plan.yaml")
+    outcome = heterps("run", tmp_path / "plan.yaml", "--run-directory", tmp_path / "run")
+    assert outcome.code == 143
+    assert "nothing was saved" in outcome.err
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_error_of_a_failed_rank_names_its_log(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "rank-1.log"
+    log.touch()
+
+    def failed(*arguments: object, **options: object) -> None:
+        raise HeterpsError("rank 1 (fast): it failed")
+
+    monkeypatch.setattr("heterps_runtime.run.run_plan.run_plan", failed)
+    plan = tmp_path / "plan.yaml"
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    outcome = heterps("run", plan, "--run-directory", tmp_path)
+    assert outcome.code == 2
+    assert f"rank 1 (fast): it failed\nits log: {log}" in outcome.err

@@ -1,0 +1,66 @@
+"""`heterps run` from folders of weights and from checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterps_runtime.models.build import build_module
+from tests.runtime.small_models import source_of
+
+Heterps = Callable[..., Any]
+
+
+@pytest.mark.slow
+def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    model, plan = tmp_path / "model", tmp_path / "plan.yaml"
+    module: Any = build_module(source_of("gpt2"), device="cpu")
+    module.save_pretrained(model, max_shard_size="20KB")
+    placed = heterps(
+        "place", model, "-c", "local-emulated", "--global-batch", 4, "--sequence-length", 8,
+        "-o", plan,
+    )  # fmt: skip
+    assert placed.code == 0, placed.err
+    options = ("--run-directory", tmp_path / "run", "--json")
+    saving = ("--checkpoint", tmp_path / "saved", "--checkpoint-every", 1, "--keep", 1)
+    first = heterps("run", plan, "--steps", 2, "--weights", model, "--verify", *saving, *options)
+    assert first.code == 0, first.err
+    assert first.data["max_loss_difference"] < 1e-5
+    assert first.data["checkpoint"] == str(tmp_path / "saved" / "step-000002")
+    second = heterps("run", plan, "--steps", 3, "--resume", *saving, *options)
+    assert second.code == 0, second.err
+    assert second.data["first_step"] == 2
+    assert len(second.data["losses"]) == 1
+    again = heterps("run", plan, "--steps", 3, *saving, *options)
+    assert again.code == 2
+    assert "has checkpoints already" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--resume",), "--resume: needs --checkpoint"),
+        (("--keep", 3), "--keep 3: needs --checkpoint"),
+        (("--checkpoint", "s3://bucket/run"), "with --remote"),
+        (("--checkpoint-every", 3), "--checkpoint-every 3: needs --checkpoint"),
+        (("--checkpoint", "nothing", "--resume"), "no complete checkpoint"),
+        (("--weights", "nothing"), "is no folder"),
+    ],
+)
+def test_starts_from_nowhere_are_refused(
+    heterps: Heterps,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", "plan.yaml")
+    outcome = heterps("run", "plan.yaml", *arguments)
+    assert outcome.code == 2
+    assert expected in outcome.err

@@ -1,0 +1,140 @@
+"""`heterps simulate`: the table, the pictures, and a trace that Perfetto accepts."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterps.commands.simulate import memory_table
+from heterps.reports.chrome_trace import write_chrome_trace
+from heterps.reports.figures import timeline_figure
+from heterps.reports.memory_figure import memory_figure
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+from tests.envs.small_problems import chain_problem, plan_of
+
+Heterps = Callable[..., Any]
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+
+
+def simulated(schedule: str) -> tuple[Problem, Plan, Estimate]:
+    """Four stages on two devices; the first stage computes its layer again."""
+    problem = chain_problem(
+        [1.0] * 4,
+        [2.0] * 4,
+        num_micro_batches=4,
+        parameters=[10] * 4,
+        activation_bytes=[50.0] * 4,
+        output_bytes=[8.0] * 4,
+        schedule=schedule,
+    )
+    stages = {f"s{index}": (index, index, f"d0-{index % 2}") for index in range(4)}
+    plan = plan_of(problem, stages, {tuple(stages): range(4)})
+    again = plan.stages[0].model_copy(update={"recompute_layers": (0,)})
+    plan = plan.model_copy(update={"stages": (again, *plan.stages[1:])})
+    return problem, plan, estimate(problem, plan, with_timeline=True, with_memory=True)
+
+
+def trace_of(schedule: str, path: Path) -> tuple[Estimate, list[dict[str, Any]]]:
+    problem, plan, shown = simulated(schedule)
+    write_chrome_trace({"predicted": shown}, path, problem, plan)
+    events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    return shown, events
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_slices_of_a_track_do_not_overlap_and_arrows_begin_and_end_in_slices(
+    schedule: str, tmp_path: Path
+) -> None:
+    _, events = trace_of(schedule, tmp_path / "trace.json")
+    assert {event["ph"] for event in events} == {"M", "X", "s", "f", "C"}
+    tracks: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in tracks.values():
+        spans.sort()
+        assert all(a[1] <= b[0] + 1e-3 for a, b in pairwise(spans))
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert set(tracks) <= named
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert begins.keys() == ends.keys()
+    assert len(begins) == sum(event["cat"] == "send" for event in events if event["ph"] == "X")
+    for event in (*begins.values(), *ends.values()):
+        spans = tracks[event["pid"], event["tid"]]
+        assert any(start <= event["ts"] <= end for start, end in spans)
+    assert all(begins[number]["ts"] <= ends[number]["ts"] for number in begins)
+
+
+def test_messages_say_their_size_and_counters_the_memory(tmp_path: Path) -> None:
+    shown, events = trace_of("1f1b", tmp_path / "trace.json")
+    sizes = {event["args"]["bytes"] for event in events if event.get("cat") == "send"}
+    assert sizes == {8}
+    for device, peak in shown.memory_bytes.items():
+        values = [
+            sum(event["args"].values())
+            for event in events
+            if event["ph"] == "C" and device in event["name"]
+        ]
+        assert max(values) == pytest.approx(peak, abs=3)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_figures_show_every_device_and_kind_of_action(schedule: str) -> None:
+    _, plan, shown = simulated(schedule)
+    figure = timeline_figure(shown, "title", {"s0": 0.3})
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["d0-0", "d0-1"]
+    legend = {text.get_text() for text in figure.legends[0].get_texts()}
+    backward = {"backward-input", "backward-weight"} if schedule == "zero-bubble" else {"backward"}
+    assert {"forward", "computed again", "waits for a message", *backward} <= legend
+    assert [axes.get_title(loc="left") for axes in memory_figure(shown, "").axes] == list(
+        plan.devices
+    )
+
+
+def test_a_limit_near_the_peak_is_drawn_and_a_far_one_is_not() -> None:
+    _, _, shown = simulated("1f1b")
+    near = dict.fromkeys(shown.memory_bytes, max(shown.memory_bytes.values()) + 10)
+    close = shown.model_copy(update={"memory_limit_bytes": near})
+    assert [len(axes.lines) for axes in memory_figure(shown, "").axes] == [0, 0]
+    assert [len(axes.lines) for axes in memory_figure(close, "").axes] == [1, 1]
+
+
+def test_the_table_splits_the_peak_by_kind() -> None:
+    _, _, shown = simulated("gpipe")
+    assert [column.header for column in memory_table(shown).columns] == [
+        "device", "parameters", "optimizer", "gradients", "activations", "buffers", "all", "of",
+    ]  # fmt: skip
+
+
+def test_the_command_writes_trace_and_figures(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    plan, trace = tmp_path / "plan.yaml", tmp_path / "trace.json"
+    timeline, memory = tmp_path / "timeline.svg", tmp_path / "memory.png"
+    heterps("place", blocks, "-c", "local-emulated", "-o", plan)
+    outcome = heterps(
+        "simulate", plan, "--trace", trace, "--figure", timeline, "--memory-figure", memory
+    )
+    assert outcome.code == 0
+    assert "memory at its peak" in outcome.out
+    assert all(path.stat().st_size > 0 for path in (trace, timeline, memory))
+
+
+def test_a_figure_needs_a_known_ending(heterps: Heterps, blocks: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    heterps("place", blocks, "-c", "local-emulated", "-o", plan)
+    outcome = heterps("simulate", plan, "--memory-figure", tmp_path / "memory.txt")
+    assert outcome.code == 2
+    assert "allowed endings: .png, .svg, .pdf" in outcome.err

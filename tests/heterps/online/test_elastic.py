@@ -1,0 +1,145 @@
+"""The controller of elastic runs: what it goes on with, what it says, and what it prepares."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from heterps.online.elastic import ElasticController
+from heterps.planning.place import place
+from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import NotEnoughDevicesError
+from heterps_configs.library import load_cluster
+from heterps_envs.closed_form.placement import PlacedStage, check_plan
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.simulate import estimate
+from heterps_runtime.elastic.records import MembershipChange
+from tests.heterps.small_profiles import blocks_profile
+
+FULL_S = 120.0
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """On devices of speeds 4, 2, 1 and 1."""
+    return Problem(blocks_profile(), load_cluster("local-emulated"), Job(dtype="float32"))
+
+
+def chain(problem: Problem) -> Plan:
+    """The fast device, then the medium one; the slow ones do nothing."""
+    kinds = {entry.devices[0].name: index for index, entry in enumerate(problem.classes)}
+    placement = [PlacedStage(0, 5, kinds["fast"]), PlacedStage(6, 7, kinds["medium"])]
+    return bind(problem, placement, planner="by hand", seed=0)
+
+
+def change(
+    problem: Problem,
+    plan: Plan,
+    *,
+    lost: tuple[str, ...] = (),
+    joined: tuple[str, ...] = (),
+    absent: tuple[str, ...] = (),
+    step: int = 10,
+) -> MembershipChange:
+    alive = tuple(n for n in problem.device_named if n not in lost and n not in absent)
+    return MembershipChange(step, 100, lost, joined, alive, plan)
+
+
+def test_a_lost_device_gives_a_plan_that_finishes_first_and_one_line_that_says_why(
+    problem: Problem,
+) -> None:
+    plan, lines = chain(problem), list[str]()
+    controller = ElasticController(problem, plan, on_message=lines.append)
+    update = controller.replan(change(problem, plan, lost=("medium",)))
+    check_plan(update.problem, update.plan)
+    assert "medium" not in update.problem.device_named
+    assert update.from_step == 10
+    (decision,) = controller.decisions
+    assert update.reason == decision.text == lines[0]
+    assert decision.text.startswith(f"step 10: lost medium: {decision.chosen} after ")
+    assert all(
+        f"{each.rule} {each.finish_s:.3g} s" in decision.text for each in decision.predictions
+    )
+    best = decision.predictions[0]
+    assert best.finish_s == min(each.finish_s for each in decision.predictions)
+    assert {"borrow", "merge", "templates"} <= {each.rule for each in decision.predictions}
+    assert best.step_s == pytest.approx(estimate(update.problem, update.plan).step_time_s)
+
+
+def test_the_decision_is_plain_data_for_json(problem: Problem) -> None:
+    plan = chain(problem)
+    controller = ElasticController(problem, plan, checkpoint_step=lambda: 8)
+    controller.replan(change(problem, plan, lost=("medium",)))
+    content = json.loads(json.dumps(controller.decisions[0].to_mapping()))
+    assert content["lost"] == ["medium"]
+    first = content["predictions"][0]
+    # The two layers of the lost device are only in the checkpoint behind step 8.
+    assert first["repeated_s"] == pytest.approx(2 * first["step_s"])
+    parts = ("replanning_s", "state_s", "repeated_s", "remaining_s")
+    assert first["finish_s"] == pytest.approx(sum(first[part] for part in parts))
+
+
+def test_a_lost_idle_device_changes_nothing() -> None:
+    """A model of one layer is fastest on the fast device alone."""
+    problem = Problem(blocks_profile(1), load_cluster("local-emulated"), Job(dtype="float32"))
+    plan = place(problem).plan
+    assert plan.devices == ("fast",)
+    update = ElasticController(problem, plan).replan(change(problem, plan, lost=("medium",)))
+    assert (update.plan.stages, update.plan.pipelines) == (plan.stages, plan.pipelines)
+
+
+def test_a_device_that_comes_back_is_used_where_many_steps_remain(problem: Problem) -> None:
+    plan = chain(problem)
+    controller = ElasticController(problem, plan)
+    without = controller.replan(change(problem, plan, lost=("fast",)))
+    back = controller.replan(change(problem, without.plan, joined=("fast",), step=20))
+    assert "fast" in back.plan.devices
+    assert "gained fast" in back.reason
+    late = controller.replan(change(problem, without.plan, joined=("fast",), step=100))
+    assert late.plan.stages == without.plan.stages
+
+
+def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> None:
+    plan = chain(problem)
+    small = tuple(
+        entry.model_copy(update={"memory_bytes": 50_000})
+        for entry in (problem.cluster.device_type(f"emulated-{n}x") for n in (1, 2))
+    )
+    cluster = Cluster.model_validate({**problem.cluster.model_dump(), "device_types": small})
+    tight = Problem(problem.profile, cluster, problem.job)
+    controller = ElasticController(tight, plan)
+    with pytest.raises(NotEnoughDevicesError, match=r"without fast: .*bytes"):
+        controller.replan(change(tight, plan, lost=("fast",)))
+
+
+def test_a_prepared_loss_costs_no_planning_and_the_next_ones_are_prepared_then(
+    problem: Problem,
+) -> None:
+    plan = chain(problem)
+    with ElasticController(problem, plan, tolerated=2) as controller:
+        assert controller.book.wait(FULL_S)
+        update = controller.replan(change(problem, plan, lost=("medium",)))
+        (decision,) = controller.decisions
+        assert decision.was_prepared
+        assert "prepared before" in decision.text
+        assert decision.predictions[0].replanning_s == 0
+        assert controller.book.wait(FULL_S)
+        second = change(problem, update.plan, lost=("fast",), absent=("medium",), step=30)
+        check_plan(problem, controller.replan(second).plan)
+        assert controller.decisions[1].was_prepared
+        assert controller.decisions[1].lost == ("fast",)
+
+
+def test_a_plan_that_drift_brought_is_what_the_book_prepares_for(problem: Problem) -> None:
+    plan = chain(problem)
+    kinds = {entry.devices[0].name: index for index, entry in enumerate(problem.classes)}
+    other = bind(problem, [PlacedStage(0, 7, kinds["fast"])], planner="by hand", seed=0)
+    with ElasticController(problem, plan) as controller:
+        controller.plan_changed(other, problem)
+        assert controller.book.wait(FULL_S)
+        controller.replan(change(problem, other, lost=("fast",)))
+        assert controller.decisions[0].was_prepared

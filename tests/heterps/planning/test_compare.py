@@ -1,0 +1,145 @@
+"""`heterps compare`: every planner, one budget, one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterps.planning.compare import compare
+from heterps.planning.problems import load_problem
+
+Heterps = Callable[..., Any]
+
+
+def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
+    heterps: Heterps, blocks: Path
+) -> None:
+    outcome = heterps(
+        "compare",
+        blocks,
+        "-c",
+        "local-emulated",
+        "--no-tensorboard",
+        "--evaluations",
+        500,
+        "--json",
+    )
+    assert outcome.code == 0
+    rows = {row["planner"]: row for row in outcome.data["rows"]}
+    assert {"exact", "ppo", "even", "random", "annealing", "genetic"} <= set(rows)
+    assert all(rows[name]["evaluations"] <= 500 for name in rows if name != "exact")
+    assert all(row["planning_cpu_s"] > 0 for row in rows.values())
+    keys = {
+        "planner",
+        "throughput_samples_per_s",
+        "price_usd_per_million_samples",
+        "gap",
+        "evaluations",
+        "planning_s",
+        "planning_cpu_s",
+        "feasible",
+        "refused",
+    }
+    assert all(keys <= set(row) for row in rows.values())
+    assert rows["exact"]["gap"] == pytest.approx(0, abs=1e-9)
+    assert all(row["gap"] >= 0 for row in rows.values() if row["feasible"])
+    assert rows["even"]["gap"] > rows["exact"]["gap"]
+
+
+def test_a_planner_without_a_feasible_plan_is_a_row_and_no_failure(
+    heterps: Heterps, blocks: Path
+) -> None:
+    # The last layer needs 19.2 GB; the even split puts it on the last device, of 16 GB.
+    head, found, tail = blocks.read_text().rpartition("num_parameters: 1000")
+    assert found
+    blocks.write_text(f"{head}num_parameters: 1200000000{tail}")
+    rows = heterps(
+        "compare",
+        blocks,
+        "-c",
+        "a100-v100",
+        "-p",
+        "exact",
+        "-p",
+        "even",
+        "--no-tensorboard",
+        "--json",
+    ).data["rows"]
+    by_name = {row["planner"]: row for row in rows}
+    assert by_name["exact"]["feasible"] is True
+    assert by_name["even"]["feasible"] is False
+    assert by_name["even"]["throughput_samples_per_s"] is None
+    assert "bytes" in by_name["even"]["reason"]
+
+
+@pytest.mark.slow
+def test_tensorboard_gets_scalars_hparams_figure_and_text(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    heterps("compare", blocks, "-c", "local-emulated", "-p", "exact", "--logdir", tmp_path / "tb")
+    events = EventAccumulator(str(tmp_path / "tb" / "blocks" / "local-emulated" / "exact"))
+    events.Reload()
+    tags = events.Tags()
+    assert "placement/throughput_samples_per_s" in tags["scalars"]
+    assert "placement/timeline" in tags["images"]
+    assert any("summary" in name for name in tags["tensors"])
+    assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_planners_that_train_are_left_out_where_that_takes_long_and_nobody_asks(
+    blocks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterps.planning.compare.LONGEST_TRAINING_S", 0.1)
+    comparison = compare(load_problem(str(blocks), "local-emulated"), evaluations=50)
+    assert comparison.left_out == ("heterps-lstm", "layer-ppo")
+    assert not {row.planner for row in comparison.rows} & set(comparison.left_out)
+    assert comparison.to_mapping()["left_out"] == ["heterps-lstm", "layer-ppo"]
+
+
+@pytest.mark.slow
+def test_a_small_budget_leaves_nobody_out_and_processor_seconds_bind_all(
+    heterps: Heterps, blocks: Path
+) -> None:
+    data = heterps(
+        "compare", blocks, "-c", "local-emulated", "--no-tensorboard",
+        "--cpu-seconds", 0.1, "--evaluations", 100_000_000, "--json",
+    ).data  # fmt: skip
+    rows = {row["planner"]: row for row in data["rows"]}
+    assert data["left_out"] == []
+    assert {"heterps-lstm", "layer-ppo"} <= set(rows)
+    assert 0 < rows["annealing"]["evaluations"] < 100_000_000
+    # Besides the search itself, a plan is bound and simulated; a rollout of PPO is not cut short.
+    assert all(row["planning_cpu_s"] < 5 for row in rows.values())
+
+
+def test_a_planner_that_refuses_is_a_row_and_says_why(heterps: Heterps, blocks: Path) -> None:
+    outcome = heterps(
+        "compare", blocks, "-c", "local-emulated", "-p", "exact", "-p", "even",
+        "--no-tensorboard", "--seconds", 1e-6,
+    )  # fmt: skip
+    assert outcome.code == 0
+    assert "refused" in outcome.out
+    assert "choose another planner" in outcome.err
+
+
+def test_a_comparison_without_any_plan_fails_with_the_first_reason(
+    heterps: Heterps, blocks: Path
+) -> None:
+    outcome = heterps(
+        "compare", blocks, "-c", "local-emulated", "-p", "exact", "--seconds", 1e-6,
+        "--no-tensorboard",
+    )  # fmt: skip
+    assert outcome.code == 2
+    assert "exact: " in outcome.err
+
+
+@pytest.mark.parametrize("option", ["--cpu-seconds", "--evaluations", "--seconds"])
+def test_a_budget_of_nothing_is_refused(heterps: Heterps, blocks: Path, option: str) -> None:
+    outcome = heterps("compare", blocks, "-c", "local-emulated", "-p", "even", option, 0)
+    assert outcome.code == 2
+    assert "more than 0 seconds" in outcome.err

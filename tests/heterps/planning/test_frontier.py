@@ -1,0 +1,76 @@
+"""`heterps place --frontier`: its table, JSON and figure, and one clear line for bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterps_configs.documents.plan import Plan
+
+Heterps = Callable[..., Any]
+
+
+def test_each_next_plan_is_slower_and_cheaper(heterps: Heterps, blocks: Path) -> None:
+    data = heterps("place", blocks, "-c", "a100-v100", "--frontier", "--json").data
+    points = data["frontier"]
+    assert data["status"] == "proven"
+    assert len(points) > 1
+    for before, after in pairwise(points):
+        assert after["throughput_samples_per_s"] < before["throughput_samples_per_s"]
+        assert after["price_usd_per_million_samples"] < before["price_usd_per_million_samples"]
+    for point in points:
+        plan = Plan.from_mapping(point["plan"])
+        assert sum(point["devices"].values()) == len(plan.devices)
+
+
+def test_its_ends_are_what_place_answers_for_either_objective(
+    heterps: Heterps, blocks: Path
+) -> None:
+    options = ("place", blocks, "-c", "a100-v100", "--json")
+    points = heterps(*options, "--frontier").data["frontier"]
+    fastest = heterps(*options, "--planner", "exact").data["estimate"]
+    cheapest = heterps(*options, "--planner", "exact", "--objective", "price").data["estimate"]
+    assert points[0]["step_time_s"] == pytest.approx(fastest["closed_form_step_time_s"])
+    assert points[-1]["step_time_s"] == pytest.approx(cheapest["closed_form_step_time_s"])
+
+
+def test_a_throughput_floor_cuts_it_off(heterps: Heterps, blocks: Path) -> None:
+    options = ("place", blocks, "-c", "a100-v100", "--frontier", "--json")
+    points = heterps(*options).data["frontier"]
+    floor = points[1]["throughput_samples_per_s"] * 0.999
+    cut = heterps(*options, "--min-throughput", floor).data["frontier"]
+    assert [p["step_time_s"] for p in cut] == pytest.approx([p["step_time_s"] for p in points[:2]])
+
+
+def test_the_table_names_devices_and_the_figure_is_drawn(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    figure = tmp_path / "frontier.svg"
+    outcome = heterps("place", blocks, "-c", "a100-v100", "--frontier", "--figure", figure)
+    assert outcome.code == 0
+    assert "a100" in outcome.out
+    assert "proven for the closed form" in outcome.out
+    assert "<svg" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--frontier", "--planner", "greedy"), "--planner greedy"),
+        (("--frontier", "-o", "plan.yaml"), "--output takes one plan"),
+        (("--figure", "frontier.png"), "add --frontier"),
+        (("--frontier", "--min-throughput", "1e12"), "samples/s"),
+        (("--frontier", "--seconds", "1e-9"), "too long"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(
+    heterps: Heterps, blocks: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    outcome = heterps("place", blocks, "-c", "a100-v100", *arguments)
+    assert outcome.code == 2
+    assert expected in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,275 @@
+"""What may happen to an elastic run: it goes on with the losses of a run that nothing happened to.
+
+Every test leaves no process behind, and checks what is said.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heterps_configs.errors import NotEnoughDevicesError
+from heterps_runtime.elastic.records import Event, MembershipChange
+from heterps_runtime.run.result import RunResult
+from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from heterps_runtime.specification.run import Slowdown
+from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.state.checkpoint_files import (
+    CheckpointDocument,
+    checkpoint_path,
+    complete_checkpoints,
+)
+from tests.runtime.elastic.small_runs import (
+    LIMIT_S,
+    STEP_S,
+    Chains,
+    ElasticCase,
+    elastic_problem,
+    processes_of,
+    send,
+    uninterrupted,
+    wait_until,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[ElasticCase]:
+    """Three devices, and none of their processes afterwards."""
+    case = ElasticCase(elastic_problem(), tmp_path / "run")
+    yield case
+    assert wait_until(lambda: not processes_of(case.directory), 10)
+
+
+def check_losses(case: ElasticCase, result: RunResult) -> None:
+    assert list(result.losses) == pytest.approx(uninterrupted(case.problem, case.steps), abs=1e-5)
+
+
+def check_usable(case: ElasticCase, folder: Path) -> int:
+    """The newest checkpoint can be read by plain torch, and trained on from; returns its step."""
+    newest = complete_checkpoints(folder)[-1]
+    step = CheckpointDocument.of(newest).step
+    assert load_state_dict(newest).document.step == step
+    expected = uninterrupted(case.problem, step + 3)
+    found = uninterrupted(case.problem, step + 3, newest, step)
+    assert found == pytest.approx(expected[step:], abs=1e-5)
+    return step
+
+
+def test_a_device_is_killed_and_another_one_hangs(case: ElasticCase) -> None:
+    case.steps = 16
+    events = (Event("lose", "d1", step=3), Event("stop", "d2", step=8))
+    result = case.run(events=events, heartbeat_s=3.0)
+    check_losses(case, result)
+    assert [(r.lost, r.decision) for r in result.recoveries] == [
+        (("d1",), "a chain of 2"),
+        (("d2",), "a chain of 1"),
+    ]
+    assert "d1 is lost: ended by SIGKILL" in case.text
+    assert "d2 is lost: no sign of life for 3 s" in case.text
+    # Nobody else holds the layers of either, and there is no checkpoint: all steps come again.
+    assert [recovery.from_step for recovery in result.recoveries] == [0, 0]
+    assert set(result.generations) == {2}
+
+
+def test_a_device_that_gets_slow_is_not_taken_for_dead(case: ElasticCase) -> None:
+    """Its step takes longer than heartbeats may be missing."""
+    heartbeat_s, own_s = 2.0, 4 * STEP_S / 3
+    slow = Slowdown(device="d1", factor=1.5 * heartbeat_s / own_s, from_step=4)
+    case.steps = 5
+    result = case.run(slowdowns=[slow], heartbeat_s=heartbeat_s)
+    check_losses(case, result)
+    assert result.step_times_s[-1] > heartbeat_s
+    assert not result.recoveries
+    assert "lost" not in case.text
+
+
+def test_two_devices_are_lost_at_once_and_a_third_in_the_recovery(tmp_path: Path) -> None:
+    """The third is killed when the plan for the others is about to be answered."""
+    directory = tmp_path / "run"
+    case = ElasticCase(elastic_problem(), directory, devices=("d0", "d1", "d2", "d3"))
+
+    def strike(change: MembershipChange) -> None:
+        send(directory, "d3", signal.SIGKILL)
+
+    events = [Event("lose", name, step=4) for name in ("d1", "d2")]
+    settings = CheckpointSettings(folder=str(tmp_path / "saved"), every=2)
+    result = case.run(Chains(case.problem, before=strike), events=events, checkpoint=settings)
+    check_losses(case, result)
+    lost = {name for recovery in result.recoveries for name in recovery.lost}
+    assert lost == {"d1", "d2", "d3"}
+    assert result.recoveries[-1].decision == "a chain of 1"
+    assert check_usable(case, tmp_path / "saved") == case.steps
+    assert not processes_of(directory)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_failure_while_the_new_generation_meets_begins_another(
+    number: signal.Signals, case: ElasticCase
+) -> None:
+    def strike(*_: object) -> None:
+        send(case.directory, "d2", number)
+
+    # Who waits for the first connection of a rank that has gone is started anew after `stall_s`.
+    result = case.run(
+        events=[Event("lose", "d1", step=3)], on_plan=strike, heartbeat_s=3.0, stall_s=6.0
+    )
+    check_losses(case, result)
+    assert result.recoveries[-1].decision == "a chain of 1"
+    assert {name for r in result.recoveries for name in r.lost} == {"d1", "d2"}
+
+
+def test_a_damaged_shard_takes_the_run_to_the_checkpoint_before_it(
+    case: ElasticCase, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    settings = CheckpointSettings(folder=str(folder), every=4, keep=3)
+    case.steps = 20
+    damaged: list[Path] = []
+
+    def strike(num_done: int) -> None:
+        newest = checkpoint_path(folder, 8)
+        if num_done >= 9 and newest.exists() and not damaged:
+            for shard in newest.glob("*.distcp"):
+                content = bytearray(shard.read_bytes())
+                content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+                shard.write_bytes(content)
+                damaged.append(shard)
+            send(case.directory, "d1", signal.SIGKILL)
+
+    case.on_step = strike
+    result = case.run(checkpoint=settings)
+    assert damaged
+    check_losses(case, result)
+    (recovery,) = result.recoveries
+    assert recovery.from_step == 4
+    assert recovery.steps_repeated >= 5
+    assert "step-000008" in case.text
+    assert check_usable(case, folder) == case.steps
+
+
+def test_a_full_disk_ends_no_run_and_a_later_checkpoint_is_written(
+    case: ElasticCase, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    case.devices, case.steps = ("d0", "d1"), 60
+    limits: list[int] = []
+
+    def limit(num_bytes: int) -> None:
+        """So large may the files of the workers become; beyond, the system refuses to write."""
+        limits.append(num_bytes)
+        for pid in processes_of(case.directory).values():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
+
+    def fill(num_done: int) -> None:
+        if num_done >= 3 and not limits:
+            limit(5000)
+
+    def make_room(text: str) -> None:
+        if "File too large" in text and len(limits) == 1:
+            limit(resource.RLIM_INFINITY)
+
+    case.on_step, case.on_message = fill, make_room
+    result = case.run(checkpoint=CheckpointSettings(folder=str(folder), every=2))
+    check_losses(case, result)
+    assert not result.recoveries
+    assert f"cannot be written to {folder}: " in case.text
+    assert check_usable(case, folder) == case.steps
+
+
+def test_a_device_comes_and_is_taken_in_at_a_step_boundary(case: ElasticCase) -> None:
+    """Training waits for it, because its process takes longer to start than the whole run."""
+    case.steps = 40
+    _wait_for_newcomer(case)
+    result = case.run(events=[Event("join", "d3", step=3)], stall_s=LIMIT_S, heartbeat_s=LIMIT_S)
+    check_losses(case, result)
+    (recovery,) = result.recoveries
+    assert (recovery.joined, recovery.lost) == (("d3",), ())
+    assert recovery.decision == "a chain of 4"
+    assert recovery.steps_repeated == 0
+    assert set(recovery.bytes_by_source) >= {"replica"}
+    assert "d3 has come" in case.text
+
+
+@pytest.mark.parametrize("victim", ["d1", "d3"])
+def test_a_failure_while_states_move_to_a_newcomer(victim: str, case: ElasticCase) -> None:
+    """One that hands its layers over is lost, or the one that they go to."""
+    _wait_for_newcomer(case)
+    killed: list[str] = []
+
+    def strike(*_: object) -> None:
+        if not killed:
+            killed.append(victim)
+            send(case.directory, victim, signal.SIGKILL)
+
+    result = case.run(
+        events=[Event("join", "d3", step=3)],
+        on_plan=strike,
+        stall_s=LIMIT_S,
+        heartbeat_s=LIMIT_S,
+    )
+    check_losses(case, result)
+    assert f"{victim} is lost: ended by SIGKILL" in case.text
+    assert result.recoveries[-1].decision == "a chain of 3"
+
+
+def _wait_for_newcomer(case: ElasticCase) -> None:
+    """One rank is stopped, and with it all, until the newcomer is ready."""
+    stopped: list[int] = []
+
+    def stop(num_done: int) -> None:
+        if num_done >= 3 and not stopped:
+            stopped.append(num_done)
+            send(case.directory, "d0", signal.SIGSTOP)
+
+    def go_on(text: str) -> None:
+        if "d3 has come" in text:
+            send(case.directory, "d0", signal.SIGCONT)
+
+    case.on_step, case.on_message = stop, go_on
+
+
+def test_too_few_devices_end_the_run_and_name_the_checkpoint(
+    case: ElasticCase, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    with pytest.raises(NotEnoughDevicesError, match="2 devices; at least 3"):
+        case.run(
+            Chains(case.problem, least=3),
+            events=[Event("lose", "d1", step=6)],
+            checkpoint=CheckpointSettings(folder=str(folder), every=2),
+        )
+    step = check_usable(case, folder)
+    assert step >= 4
+    result = case.run(checkpoint=CheckpointSettings(folder=str(folder)), resume=True)
+    assert result.first_step == step
+    expected = uninterrupted(case.problem, case.steps)[step:]
+    assert list(result.losses) == pytest.approx(expected, abs=1e-5)
+
+
+def test_without_its_controller_a_run_ends_and_leaves_a_usable_checkpoint(
+    case: ElasticCase, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    command = [
+        sys.executable,
+        "-m",
+        "tests.runtime.elastic.small_runs",
+        str(case.directory),
+        str(folder),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        try:
+            assert any(int(line) >= 7 for line in parent.stdout)
+        finally:
+            parent.kill()
+    assert wait_until(lambda: not processes_of(case.directory), 15)
+    assert check_usable(case, folder) >= 2

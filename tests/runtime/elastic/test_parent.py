@@ -1,0 +1,92 @@
+"""What the parent of an elastic run knows when steps come again, late, or were never reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.elastic.parent import ElasticState
+from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.result import StepProgress
+from heterps_runtime.specification.build import build_specification
+from tests.runtime.elastic.small_runs import chain, elastic_problem
+
+
+class _Run:
+    """A state with two generations, and what it showed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.shown: list[StepProgress] = []
+        problem = elastic_problem()
+        plan = chain(problem, ("d0", "d1", "d2"))
+        schedule = build_schedule(problem, plan)
+        specification = build_specification(
+            problem, plan, schedule, devices=plan.devices, num_steps=20
+        )
+        self.state = ElasticState(
+            problem, specification, directory, None, self.shown.append, lambda text: None
+        )
+        self.state.predict(problem, plan, schedule)
+        update = PlanUpdate(chain(problem, ("d0", "d2")), problem, 4)
+        self.adopted = self.state.adopt(update, ["d0", "d2"])
+        self.state.describe_adopted(update)
+
+    def tell(self, step: int, generation: int, loss: float = 1.0) -> None:
+        line: dict[str, Any] = {
+            "step": step, "loss": loss, "step_time_s": 0.1, "generation": generation, "figures": [],
+        }  # fmt: skip
+        self.state.on_line(line)
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        return [(step.step, step.generation) for step in self.state._steps]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> _Run:
+    return _Run(tmp_path)
+
+
+def test_a_new_generation_has_ranks_of_its_own(run: _Run) -> None:
+    assert (run.adopted.generation, run.adopted.devices) == (1, ("d0", "d2"))
+    assert run.adopted.ranks == {"d0": 0, "d2": 1}
+    assert run.adopted.torch_devices == ("cpu", "cpu")
+
+
+def test_steps_that_are_run_again_replace_those_that_were_taken_back(run: _Run) -> None:
+    for step in range(4):
+        run.tell(step, 0)
+    run.tell(2, 1)
+    assert run.steps == [(0, 0), (1, 0), (2, 1)]
+    assert run.state.next_step == 3
+    run.tell(3, 1)
+    assert [step.step for step in run.shown] == [0, 1, 2, 3, 2, 3]
+
+
+def test_a_late_line_of_a_lost_rank_takes_nothing_back(run: _Run) -> None:
+    for step in range(3):
+        run.tell(step, 0)
+    run.tell(2, 1)
+    run.tell(3, 1)
+    run.tell(2, 0)
+    assert run.steps == [(0, 0), (1, 0), (2, 1), (3, 1)]
+
+
+def test_a_committed_step_that_nobody_reported_has_its_loss(run: _Run) -> None:
+    run.tell(0, 0)
+    run.state.on_line({"committed": {"step": 1, "loss": 0.75, "generation": 0}})
+    run.state.on_line({"committed": {"step": 1, "loss": 0.75, "generation": 0}})
+    run.tell(2, 1)
+    assert run.steps == [(0, 0), (1, 0), (2, 1)]
+    assert run.shown[1].loss == 0.75
+
+
+def test_a_plan_of_a_controller_waits_for_the_supervisor(run: _Run) -> None:
+    problem = elastic_problem()
+    update = PlanUpdate(chain(problem, ("d0", "d3")), problem)
+    run.state.write_update(update)
+    assert run.state.updates == [update]
+    assert run.state.newest.generation == 1

@@ -1,0 +1,60 @@
+"""Predicted against measured memory: the model's timeline, action by action, and the ledger."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.build import build_schedule
+from heterps_envs.simulator.memory_timeline import memory_timeline
+from heterps_envs.simulator.stage_memory import SCALAR_BYTES_OF_LAYER, SCALAR_BYTES_OF_STAGE
+from heterps_runtime.execution.memory_check import measure_memory
+from heterps_runtime.profiling.profiler import measure
+from tests.runtime.small_runs import chain_of, problem_of
+
+
+@cache
+def measured(model: str) -> ModelProfile:
+    """A profile that knows what layers really keep, on all of the devices."""
+    problem = problem_of(model)
+    profile = measure(
+        problem.profile, "type-d0", [problem.job.micro_batch_size], repeats=3, layer_limit_s=0.01
+    )
+    entry = profile.measurements[-1]
+    everywhere = tuple(
+        entry.model_copy(update={"device_type": f"type-d{index}"}) for index in range(4)
+    )
+    return profile.model_copy(update={"measurements": everywhere})
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("model", ["sequential", pytest.param("llama", marks=pytest.mark.slow)])
+def test_every_peak_is_within_two_per_cent_of_the_ledger(model: str, schedule: str) -> None:
+    usual = problem_of(model, schedule=schedule)
+    problem = Problem(profile=measured(model), cluster=usual.cluster, job=usual.job)
+    plan = chain_of(problem, 1, 3)
+    lists = build_schedule(problem, plan)
+    timeline = memory_timeline(problem, plan, lists)
+    found = measure_memory(problem.profile, plan, problem.cluster, schedule=lists)
+    for index, device in enumerate(lists.devices):
+        report, _ = found[device]
+        # Losses and the optimizer's step counts are predicted in round numbers.
+        scalars = SCALAR_BYTES_OF_STAGE + SCALAR_BYTES_OF_LAYER * len(plan.stages[index].layers)
+        assert timeline.peak_bytes[index] == pytest.approx(
+            report.peak_bytes, rel=0.02, abs=scalars
+        ), (device, report)
+
+
+def test_what_zero_bubble_puts_off_is_never_predicted_too_small() -> None:
+    usual = problem_of("sequential", schedule="zero-bubble")
+    problem = Problem(profile=measured("sequential"), cluster=usual.cluster, job=usual.job)
+    plan = chain_of(problem, 1, 3)
+    lists = build_schedule(problem, plan)
+    timeline = memory_timeline(problem, plan, lists)
+    found = measure_memory(problem.profile, plan, problem.cluster, schedule=lists)
+    for index, device in enumerate(lists.devices):
+        measured_bytes = found[device][0].peak_bytes
+        assert 0.98 * measured_bytes <= timeline.peak_bytes[index] <= 1.25 * measured_bytes

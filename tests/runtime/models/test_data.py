@@ -1,0 +1,65 @@
+"""Synthetic samples depend on (seed, step, index) alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.data import make_batch
+from tests.runtime.small_models import NAMES, source_of
+
+
+@given(
+    first=st.integers(0, 50),
+    size=st.integers(1, 9),
+    offset=st.integers(0, 8),
+    step=st.integers(0, 9),
+)
+def test_any_slice_holds_the_samples_of_the_whole(
+    first: int, size: int, offset: int, step: int
+) -> None:
+    source = source_of("ctr")
+    inputs, target = make_batch(source, step, size, seed=1, first_sample=first)
+    whole_inputs, whole_target = make_batch(source, step, size + offset, seed=1, first_sample=first)
+    assert torch.equal(target, whole_target[:size])
+    assert all(torch.equal(inputs[name], whole_inputs[name][:size]) for name in inputs)
+
+
+def test_seed_and_step_change_the_samples() -> None:
+    source = source_of("llama")
+    batches = [make_batch(source, step, 4, seed)[1] for step, seed in ((0, 0), (1, 0), (0, 1))]
+    assert not any(
+        torch.equal(batches[i], batches[j]) for i in range(3) for j in range(3) if i != j
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_types_and_ranges_are_those_of_the_source(name: str) -> None:
+    source = source_of(name)
+    assert source.target is not None
+    inputs, target = make_batch(source, 0, 3, seed=0)
+    tensors = [*((entry, inputs[entry.name]) for entry in source.inputs), (source.target, target)]
+    for entry, tensor in tensors:
+        assert tensor.shape == (3, *entry.shape)
+        assert str(tensor.dtype) == f"torch.{entry.dtype}"
+        if entry.dtype == "int64" and entry.num_classes is not None:
+            assert 0 <= int(tensor.min()) <= int(tensor.max()) < entry.num_classes
+
+
+def test_a_language_model_predicts_the_next_token() -> None:
+    inputs, target = make_batch(source_of("llama"), 0, 2, seed=0)
+    assert torch.equal(inputs["input_ids"][:, 1:], target[:, :-1])
+
+
+def test_clicks_are_zero_or_one() -> None:
+    _, target = make_batch(source_of("ctr"), 0, 50, seed=0)
+    assert set(target.flatten().tolist()) == {0.0, 1.0}
+
+
+def test_a_source_without_target_cannot_be_trained() -> None:
+    source = source_of("llama").model_copy(update={"target": None})
+    with pytest.raises(HeterpsError, match="no target"):
+        make_batch(source, 0, 2, seed=0)

@@ -1,0 +1,63 @@
+"""A user's own loop: equal to one process, and one clear error on every rank."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.own_loop.trainer import PipelineTrainer
+from heterps_runtime.run.launcher import torchrun_command
+from heterps_runtime.state.checkpoint import load_state_dict
+from tests.runtime.trainer_plans import plan_of_cuts
+
+
+def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]:
+    """What each rank wrote."""
+    tmp_path.mkdir(exist_ok=True)
+    plan.to_file(tmp_path / "plan.yaml")
+    module = "tests.runtime.trainer_script"
+    command = [sys.executable, "-m", module, str(tmp_path / "plan.yaml")]
+    if processes > 1:
+        command = torchrun_command(tmp_path / "plan.yaml", processes, module=module)
+    done = subprocess.run(
+        [*command, str(tmp_path), *options], timeout=60, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return [(tmp_path / f"rank-{rank}.txt").read_text() for rank in range(processes)]
+
+
+def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
+    (alone,) = _run(tmp_path / "one", plan_of_cuts(), 1)
+    together = _run(tmp_path / "two", plan_of_cuts(2), 2)
+    for text in together:
+        assert ast.literal_eval(text) == pytest.approx(ast.literal_eval(alone), abs=1e-5)
+    saved, expected = (load_state_dict(tmp_path / name).model for name in ("two", "one"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(saved[name], tensor, atol=1e-5, rtol=1e-4)
+
+
+def test_a_batch_of_another_size_on_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
+    for text in _run(tmp_path, plan_of_cuts(2), 2, "wrong"):
+        assert "rank 1 (d1): batch: x0 has 12 samples" in text
+
+
+def test_a_plan_of_another_model_is_an_error_on_every_rank(tmp_path: Path) -> None:
+    for text in _run(tmp_path, plan_of_cuts(2, num_layers=7), 2):
+        assert "with 7 layers; this model has 5" in text
+
+
+def test_another_number_of_processes_is_refused_before_anything_starts() -> None:
+    with pytest.raises(HeterpsError, match=r"for 2 processes .* and 1 started"):
+        PipelineTrainer(
+            lambda: pytest.fail("built"),
+            plan_of_cuts(2),
+            loss=lambda a, b: a,
+            optimizer=lambda p: None,  # type: ignore[arg-type,return-value]
+        )

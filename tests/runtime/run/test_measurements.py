@@ -1,0 +1,86 @@
+"""Measurements: medians of full micro-batches, and the newest file wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.run.measurements import (
+    ActionTimes,
+    Measurements,
+    measurements_path,
+    newest_measurements,
+)
+from heterps_runtime.specification.build import build_specification
+from tests.runtime.small_runs import DEVICES, chain_of, problem_of
+
+
+def test_median_leaves_the_smaller_last_micro_batch_out() -> None:
+    problem = problem_of("sequential", global_batch_size=10)
+    plan = chain_of(problem, 3)
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    times = ActionTimes(specification, "d0")
+    times.add(
+        ActionRecord(kind, "s0", m, 0.0, end_s)
+        for kind, ends in (("forward", (1.0, 3.0, 0.1)), ("backward", (2.0, 4.0, 0.1)))
+        for m, end_s in enumerate(ends)
+    )
+    times.add([ActionRecord("step", "", -1, 1.0, 1.5), ActionRecord("send", "s0", 0, 0.0, 9.0)])
+    (entry,) = times.stages()
+    assert (entry.device, entry.stage, entry.first_layer, entry.last_layer) == ("d0", "s0", 0, 2)
+    assert (entry.forward_s, entry.backward_s, entry.num_samples) == (2.0, 3.0, 2)
+    assert times.optimizer_s() == 0.5
+    times.clear()
+    assert times.stages() == []
+    assert times.optimizer_s() == 0.0
+
+
+def test_a_stage_without_a_full_micro_batch_is_scaled_to_one() -> None:
+    problem = problem_of("sequential", global_batch_size=9, unequal_micro_batch_sizes=(2, 4, 1, 2))
+    plan = chain_of(problem, 3)
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    times = ActionTimes(specification, "d0")
+    times.add(
+        ActionRecord(kind, "s0", m, 0.0, end_s)
+        for kind, ends in (("forward", {0: 1.0, 2: 0.7}), ("backward", {0: 2.0, 2: 0.9}))
+        for m, end_s in ends.items()
+    )
+    (entry,) = times.stages()
+    assert (entry.forward_s, entry.backward_s, entry.num_samples) == (2.0, 4.0, 1)
+
+
+def test_a_backward_pass_in_two_parts_counts_as_their_sum() -> None:
+    problem = problem_of("sequential", schedule="zero-bubble")
+    plan = chain_of(problem, 3)
+    schedule = build_schedule(problem, plan)
+    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    times = ActionTimes(specification, "d0")
+    times.add(
+        [
+            ActionRecord("forward", "s0", 0, 0.0, 1.0),
+            ActionRecord("backward-input", "s0", 0, 2.0, 3.0),
+            ActionRecord("backward-weight", "s0", 0, 5.0, 5.5),
+        ]
+    )
+    (entry,) = times.stages()
+    assert (entry.forward_s, entry.backward_s) == (1.0, 1.5)
+
+
+def test_newest_published_measurements_are_read(tmp_path: Path) -> None:
+    for step in (4, 14, 9):
+        measurements = Measurements(
+            step=step, num_steps=20, generation=0, step_time_s=1.0, stages=(), optimizer_s={}
+        )
+        measurements_path(tmp_path, step).write_text(measurements.model_dump_json())
+    found = newest_measurements(tmp_path, after_step=4)
+    assert found is not None
+    assert (found.step, found.remaining_steps) == (14, 5)
+    assert newest_measurements(tmp_path, after_step=14) is None
+    assert found.stage_measurements() == []
+    with pytest.raises(ValueError, match="frozen"):
+        found.step = 3  # type: ignore[misc]

@@ -1,0 +1,246 @@
+"""Which host starts which devices, what it needs to know, and how launchers of several agree."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.run import host_group
+from heterps_runtime.run.host_group import HostGroup
+from heterps_runtime.run.launcher import LostConnectionError, NodeRank, torchrun_command
+from heterps_runtime.specification.hosts import Hosts, free_port, gloo_environment, machine_identity
+
+
+def _cluster(*counts: int) -> Cluster:
+    link = Link(latency_s=1e-5, bandwidth_bytes_per_s=1e9)
+    return Cluster(
+        name="nodes",
+        nodes=tuple(
+            Node(
+                name=f"n{i}",
+                devices=(DeviceGroup(name=f"n{i}", type="V100-16G", count=count),),
+                link=link,
+            )
+            for i, count in enumerate(counts)
+        ),
+        inter_node_link=link,
+    )
+
+
+def _hosts(num_hosts: int, rank: int = 0, port: int = 29400, timeout_s: float = 20) -> Hosts:
+    return Hosts(num_hosts, rank, "127.0.0.1", port, timeout_s)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
+def test_every_device_is_started_by_one_host_and_no_node_is_split(
+    counts: list[int], data: st.DataObject
+) -> None:
+    cluster = _cluster(*counts)
+    every = [device.name for device in cluster.devices]
+    names = data.draw(st.permutations(every))
+    num_hosts = data.draw(st.integers(1, len(counts)))
+    found = _hosts(num_hosts).devices(cluster, names)
+    assert sorted(name for own in found for name in own) == sorted(every)
+    assert all(found)
+    node_of = {device.name: device.node for device in cluster.devices}
+    nodes = [{node_of[name] for name in own} for own in found]
+    assert sum(map(len, nodes)) == len(set().union(*nodes))
+
+
+def test_nodes_that_the_plan_leaves_out_need_no_host() -> None:
+    cluster = _cluster(1, 1, 2)
+    assert _hosts(2).devices(cluster, ["n2-1", "n0"]) == [("n0",), ("n2-1",)]
+
+
+def test_more_hosts_than_nodes_are_refused() -> None:
+    with pytest.raises(HeterpsError, match=r"uses 1 node\(s\).*cannot be split"):
+        _hosts(2).devices(_cluster(4), ["n0-0", "n0-1"])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((2, 0, None), "missing: --rendezvous"),
+        ((None, None, "a:1"), "missing: --nodes, --node-rank"),
+        ((2, 2, "a:1"), r"allowed: 0\.\.1"),
+        ((2, 1, "10.0.0.1"), "expected HOST:PORT"),
+        ((2, 1, "a:70000"), "expected HOST:PORT"),
+        ((2, 1, ":29400"), "expected HOST:PORT"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    options: tuple[int | None, int | None, str | None], expected: str
+) -> None:
+    with pytest.raises(HeterpsError, match=expected):
+        Hosts.parse(*options)
+
+
+def test_one_host_needs_no_options() -> None:
+    assert Hosts.parse(None, None, None) is None
+    assert Hosts.parse(1, 0, "a:1") is None
+    assert Hosts.parse(2, 1, "[::1]:29400") == Hosts(2, 1, "::1", 29400)
+
+
+def test_the_interface_towards_the_loopback_is_the_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    assert gloo_environment(_hosts(2)) in ({"GLOO_SOCKET_IFNAME": "lo"}, {})
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    assert gloo_environment(_hosts(2)) == {}, "a user's own choice stays"
+
+
+def test_a_machine_is_itself() -> None:
+    assert machine_identity() == machine_identity() != ""
+
+
+def test_torchrun_is_told_of_the_other_hosts(tmp_path: Path) -> None:
+    command = torchrun_command(tmp_path, 3, node=NodeRank(2, 1, "10.0.0.1", 29401))
+    expected = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29401"]
+    assert set(expected) <= set(command)
+    assert "--nproc-per-node=3" in command
+
+
+# -- launchers together
+
+
+def _together(*parts: Callable[[HostGroup], object]) -> list[object]:
+    """What each host's part returns, or its error; every part runs in a thread."""
+    port = free_port()
+    found: list[object] = [None] * len(parts)
+
+    def run(rank: int) -> None:
+        try:
+            with HostGroup(_hosts(len(parts), rank, port)) as group:
+                found[rank] = parts[rank](group)
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return found
+
+
+def _agrees(facts: dict[str, str]) -> Callable[[HostGroup], object]:
+    def part(group: HostGroup) -> str:
+        group.agree(facts)
+        return group.share("what runs" if group.hosts.rank == 0 else None)
+
+    return part
+
+
+def test_hosts_that_agree_learn_what_runs() -> None:
+    facts = {"plan": "1", "--steps": "10"}
+    assert _together(_agrees(facts), _agrees(facts), _agrees(facts)) == ["what runs"] * 3
+
+
+def test_a_host_with_another_plan_is_one_error_on_all_hosts() -> None:
+    found = _together(
+        _agrees({"plan": "a", "--steps": "10"}),
+        _agrees({"plan": "b", "--steps": "10"}),
+        _agrees({"plan": "a", "--steps": "10"}),
+    )
+    expected = "host 1 was started for another run than host 0: plan: b here, a on host 0"
+    assert [str(error) for error in found] == [expected] * 3
+
+
+def _fails(error: Exception) -> Callable[[HostGroup], object]:
+    def part(group: HostGroup) -> None:
+        raise error
+
+    return part
+
+
+def test_an_error_of_one_host_reaches_those_that_wait() -> None:
+    found = _together(_agrees({}), _fails(HeterpsError("plan.yaml: cannot be read")))
+    assert [str(error) for error in found] == [
+        "host 1: plan.yaml: cannot be read",
+        "plan.yaml: cannot be read",
+    ]
+
+
+def test_a_host_that_only_lost_its_connections_reports_the_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = _together(
+        _fails(LostConnectionError("rank 0: Connection closed by peer")),
+        _fails(HeterpsError("rank 1 (d1): ValueError: no")),
+    )
+    assert [str(error) for error in found] == [
+        "host 1: rank 1 (d1): ValueError: no",
+        "rank 1 (d1): ValueError: no",
+    ]
+    monkeypatch.setattr(host_group, "CAUSE_S", 0.3)
+    found = _together(_fails(LostConnectionError("lost")), lambda group: None)
+    assert str(found[0]) == "lost", "where nobody knows the cause, that is the error"
+
+
+def test_a_host_that_does_not_come_is_named() -> None:
+    port = free_port()
+    with (
+        pytest.raises(HeterpsError, match=r"host 1 has not come, after 0\.3 s"),
+        HostGroup(_hosts(2, 0, port, 0.3)) as group,
+    ):
+        group.agree({})
+    with (
+        pytest.raises(HeterpsError, match="host 0 does not answer at 127"),
+        HostGroup(_hosts(2, 1, free_port(), 0.3)),
+    ):
+        pass
+
+
+def test_two_hosts_of_one_rank_are_refused() -> None:
+    port = free_port()
+    with HostGroup(_hosts(2, 0, port)):
+        first, second = HostGroup(_hosts(2, 1, port)), HostGroup(_hosts(2, 1, port))
+        with first, pytest.raises(HeterpsError, match=r"two hosts .* --node-rank 1"), second:
+            pass
+        again = HostGroup(_hosts(2, 0, port))
+        with pytest.raises(HeterpsError, match="--rendezvous"), again:
+            pass
+
+
+def test_a_silent_host_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_group, "SILENCE_S", 0.5)
+    monkeypatch.setattr(host_group, "CAUSE_S", 0.1)
+    is_over = threading.Event()
+
+    def stops_after_one_beat(group: HostGroup) -> None:
+        group.poll()
+        is_over.wait(20)
+
+    def watches(group: HostGroup) -> None:
+        try:
+            group._wait_for("never", "nothing")
+        finally:
+            is_over.set()
+
+    found = _together(watches, stops_after_one_beat)
+    assert str(found[0]) == "host 1 has been silent for 0.5 s"
+
+
+def test_results_of_all_ranks_come_to_host_0(tmp_path: Path) -> None:
+    def part(group: HostGroup) -> list[str]:
+        rank = group.hosts.rank
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        (folder / f"result-{rank}.json").write_text(json.dumps({"device": f"d{rank}"}))
+        group.collect(folder, 2)
+        return sorted(path.name for path in folder.glob("*.json"))
+
+    found = _together(part, part)
+    assert found == [["result-0.json", "result-1.json"], ["result-1.json"]]
+    text = (tmp_path / "0" / "result-1.json").read_text()
+    assert json.loads(text) == {"device": "d1"}

@@ -1,0 +1,81 @@
+"""Migration: any plan to any plan is like loading a checkpoint, and what stays does not move."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heterps_runtime.state.layout import state_bytes
+from heterps_runtime.state.migrate import state_of
+from tests.runtime.local_states import (
+    assert_equal,
+    loaded,
+    losses_from,
+    migrated,
+    save,
+    specification_of,
+    trained,
+)
+from tests.runtime.random_plans import plans
+from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
+    pytest.mark.filterwarnings("ignore:batch normalisation"),
+]
+
+
+@given(data=st.data())
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+def test_migration_is_like_loading_a_checkpoint_under_the_new_plan(data: st.DataObject) -> None:
+    _check_move(data, data.draw(st.sampled_from(["sequential", "dropping"])))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gpt2", "resnet"])
+@given(data=st.data())
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+def test_migration_of_tied_weights_and_running_statistics(model: str, data: st.DataObject) -> None:
+    _check_move(data, model)
+
+
+def _check_move(data: st.DataObject, model: str) -> None:
+    """From a random plan to another one, beside a checkpoint loaded under that."""
+    problem = problem_of(model)
+    old, new = data.draw(plans(problem)), data.draw(plans(problem))
+    run = trained(problem, old, 2, DEVICES)
+    specification = specification_of(problem, new, DEVICES)
+    before = {device: state_of(owned) for device, owned in run.owned.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        expected = loaded(specification, save(run, Path(folder), 2))
+    moved = migrated(run.owned, specification)
+    owned = {device: entry.owned for device, entry in moved.items()}
+    # Replicas have running statistics of their own, which those that stay keep.
+    assert_equal(owned, expected, with_statistics=model != "resnet")
+    assert losses_from(owned, specification, 2) == losses_from(expected, specification, 2)
+    for device, entry in moved.items():
+        fresh = {n: s for n, s in state_of(entry.owned).items() if n not in before[device]}
+        assert entry.migration.bytes_received == state_bytes(fresh)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_layers_that_stay_move_no_bytes(dtype: str) -> None:
+    problem = problem_of("gpt2", dtype=dtype)
+    run = trained(problem, chain_of(problem, 2, 4), 1, DEVICES)
+    # A stage more of what d1 has, for d3: only that one gets anything.
+    plan = plan_of(
+        problem,
+        {"a": (0, 1, "d0"), "b": (2, 3, "d1"), "b2": (2, 3, "d3"), "c": (4, -1, "d2")},
+        {("a", "b", "c"): (0, 1), ("a", "b2", "c"): (2, 3)},
+    )
+    moved = migrated(run.owned, specification_of(problem, plan, DEVICES))
+    received = {device: entry.migration.bytes_received for device, entry in moved.items()}
+    assert received == {"d0": 0, "d1": 0, "d2": 0, "d3": state_bytes(state_of(run.owned["d1"]))}
+    for device in ("d0", "d1", "d2"):
+        before = {name: p.data_ptr() for name, p in run.owned[device].parameters.items()}
+        after = {name: p.data_ptr() for name, p in moved[device].owned.parameters.items()}
+        assert after == before
