@@ -8,9 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.agent.comparison import Entry
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
@@ -26,12 +23,11 @@ from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.planner import Search
 from heterps_agents.search.random import best_random_code
 from heterps_agents.training.evaluation import GREEDY_TARGETS
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.problem import CostTables
-
-Code = NDArray[np.int16]
 
 EVALUATIONS, QUICK_EVALUATIONS = (256, 2000, 20_000), (2000,)
 # Entries whose CPU seconds the baselines get as well.

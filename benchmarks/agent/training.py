@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from benchmarks.agent.chain_methods import (
     Chain,
-    Code,
     Run,
     cost,
     decoding_methods,
@@ -23,6 +22,7 @@ from benchmarks.agent.section import Row, SectionResult, Settings, TableRows
 from benchmarks.agent.set_tables import digest, numbers, set_tables
 from benchmarks.agent.training_runs import given_runs, shipped_seeds, trained_policies
 from heterps_agents.learned.policy import Policy
+from heterps_envs.arrays import Code
 
 SETS, QUICK_SETS = ("in-range", "longer", "more-types"), ("in-range",)
 # Of several seeds the worst is where these are largest, or smallest.

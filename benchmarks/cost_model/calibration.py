@@ -45,9 +45,10 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.calibration import calibrate
 from heterps_envs.layer_costs.intervals import error_interval, expected_error, leave_one_out_errors
-from heterps_envs.layer_costs.roofline import Floats, plain_roofline_s
+from heterps_envs.layer_costs.roofline import plain_roofline_s
 from heterps_envs.layer_costs.samples import (
     DeviceSamples,
     PassSamples,

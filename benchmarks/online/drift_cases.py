@@ -6,15 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.formula import KernelTables, evaluate_one
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.online.belief import DEFAULT_SPREADS, Factors, Spreads, StageTime, TypeBelief
 from heterps_envs.problem import CostTables
-
-Code = NDArray[np.int16]
-Floats = NDArray[np.float64]
 
 KIND_SIGMA, LAYER_SIGMA, NOISE_SIGMA = 0.35, 0.15, 0.02
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.online.drift_cases import NOISE_SIGMA, Code, TablesBelief, deployed, step_time_s
+from benchmarks.online.drift_cases import NOISE_SIGMA, TablesBelief, deployed, step_time_s
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import effort_named
@@ -20,6 +20,7 @@ from heterps_agents.learned.planner import DEFAULT_POLICY
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.search.stage_changes import change_stages, num_changes
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.problem import CostTables

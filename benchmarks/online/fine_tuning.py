@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.agent.section import Row, TableRows, progress_bar
-from benchmarks.online.drift_cases import Code, TablesBelief, deployed, drifted, step_time_s
+from benchmarks.online.drift_cases import TablesBelief, deployed, drifted, step_time_s
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
 from heterps_agents.interface.planner import Budget
@@ -23,6 +23,7 @@ from heterps_agents.learned.planner import DEFAULT_POLICY
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.training.train import fine_tune
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import CostTables

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.agent.section import Row, TableRows
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
+from heterps_envs.arrays import Floats
 from heterps_envs.online.drift_monitor import DriftMonitor, Subject
 
 TITLE = "Drift monitor: false alarms and delays"
 TARGETS: list[Target] = []  # nobody asked for numbers; the summary has them
 
-Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
 
 DEVICE = Subject("device", "device")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.online.drift_cases import KIND_SIGMA, LAYER_SIGMA
 from benchmarks.runtime.models import source_of
@@ -21,14 +20,13 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.library import load_cluster
+from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.measurements import Measurements
 from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
-
-Floats = NDArray[np.float64]
 
 MODEL, CLUSTER = "mlp", "local-emulated"
 JOB = Job(global_batch_size=16, micro_batch_size=2, dtype="float32")

@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.cluster import Cluster, Device, Link
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # A coded placement has four bits for the class (see `heterps_envs.closed_form.formula`).
 MAX_CLASSES = 16

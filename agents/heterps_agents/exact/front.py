@@ -19,11 +19,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.exact.kernels import after_s, largest_total_behind, link_s
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import KernelTables, in_flight, is_dominated
 from heterps_envs.compiled import uncounted
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Needs(NamedTuple):

@@ -31,13 +31,13 @@ from heterps_agents.exact.trace import trace_back
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import KernelTables, evaluate_one, is_dominated
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
 from heterps_envs.problem import CostTables
 
 Status = Literal["optimal", "infeasible", "over budget"]
-Floats = NDArray[np.float64]
 
 # Seconds of one transition on one core of a current server CPU, rounded up; seconds of a solve for
 # its first placement and over its `predicted_work`, in the median of drawn problems, which is

@@ -12,7 +12,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
@@ -20,8 +19,6 @@ from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.placement import Placement, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-
-Floats = NDArray[np.float64]
 
 CHUNKS = (2, 3, 4)
 MOVES = (1, -1, 2, -2)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.graphs.rollout_kernels import Record, empty_record, roll_out, size_scales
 from heterps_agents.interface.blas_threads import one_blas_thread
+from heterps_envs.arrays import Floats
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.environments.graph.state import (
     COMPLETE,
@@ -20,8 +21,6 @@ from heterps_envs.environments.graph.state import (
     start_graph_rows,
 )
 from heterps_envs.graphs.problem import Placement
-
-Floats = NDArray[np.float64]
 
 # Of samples: found on graphs that are in no test set. Cooler ones repeat each other.
 SAMPLE_TEMPERATURE = 0.6

@@ -25,10 +25,9 @@ from heterps_agents.learned.beam_kernels import (
 )
 from heterps_agents.learned.beam_state import Beams, room_for
 from heterps_agents.learned.policy import Policy
+from heterps_envs.arrays import Floats
 from heterps_envs.environments.stage.packed import StageProblems
 from heterps_envs.environments.stage.state import empty_rows, start_rows
-
-Floats = NDArray[np.float64]
 
 # Levels between two looks at the clock.
 LEVELS = 8

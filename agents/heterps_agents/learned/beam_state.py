@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.environments.stage.state import (
     Scratch,
     StageView,
@@ -15,9 +16,6 @@ from heterps_envs.environments.stage.state import (
     new_scratch,
     num_actions,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Nodes(NamedTuple):

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from heterps_agents.learned.beam import BeamResult, Scorer, beam
 from heterps_agents.search.refine import refine
+from heterps_envs.arrays import Floats
 from heterps_envs.environments.stage.packed import StageProblems
-
-Floats = NDArray[np.float64]
 
 ROUNDS, TARGETS_PER_ROUND = 3, 8
 # A search without any known placement looks for targets up to this multiple of the lower bound.

@@ -6,9 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from heterps_envs.arrays import Floats
 
 # Steps of the first round: each so many times as long as the next shorter one. Fill of the
 # placements looked for, over that of the fastest.

@@ -31,6 +31,7 @@ from heterps_agents.learned.windows import improve_windows
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.refine import admit, descend_best, fill_s, no_elite
+from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import (
@@ -44,9 +45,6 @@ from heterps_envs.closed_form.objective import (
 )
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.problem import CostTables
-
-Code = NDArray[np.int16]
-Floats = NDArray[np.float64]
 
 # A placement that takes so much longer than the best is still kept for its descent.
 SLACK = 1.03

@@ -20,7 +20,8 @@ from heterps_agents.interface.registry import register
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import EFFORTS, Effort
 from heterps_agents.learned.search import learned_code
-from heterps_agents.search.planner import Code, SearchPlanner
+from heterps_agents.search.planner import SearchPlanner
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import Goal

@@ -13,15 +13,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_agents.learned.window_labels import TABLE
 from heterps_envs.closed_form.formula import append_stage, in_flight, is_dominated
 from heterps_envs.closed_form.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.compiled import uncounted
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _GAIN = 1 - 1e-9
 # As a number of stages: no more may follow.

@@ -15,8 +15,9 @@ import numpy as np
 from heterps_agents.recovery.chains import Chain, Column, chains_of, plan_of_chains
 from heterps_agents.systems.oobleck.regroup import regroup
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.problem import Floats, Problem
+from heterps_envs.problem import Problem
 
 
 def template_plan(problem: Problem, plan: Plan, lost: Collection[str]) -> Plan | None:

@@ -18,7 +18,8 @@ from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.search.genetic import draw_member
-from heterps_agents.search.planner import Code, SearchPlanner
+from heterps_agents.search.planner import SearchPlanner
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, in_flight
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,

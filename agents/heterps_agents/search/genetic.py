@@ -18,9 +18,10 @@ from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.search.annealing import SECOND_MOVE, move
-from heterps_agents.search.planner import Code, SearchPlanner
+from heterps_agents.search.planner import SearchPlanner
 from heterps_agents.search.random import draw
 from heterps_agents.search.stage_changes import copy_stage
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,

@@ -20,6 +20,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.search.stage_changes import copy_stages
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import (
     KernelTables,
@@ -31,8 +32,6 @@ from heterps_envs.closed_form.formula import (
 from heterps_envs.closed_form.objective import Goal, reverse_stages, search_cost, write_code
 from heterps_envs.compiled import uncounted
 from heterps_envs.problem import CostTables, Problem
-
-Floats = NDArray[np.float64]
 
 # The layers before a stage delay it at least by their compute on the fastest class; in fact by
 # more. Targets are kept with each of these multiples of that least delay.

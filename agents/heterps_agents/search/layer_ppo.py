@@ -17,7 +17,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.torch_threads import one_thread
-from heterps_agents.search.planner import Code, SearchPlanner
+from heterps_agents.search.planner import SearchPlanner
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import Goal

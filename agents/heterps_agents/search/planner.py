@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.starts import simple_codes
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, code_cost
 from heterps_envs.problem import CostTables, Problem
-
-Code = NDArray[np.int16]
 
 
 class Search(Protocol):

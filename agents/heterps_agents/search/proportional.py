@@ -13,12 +13,11 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import KernelTables, evaluate, in_flight, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
 from heterps_envs.problem import Problem
-
-Floats = NDArray[np.float64]
 
 
 def even_placement(problem: Problem) -> Placement:

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.border_states import BorderStates
-from heterps_agents.splits.groups import Floats
+from heterps_envs.arrays import Floats
 
 MULTIPLIER_STEPS = 30
 

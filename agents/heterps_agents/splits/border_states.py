@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.splits.groups import Floats, GroupGraph, Integers
+from heterps_agents.splits.groups import GroupGraph
+from heterps_envs.arrays import Floats, Integers
 
 MAX_STATES = 200_000
 ALL_OUT, ALL_IN, MIXED = 0, 1, 2

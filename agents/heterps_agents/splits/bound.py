@@ -27,8 +27,9 @@ from scipy.sparse import csr_matrix
 
 from heterps_agents.splits.best_sets import BestSet, best_set
 from heterps_agents.splits.border_states import BorderStates, border_states
-from heterps_agents.splits.groups import Floats, GroupGraph
+from heterps_agents.splits.groups import GroupGraph
 from heterps_agents.splits.search import Devices, loads_of
+from heterps_envs.arrays import Floats
 
 NUM_CELLS, MAX_CELLS = 1000, 16_000
 MAX_ROUNDS = 150

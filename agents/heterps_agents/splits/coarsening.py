@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_agents.splits.convex_groups import convex_groups
-from heterps_agents.splits.ideals import Floats, Integers, ideal_tables
+from heterps_agents.splits.ideals import ideal_tables
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.operators import graph_arrays
 
 # Limits on a cut's seconds that are tried; the best of them is taken.

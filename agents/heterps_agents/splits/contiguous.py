@@ -18,9 +18,10 @@ import numpy as np
 
 from heterps_agents.splits.contiguous_kernels import sweep
 from heterps_agents.splits.convex_groups import ConvexGroups, convex_groups
-from heterps_agents.splits.ideals import IdealTables, Integers, groups_of, ideal_tables
+from heterps_agents.splits.ideals import IdealTables, groups_of, ideal_tables
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.arrays import Integers
 from heterps_envs.certificates.split import SplitCertificate
 from heterps_envs.graphs.operators import MEMORY_TOLERANCE, graph_arrays, max_load
 

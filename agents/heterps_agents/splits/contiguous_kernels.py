@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_agents.splits.ideals import Floats, IdealTables, Integers
+from heterps_agents.splits.ideals import IdealTables
+from heterps_envs.arrays import Floats, Integers
 
 
 @njit(cache=True)

@@ -17,15 +17,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.operators import GraphArrays
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class ConvexGroups(NamedTuple):

@@ -13,12 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.operators import GraphArrays
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class GroupGraph(NamedTuple):

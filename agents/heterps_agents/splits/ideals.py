@@ -14,9 +14,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.convex_groups import ConvexGroups
+from heterps_envs.arrays import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 

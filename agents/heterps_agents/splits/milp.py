@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix, csr_matrix
 
-from heterps_agents.splits.groups import Floats, GroupGraph, Integers
+from heterps_agents.splits.groups import GroupGraph
 from heterps_agents.splits.search import Devices
+from heterps_envs.arrays import Floats, Integers
 
 # `status` of scipy's result.
 INFEASIBLE = 2

@@ -16,8 +16,9 @@ import numpy as np
 from numba import njit
 
 from heterps_agents.splits.border_states import states_along
-from heterps_agents.splits.groups import Floats, GroupGraph, Integers
+from heterps_agents.splits.groups import GroupGraph
 from heterps_agents.splits.search import NORM, Devices, fits, loads_of
+from heterps_envs.arrays import Floats, Integers
 
 NUM_CELLS = 300
 MAX_PAIR_STATES = 60_000

@@ -13,12 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_agents.splits.groups import GroupGraph
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from heterps_envs.arrays import Floats, Integers
 
 NORM = 24.0
 # Relative change of the norm that is accepted with probability 1/e at the start, and at the end.

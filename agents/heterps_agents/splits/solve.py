@@ -18,12 +18,13 @@ import numpy as np
 
 from heterps_agents.splits.border_states import border_states
 from heterps_agents.splits.bound import SplitBound
-from heterps_agents.splits.groups import GroupGraph, Integers, clusters_over, group_graph, merge
+from heterps_agents.splits.groups import GroupGraph, clusters_over, group_graph, merge
 from heterps_agents.splits.milp import milp_split
 from heterps_agents.splits.resplit import resplit_pairs
 from heterps_agents.splits.search import FIRST_TEMPERATURE, Devices, anneal, fits, loads_of
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.arrays import Integers
 from heterps_envs.certificates.split import SplitCertificate
 from heterps_envs.graphs.operators import assignment_problems, graph_arrays, max_load
 

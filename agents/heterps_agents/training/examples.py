@@ -15,12 +15,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ROUNDING, ProblemPool, log_uniform
 from heterps_envs.environments.stage.state import RUNNING, STUCK, Limits, stage_of
 
-Integers = NDArray[np.int64]
 _UNKNOWN = -1
 # Limits of the episodes, over what the placement takes, log-uniform; closer than those of PPO's
 # episodes, because the last rounds of a search ask so; how often there is no fill limit.

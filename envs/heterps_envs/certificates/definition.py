@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heterps_envs.problem import CostTables, Floats
+from heterps_envs.arrays import Floats
+from heterps_envs.problem import CostTables
 
 
 class PlainStage(NamedTuple):

@@ -20,10 +20,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from heterps_configs.documents.operator_graph import OperatorGraph, execution_order
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.certificates.plain_groups import MEMORY_TOLERANCE, plain_split
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 ROWS = 128
 # Pairs of ideals times what is compared of them: some ten seconds.

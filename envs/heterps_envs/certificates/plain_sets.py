@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from heterps_envs.arrays import Floats, Integers
 
 OUT, IN, BOTH = 0, 1, 2
 # Loads and values are sums of rounded numbers.
@@ -24,9 +25,6 @@ MAX_STATES, MAX_LABELS = 300_000, 3_000_000
 CELLS = (2_000, 16_000, 128_000)
 PRICE_STEPS = 48
 GOLDEN = 0.5 * (5**0.5 - 1)
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Net(NamedTuple):

@@ -20,10 +20,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Bound, Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, stage_after_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.closed_form.placement import closed_form_step_time_s, placement_of
-from heterps_envs.problem import CostTables, Floats, Problem
+from heterps_envs.problem import CostTables, Problem
 
 
 def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Floats]:

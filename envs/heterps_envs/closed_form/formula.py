@@ -51,10 +51,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.compiled import uncounted
 from heterps_envs.problem import CostTables
-
-Floats = NDArray[np.float64]
 
 # One layer of a coded placement (int16): bits 0-3 device class, bit 4 a cut behind this layer
 # although the next one has the same class, bits 5-10 replicas - 1 of the stage. The replicas are

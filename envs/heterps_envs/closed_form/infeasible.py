@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form.formula import in_flight
 from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
-from heterps_envs.problem import Floats, Problem
+from heterps_envs.problem import Problem
 
 
 def explain_infeasible(problem: Problem) -> str:

@@ -31,8 +31,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.problem import CostTables, Floats
+from heterps_envs.problem import CostTables
 
 ITERATIONS = 400
 # Relative slack of what must fit, so that rounding makes no bound too high.

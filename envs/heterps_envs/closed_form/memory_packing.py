@@ -15,9 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import in_flight
-
-Floats = NDArray[np.float64]
 
 # Exchanges that are tried, and bisections of a scale once an order is known to be better.
 EXCHANGES, BISECTIONS = 200, 40

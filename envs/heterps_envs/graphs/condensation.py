@@ -10,8 +10,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from heterps_configs.documents.operator_graph import OperatorGraph, execution_order
-
-Integers = NDArray[np.int64]
+from heterps_envs.arrays import Integers
 
 
 class CondensedNode(NamedTuple):

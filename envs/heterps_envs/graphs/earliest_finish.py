@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.graphs.problem import GraphProblems, Placement
 from heterps_envs.graphs.simulator import (
     clear_row,
@@ -24,9 +24,6 @@ from heterps_envs.graphs.simulator import (
     step_time_of,
     unsigned,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Where the plain rule runs out of memory, it is asked again to spare full devices, more and more.
 _MEMORY_WEIGHTS = np.array([0.0, 0.25, 1.0, 4.0, 64.0])

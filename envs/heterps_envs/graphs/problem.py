@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Placement = NDArray[np.int16]
 
 # Kernels keep the devices that hold a tensor as bits of one number.

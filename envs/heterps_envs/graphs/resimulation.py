@@ -22,10 +22,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.compiled import uncounted
 from heterps_envs.graphs.problem import GraphProblems
 from heterps_envs.graphs.simulator import (
-    Floats,
     GraphRow,
     empty_row,
     place_backward,

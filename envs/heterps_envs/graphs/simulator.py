@@ -26,9 +26,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.graphs.problem import GraphProblems, GraphTables, Placement, pack_graphs
-
-Floats = NDArray[np.float64]
 
 
 class GraphRow(NamedTuple):

@@ -16,11 +16,10 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.graphs.condensation import condense
 from heterps_envs.graphs.problem import MAX_GRAPH_DEVICES, GraphTables
 from heterps_envs.problem import Problem
-
-Floats = NDArray[np.float64]
 
 DEFAULT_BATCH_SIZE = 32
 # Of a transfer between an accelerator and its host, where a document gives bytes but no seconds:

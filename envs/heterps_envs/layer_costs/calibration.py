@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.roofline import (
     BANDWIDTH_EFFICIENCY,
     COMPUTE_EFFICIENCY,
-    Floats,
     PassWork,
     layer_work,
     plain_optimizer_s,

@@ -10,10 +10,10 @@ from heterps_configs.documents.catalogue import shipped_device_types
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.calibration import Calibration, calibrate
 from heterps_envs.layer_costs.intervals import ErrorInterval, error_interval, leave_one_out_errors
 from heterps_envs.layer_costs.roofline import (
-    Floats,
     layer_work,
     machine_balance,
     plain_optimizer_s,

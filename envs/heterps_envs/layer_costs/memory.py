@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_envs.layer_costs.roofline import Floats
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.samples import measurements_of
 from heterps_envs.layer_costs.uneven import UnevenBytes, uneven_bytes
 

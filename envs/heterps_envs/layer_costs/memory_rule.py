@@ -33,9 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.documents.job import Job
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.memory import LayerMemory
-
-Floats = NDArray[np.float64]
 
 # Receives that a device asks for ahead of the one that it waits for: as many as take so many bytes,
 # within these bounds. One that stands ready when its message is sent spares both ends a round trip

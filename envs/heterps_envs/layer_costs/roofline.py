@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
-
-Floats = NDArray[np.float64]
+from heterps_envs.arrays import Floats
 
 # Share of the peak that training kernels reach. Uncalibrated round numbers: an estimate says so.
 COMPUTE_EFFICIENCY = 0.5

@@ -14,13 +14,8 @@ from numpy.typing import NDArray
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
-from heterps_envs.layer_costs.roofline import (
-    Floats,
-    PassWork,
-    layer_work,
-    machine_balance,
-    work_of_layers,
-)
+from heterps_envs.arrays import Floats
+from heterps_envs.layer_costs.roofline import PassWork, layer_work, machine_balance, work_of_layers
 
 # An error does not matter below this share of the mean layer of the pass, or below a microsecond.
 NEGLIGIBLE_SHARE = 0.01

@@ -16,9 +16,9 @@ import numpy as np
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.intervals import MEASURED, ErrorInterval
-from heterps_envs.layer_costs.roofline import Floats
 from heterps_envs.layer_costs.samples import measurements_of
 
 # Share of the backward pass that computes gradients of parameters, where it was not measured: for

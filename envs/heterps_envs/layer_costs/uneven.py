@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.samples import measurements_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from heterps_envs.arrays import Floats
+
 Direction = Literal["forward", "backward"]
 
 # A measurement so far from what was expected, in standard deviations and as a logarithm, is of a

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.errors import UnknownNameError
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.memory_packing import least_memory_scale
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.clusters import DrawnCluster, catalogue_cluster, free_cluster
@@ -27,8 +27,6 @@ from heterps_envs.problem_sets.model_families import (
     log_uniform,
     noise,
 )
-
-Floats = NDArray[np.float64]
 
 MICRO_BATCHES = (4, 8, 16, 32, 64)
 GPIPE_SHARE, CATALOGUE_SHARE = 0.1, 0.5

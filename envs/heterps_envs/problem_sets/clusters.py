@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.catalogue import shipped_device_types
 from heterps_configs.documents.device import DeviceType
+from heterps_envs.arrays import Floats
 from heterps_envs.problem_sets.model_families import log_uniform, noise
-
-Floats = NDArray[np.float64]
 
 LINK_BYTES_PER_S = (1.25e9, 3.1e9, 12.5e9, 25e9, 50e9)  # 10 GbE ... 400 Gb/s
 INSIDE_BYTES_PER_S = (1.25e9, 12.5e9, 25e9, 64e9, 300e9)  # 10 GbE, PCIe 3/4/5, NVLink

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from heterps_configs.documents.catalogue import shipped_device_types
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.errors import UnknownNameError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.problem_sets.graph_families import GRAPH_FAMILIES, GraphShape, draw_shape
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 INFERENCE_SHARE = 0.15
 CPU_SHARE = 0.06

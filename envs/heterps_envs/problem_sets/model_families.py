@@ -15,9 +15,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from heterps_envs.arrays import Floats
 
 BYTES_PER_ELEMENT = 2.0
 HIDDEN_SIZES = (768, 1024, 2048, 4096, 5120, 8192)

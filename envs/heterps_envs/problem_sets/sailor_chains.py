@@ -19,7 +19,8 @@ from heterps_configs.errors import HeterpsError
 from heterps_configs.importers import sailor
 from heterps_configs.importers.json_entry import Entry
 from heterps_configs.importers.sailor import SailorEnd, SailorModel, SailorShape
-from heterps_envs.problem import CostTables, Floats, Integers
+from heterps_envs.arrays import Floats, Integers
+from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.named import ChainCollection, NamedChain, memory_shortage
 
 FLOAT_BYTES = 4

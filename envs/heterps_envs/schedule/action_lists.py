@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Integers
 from heterps_envs.schedule.actions import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -19,8 +20,6 @@ from heterps_envs.schedule.actions import (
     SEND_FORWARD,
 )
 from heterps_envs.schedule.plan_arrays import PlanArrays
-
-Integers = NDArray[np.int64]
 
 
 class ActionLists(NamedTuple):

@@ -14,9 +14,9 @@ with blocking receives they cannot deadlock.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.action_lists import action_lists
 from heterps_envs.schedule.actions import Schedule
@@ -33,8 +33,6 @@ from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.schedule.reduce_places import with_reduces
 from heterps_envs.schedule.workload import Workload, workload
 from heterps_envs.schedule.zero_bubble import held_micro_batches
-
-Integers = NDArray[np.int64]
 
 # Stages are equal when their seconds differ by less than this share.
 EQUAL = 1e-9

@@ -24,11 +24,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Pipeline, Plan
-
-Integers = NDArray[np.int64]
+from heterps_envs.arrays import Integers
 
 
 class InterleavedRanks(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from heterps_envs.arrays import Integers
 from heterps_envs.schedule.event_heap import (
     HELPER,
     KERNEL,
@@ -27,8 +27,6 @@ from heterps_envs.schedule.event_heap import (
     push_number,
 )
 from heterps_envs.schedule.plan_arrays import PlanArrays
-
-Integers = NDArray[np.int64]
 
 # Events closer than this share of the clock are simultaneous: sums of times differ by rounding.
 SIMULTANEOUS = 1e-10

@@ -6,16 +6,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.cluster import HostTimes
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.workload import Workload
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class PlanArrays(NamedTuple):

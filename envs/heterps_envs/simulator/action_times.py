@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import (
     BACKWARD_WEIGHT,
@@ -48,9 +48,6 @@ from heterps_envs.simulator.kernels import (
 )
 from heterps_envs.simulator.kernels import END as END_COLUMN
 from heterps_envs.simulator.posted_receives import receives_posted_ahead
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class ActionTimes(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from heterps_envs.arrays import Integers
 from heterps_envs.schedule.actions import (
     RECEIVE_BACKWARD,
     RECEIVE_FORWARD,
@@ -12,8 +12,6 @@ from heterps_envs.schedule.actions import (
     SEND_FORWARD,
     Schedule,
 )
-
-Integers = NDArray[np.int64]
 
 
 def confirmed_at(schedule: Schedule) -> Integers:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.estimate import MemoryCurve
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import SEND_BACKWARD, SEND_FORWARD
 from heterps_envs.simulator.action_times import ActionTimes
 from heterps_envs.simulator.memory_timeline import ACTIVATION, BUFFER, GRADIENT, memory_timeline
-
-Floats = NDArray[np.float64]
 
 
 def memory_curves(problem: Problem, plan: Plan, times: ActionTimes) -> tuple[MemoryCurve, ...]:

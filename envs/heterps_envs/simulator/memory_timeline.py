@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import (
     BACKWARD,
@@ -49,8 +50,6 @@ from heterps_envs.simulator.arrivals import confirmed_at
 from heterps_envs.simulator.posted_receives import received_bytes, receives_posted_ahead
 from heterps_envs.simulator.reduce_copies import reduce_copies
 from heterps_envs.simulator.stage_memory import StageBytes, stage_bytes
-
-Floats = NDArray[np.float64]
 
 GRADIENT, ACTIVATION, BUFFER = 0, 1, 2
 # Of a micro-batch the loss, one float32, stays until the step is over, where the model can be run.

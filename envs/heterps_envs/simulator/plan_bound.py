@@ -23,14 +23,12 @@ add to that. On the way there and back the seconds are those of a route's smalle
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.schedule.workload import workload
-
-Floats = NDArray[np.float64]
 
 
 def least_step_time_s(problem: Problem, plan: Plan) -> float:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory_rule import posted_ahead
 from heterps_envs.schedule.actions import RECEIVE_BACKWARD, RECEIVE_FORWARD, Schedule
 from heterps_envs.schedule.plan_arrays import PlanArrays
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def received_bytes(schedule: Schedule, arrays: PlanArrays) -> tuple[Integers, Floats]:

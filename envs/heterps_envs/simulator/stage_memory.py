@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_layers, tied_share
-
-Floats = NDArray[np.float64]
 
 # What else a running model holds, in round numbers: the optimizer's step count of each parameter;
 # the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).

@@ -25,10 +25,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
 from heterps_agents.splits.milp import INFEASIBLE
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import CostTables
 
-Floats = NDArray[np.float64]
 # A sum of variables with their factors.
 _Sum = list[tuple[int, float]]
 

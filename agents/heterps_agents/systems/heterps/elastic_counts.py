@@ -26,14 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import CostTables
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # A period that is kept but for the rounding of sums is kept.
 ROUNDING = 1e-9

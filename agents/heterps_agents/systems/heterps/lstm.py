@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.torch_threads import one_thread
-from heterps_agents.search.planner import Code, SearchPlanner
+from heterps_agents.search.planner import SearchPlanner
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, Goal, code_cost

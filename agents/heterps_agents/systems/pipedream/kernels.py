@@ -7,7 +7,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.contiguous_kernels import contains
-from heterps_agents.splits.ideals import Floats, IdealTables, Words
+from heterps_agents.splits.ideals import IdealTables, Words
+from heterps_envs.arrays import Floats
 
 
 @njit(cache=True)

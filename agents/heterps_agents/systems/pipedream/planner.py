@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from heterps_agents.splits.contiguous import SHARES
 from heterps_agents.splits.convex_groups import ConvexGroups, convex_groups
-from heterps_agents.splits.ideals import Floats, IdealTables, groups_of, ideal_tables
+from heterps_agents.splits.ideals import IdealTables, groups_of, ideal_tables
 from heterps_agents.systems.pipedream.kernels import contained, split_level, split_only_level
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.graphs.operators import graph_arrays
 
 # Triples of ideals take about a second with so many and two levels.

@@ -15,12 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError, InfeasibleError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from heterps_envs.arrays import Floats, Integers
 
 # States times transitions that the sweep takes on: some seconds.
 MAX_WORK = 3_000_000_000

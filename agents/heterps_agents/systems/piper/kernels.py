@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from heterps_envs.arrays import Flags, Floats, Integers
 
 # Devices of a target that cannot be met.
 NEVER = 1 << 30

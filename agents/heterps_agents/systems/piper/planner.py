@@ -21,9 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_agents.systems.piper.kernels import (
-    Flags,
     GraphTables,
-    Integers,
     Ways,
     choose,
     crossing_bytes,
@@ -32,6 +30,7 @@ from heterps_agents.systems.piper.kernels import (
 )
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.importers.piper import PiperGraph
+from heterps_envs.arrays import Flags, Integers
 
 MAX_SETS = 2000
 MAX_COSTS = 60_000_000

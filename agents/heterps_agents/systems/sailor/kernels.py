@@ -16,9 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.systems.sailor.cost import SHORT_PIPELINE
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from heterps_envs.arrays import Floats, Integers
 
 
 class PipelineTables(NamedTuple):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heterps_agents.systems.sailor.cost import SailorCost, cost_of, memory_problems
-from heterps_agents.systems.sailor.kernels import Integers, least_sum
+from heterps_agents.systems.sailor.kernels import least_sum
 from heterps_agents.systems.sailor.tables import (
     Case,
     Extremes,
@@ -35,6 +35,7 @@ from heterps_agents.systems.sailor.twins import find_twins, with_names
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.importers.sailor import SailorCluster, SailorLinks, SailorModel
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan, SailorStage
+from heterps_envs.arrays import Integers
 
 # States of one sweep (GPUs used, layers, options, stages) that are taken on: about 2 GB.
 MAX_STATES = 1_000_000_000

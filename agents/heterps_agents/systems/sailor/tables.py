@@ -16,10 +16,11 @@ from heterps_agents.systems.sailor.cost import (
     message_s,
     runtime_bytes,
 )
-from heterps_agents.systems.sailor.kernels import Floats, Integers, PipelineTables
+from heterps_agents.systems.sailor.kernels import PipelineTables
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor import SailorCluster, SailorLinks, SailorModel, SailorShape
 from heterps_configs.importers.sailor_runs import SailorGroup
+from heterps_envs.arrays import Floats, Integers
 
 # Bottleneck, slowest optimizer step of a layer, longest all-reduce; seconds.
 Extremes = tuple[float, float, float]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.environments.base.drawing import (
     INK,
     NOT_PLACED,
@@ -21,7 +22,6 @@ from heterps_envs.environments.base.drawing import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 1000, 560
 # A level of more nodes than these is drawn in columns beside each other.
 _MOST_IN_LEVEL = 14

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Integers
 from heterps_envs.environments.graph.kernels import advance_graphs, observe_graphs
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.environments.graph.state import (
@@ -19,8 +20,6 @@ from heterps_envs.environments.graph.state import (
     empty_graph_view,
     start_graph_rows,
 )
-
-Integers = NDArray[np.int64]
 
 
 def graph_observation_size(max_devices: int) -> int:

@@ -12,10 +12,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats
 from heterps_envs.environments.graph.state import GRAPH_NODE_FEATURES, LARGEST_GRAPH_RATIO
 from heterps_envs.graphs.problem import GraphProblems
-
-Floats = NDArray[np.float64]
 
 
 class GraphGuides(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.environments.graph.guides import GraphGuides, graph_guides, put_guide
 from heterps_envs.environments.graph.state import COMPLETE, GraphRows
 from heterps_envs.graphs.earliest_finish import earliest_finish_placements, earliest_finish_row
@@ -18,9 +19,6 @@ from heterps_envs.graphs.problem import (
     pack_graphs,
     put_graph,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # A complete placement is never worth less than one that is stuck at its first node.
 LEAST_COMPLETE_REWARD = -1.0

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.problem import GraphProblems, Placement
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 GRAPH_FEATURE_VERSION = 1

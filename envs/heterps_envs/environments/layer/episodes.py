@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.environments.layer.kernels import advance_layers, observe_layers
 from heterps_envs.environments.layer.pool import LayerPool
 from heterps_envs.environments.layer.state import (
@@ -18,9 +19,6 @@ from heterps_envs.environments.layer.state import (
     empty_layer_view,
     start_layer_rows,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def layer_observation_size(num_actions: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.replicas import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.environments.layer.state import (
@@ -21,8 +22,6 @@ from heterps_envs.environments.layer.state import (
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.environments.stage.pool import price_greedy
 from heterps_envs.problem import CostTables
-
-Floats = NDArray[np.float64]
 
 OBJECTIVES = ("throughput", "price")
 # Under the objective price a step may take so many times as long as the reference.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.environments.stage.kernels import advance, observe
 from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.state import (
@@ -23,8 +24,6 @@ from heterps_envs.environments.stage.state import (
     start_rows,
 )
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 LARGEST_OBSERVATION = LARGEST_RATIO
 # Limits are raised by 5 % each time: a hundred million times in all.
 _MOST_RAISES = 400

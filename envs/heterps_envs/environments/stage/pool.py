@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.kernels import advance, observe
@@ -23,8 +24,6 @@ from heterps_envs.environments.stage.state import (
     start_rows,
 )
 from heterps_envs.problem import CostTables
-
-Floats = NDArray[np.float64]
 
 # Targets of an episode, as multiples of the bottleneck of the best known placement, and step times
 # that its fill limit stands for, as excess over the best known, log-uniform. Less is left to the

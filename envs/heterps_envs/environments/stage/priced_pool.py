@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.packed import StageProblems, pack_problems
 from heterps_envs.environments.stage.pool import (
@@ -21,7 +22,6 @@ from heterps_envs.environments.stage.pool import (
     STEP_TIME_WEIGHT,
     SUCCESS_REWARD,
     TARGET_RANGE,
-    Floats,
     ProblemPool,
     price_greedy,
 )

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables, stage_work_s
 from heterps_envs.environments.stage.growth import work_s
 from heterps_envs.environments.stage.kernels import advance, observe
@@ -22,8 +22,6 @@ from heterps_envs.environments.stage.state import (
 )
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
-
-Floats = NDArray[np.float64]
 
 
 def rollout(problems: StageProblems, targets: Floats, limits: Floats, seed: int) -> StageRows:
