@@ -88,7 +88,7 @@ class AutoPlanner:
             if optimum is None
             else _bound_by(optimum, result.step_time_s, goal.cost(code, kernel), kernel, goal)
         )
-        return plan.model_copy(update={"bound": bound})
+        return plan.changed(bound=bound)
 
     def _search(
         self,

@@ -28,15 +28,15 @@ def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
     """Trains a policy for each seed; how that went, and the policies by name."""
     config = library.load("training", CONFIG)
     assert isinstance(config, TrainingConfig)
-    config = config.model_copy(update={"evaluation_every_s": EVALUATION_EVERY_S})
+    config = config.changed(evaluation_every_s=EVALUATION_EVERY_S)
     if settings.quick:
-        config = config.model_copy(update={"budget_s": QUICK_SECONDS})
+        config = config.changed(budget_s=QUICK_SECONDS)
     seeds = [settings.seed + seed for seed in (QUICK_SEEDS if settings.quick else SEEDS)]
     rows, policies = [], {}
     with progress_bar("training runs", len(seeds)) as advance, TemporaryDirectory() as folder:
         for seed in seeds:
             directory = Path(folder) / str(seed)
-            result = train(config.model_copy(update={"seed": seed}), directory)
+            result = train(config.changed(seed=seed), directory)
             policies[f"seed {seed}"] = result.policy
             rows.append(run_row(result.policy.meta, directory))
             advance(f"seed {seed}")

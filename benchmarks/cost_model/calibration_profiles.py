@@ -93,7 +93,7 @@ def device_type(gpu: str, rate: str) -> DeviceType:
         "tf32": _TF32.get(gpu, entry.peak("float32")),
         "float16": entry.peak("float16"),
     }[rate]
-    return entry.model_copy(update={"name": gpu, "peak_flops_per_s": {"float32": peak}})
+    return entry.changed(name=gpu, peak_flops_per_s={"float32": peak})
 
 
 def load(folder: Path, model: PublishedModel) -> ModelProfile:

@@ -153,9 +153,7 @@ def _draw_branch(
     return [
         stage
         if generator.random() < 0.5
-        else stage.model_copy(
-            update={"name": f"{prefix}{stage.name}", "devices": (generator.choice(devices),)}
-        )
+        else stage.changed(name=f"{prefix}{stage.name}", devices=(generator.choice(devices),))
         for stage in chain
     ]
 
@@ -208,17 +206,14 @@ def limit_row(case: LimitCase, seed: int) -> dict[str, Any]:
 def limited_cluster(cluster: Cluster, limits: Mapping[str, int]) -> Cluster:
     """The cluster with less memory on some devices."""
     nodes = tuple(
-        node.model_copy(
-            update={
-                "devices": tuple(
-                    group.model_copy(update={"memory_bytes": limits.get(group.name)})
-                    for group in node.devices
-                )
-            }
+        node.changed(
+            devices=tuple(
+                group.changed(memory_bytes=limits.get(group.name)) for group in node.devices
+            )
         )
         for node in cluster.nodes
     )
-    return Cluster.model_validate(cluster.model_copy(update={"nodes": nodes}).model_dump())
+    return Cluster.model_validate(cluster.changed(nodes=nodes).model_dump())
 
 
 def process_row(case: LimitCase, seed: int) -> dict[str, Any]:

@@ -159,11 +159,9 @@ def _with_other_cuts(plan: Plan) -> Plan:
         if any(stage.first_layer == stage.last_layer == cut for stage in plan.stages):
             cuts = cuts - {cut}
     stages = tuple(
-        stage.model_copy(
-            update={
-                "first_layer": stage.first_layer + (stage.first_layer in cuts),
-                "last_layer": stage.last_layer + (stage.last_layer + 1 in cuts),
-            }
+        stage.changed(
+            first_layer=stage.first_layer + (stage.first_layer in cuts),
+            last_layer=stage.last_layer + (stage.last_layer + 1 in cuts),
         )
         for stage in plan.stages
     )
@@ -172,8 +170,8 @@ def _with_other_cuts(plan: Plan) -> Plan:
 
 def _on_one_device(plan: Plan) -> Plan:
     """Its moves to a plan are all states that the plan needs, but for those of this device."""
-    stages = tuple(s.model_copy(update={"devices": ("nowhere",)}) for s in plan.stages)
-    return plan.model_copy(update={"stages": stages})
+    stages = tuple(s.changed(devices=("nowhere",)) for s in plan.stages)
+    return plan.changed(stages=stages)
 
 
 def _gib(moves: list[Move]) -> float:

@@ -159,4 +159,4 @@ def _measurement(device_type: str, forward_s: Floats) -> Measurement:
 
 
 def _with(profile: ModelProfile, measurements: Sequence[Measurement]) -> ModelProfile:
-    return profile.model_copy(update={"measurements": tuple(measurements)})
+    return profile.changed(measurements=tuple(measurements))

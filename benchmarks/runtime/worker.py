@@ -308,7 +308,7 @@ def _measured(profile: ModelProfile, size: int) -> ModelProfile:
         forward_s=tuple(1e-3 * share for share in shares),
         backward_s=tuple(2e-3 * share for share in shares),
     )
-    return profile.model_copy(update={"measurements": (measurement,)})
+    return profile.changed(measurements=(measurement,))
 
 
 def _plan(problem: Problem, cut: int) -> Plan:

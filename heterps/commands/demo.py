@@ -98,7 +98,7 @@ def _heading(text: str) -> None:
 def _profiled_problem(folder: Path) -> Problem:
     _heading(f"1. Profile {MODEL} on this machine")
     profile = measure_with_progress(
-        load_profile(MODEL).model_copy(update={"measurements": ()}),
+        load_profile(MODEL).changed(measurements=()),
         device="cpu",
         device_type=HOST,
         micro_batch_sizes=(JOB.micro_batch_size,),
@@ -118,7 +118,7 @@ def _profiled_problem(folder: Path) -> Problem:
 
 def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     _heading(f"2. Train a placement policy for {train_s:.0f} s")
-    config = load_config("quick").model_copy(update={"budget_s": train_s, "seed": seed})
+    config = load_config("quick").changed(budget_s=train_s, seed=seed)
     run = folder / "train" / time.strftime("%Y%m%d-%H%M%S")
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
     answer.print(

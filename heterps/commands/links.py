@@ -130,9 +130,9 @@ def with_measured(
     cluster: Cluster, node: Node, link: Link, host: HostTimes, reverse_link: Link | None = None
 ) -> Cluster:
     """The cluster with one node's measured links and host times; all else as it was."""
-    filled = node.model_copy(update={"link": link, "reverse_link": reverse_link, "host": host})
+    filled = node.changed(link=link, reverse_link=reverse_link, host=host)
     nodes = tuple(filled if entry.name == node.name else entry for entry in cluster.nodes)
-    return cluster.model_copy(update={"nodes": nodes})
+    return cluster.changed(nodes=nodes)
 
 
 def new_cluster(

@@ -24,7 +24,7 @@ def save_plan(result: PlaceResult, path: Path) -> None:
     if is_traced(result.problem.model_reference):
         profile_path = path.with_suffix(".model.yaml")
         result.problem.profile.to_file(profile_path)
-        plan = plan.model_copy(update={"model_reference": profile_path.name})
+        plan = plan.changed(model_reference=profile_path.name)
         remarks.print(f"model profile written to {profile_path}")
     plan.to_file(path)
     remarks.print(f"plan written to {path}")

@@ -92,10 +92,10 @@ class FullPlans:
 
 def _with_devices(plan: Plan, renamed: dict[str, str]) -> Plan:
     stages = tuple(
-        stage.model_copy(update={"devices": tuple(renamed[name] for name in stage.devices)})
+        stage.changed(devices=tuple(renamed[name] for name in stage.devices))
         for stage in plan.stages
     )
-    return plan.model_copy(update={"stages": stages})
+    return plan.changed(stages=stages)
 
 
 @dataclass

@@ -111,7 +111,7 @@ def place(
     if not shown.feasible:
         raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
     bound = plan.bound if plan.bound.status != "unknown" else bound_for(problem, plan)
-    plan = plan.model_copy(update={"predicted_step_time_s": shown.step_time_s, "bound": bound})
+    plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
     return PlaceResult(
         problem, chosen.name, plan, shown, bound,
         spent.evaluations_used, planning_s, planning_cpu_s,

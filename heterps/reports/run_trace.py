@@ -38,16 +38,14 @@ class TraceFiles(NamedTuple):
 def measured_estimate(result: RunResult) -> Estimate:
     """The last step of a run, in the shape of an estimate."""
     assert result.final_estimate is not None
-    return result.final_estimate.model_copy(
-        update={
-            "step_time_s": result.step_times_s[-1],
-            "bubble_share": result.bubble_share,
-            "timeline": result.timeline,
-            "memory_curves": result.memory_curves,
-            "memory_bytes": {
-                entry.device: entry.memory.peak_bytes for entry in result.devices if entry.memory
-            },
-        }
+    return result.final_estimate.changed(
+        step_time_s=result.step_times_s[-1],
+        bubble_share=result.bubble_share,
+        timeline=result.timeline,
+        memory_curves=result.memory_curves,
+        memory_bytes={
+            entry.device: entry.memory.peak_bytes for entry in result.devices if entry.memory
+        },
     )
 
 

@@ -172,11 +172,8 @@ def make_profile(name: str) -> ModelProfile:
     """Traces one shipped model."""
     entry = MODELS[name]
     profile = trace_source(entry.source(), name, entry.dtype)
-    return profile.model_copy(
-        update={
-            "description": entry.description,
-            "command": f"python -m heterps_runtime.shipped_profiles {name}",
-        }
+    return profile.changed(
+        description=entry.description, command=f"python -m heterps_runtime.shipped_profiles {name}"
     )
 
 

@@ -72,7 +72,7 @@ def measured_profile(
     for entry in types:
         speed = (speeds or {}).get(entry.name, 1.0)
         for size in SIZES:
-            job = JOB.model_copy(update={"micro_batch_size": size})
+            job = JOB.changed(micro_batch_size=size)
             work = layer_work(plain, entry, job)
             forward, backward = (
                 tuple(
@@ -90,4 +90,4 @@ def measured_profile(
                     optimizer_s=tuple((optimizer_factor * work.optimizer_s).tolist()),
                 )
             )
-    return plain.model_copy(update={"measurements": tuple(measurements)})
+    return plain.changed(measurements=tuple(measurements))

@@ -171,7 +171,7 @@ def losses_from(
     owned: Mapping[str, OwnedStages], specification: RunSpecification, step: int, num_steps: int = 2
 ) -> list[float]:
     """Trains on with copies of these states."""
-    run = LocalRun(specification.model_copy(update={"first_step": step}))
+    run = LocalRun(specification.changed(first_step=step))
     run.num_steps = step
     for device, own in run.owned.items():
         state = state_of(owned[device])

@@ -38,7 +38,7 @@ def _reference(
 ) -> tuple[list[float], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     problem = problem_with(model, "gpipe", sizes)
     run = LocalRun.of(problem, chain_of(problem))
-    losses, module = reference_training(run.specification.model_copy(update={"num_steps": STEPS}))
+    losses, module = reference_training(run.specification.changed(num_steps=STEPS))
     parameters = {name: p.detach() for name, p in module.parameters_by_name().items()}
     return losses, parameters, module.buffers_by_name()
 

@@ -53,11 +53,9 @@ def plans(draw: st.DrawFn, problem: Problem) -> Plan:
     found = draw(routes(problem.profile.num_layers, problem.job.num_micro_batches))
     plan = plan_of(problem, found.stages, found.pipelines)
     stages = tuple(
-        stage.model_copy(
-            update={"recompute_layers": tuple(sorted(draw(st.sets(st.sampled_from(stage.layers)))))}
-        )
+        stage.changed(recompute_layers=tuple(sorted(draw(st.sets(st.sampled_from(stage.layers))))))
         if draw(st.booleans())
         else stage
         for stage in plan.stages
     )
-    return plan.model_copy(update={"stages": stages})
+    return plan.changed(stages=stages)

@@ -151,7 +151,7 @@ def problem_of(
         link=Link(latency_s=2e-3, bandwidth_bytes_per_s=1e6),
     )
     return Problem(
-        profile=profile.model_copy(update={"measurements": (measurement,)}),
+        profile=profile.changed(measurements=(measurement,)),
         cluster=Cluster(name="four", device_types=types, nodes=(node,)),
         job=Job(**settings),
     )

@@ -57,9 +57,7 @@ def interleave(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     budget.spend(limit.evaluations_used)
     if best is plan:
         return plan
-    return best.model_copy(
-        update={"bound": bound_for(problem, best), "predicted_step_time_s": best_s}
-    )
+    return best.changed(bound=bound_for(problem, best), predicted_step_time_s=best_s)
 
 
 def _cost_s(problem: Problem, plan: Plan) -> float:
@@ -134,4 +132,4 @@ def _with_chunks(plan: Plan, num_chunks: int, cuts: list[int]) -> Plan:
         )
         for pipeline in plan.pipelines
     )
-    return plan.model_copy(update={"stages": stages, "pipelines": pipelines})
+    return plan.changed(stages=stages, pipelines=pipelines)

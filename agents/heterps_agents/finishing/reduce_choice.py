@@ -26,12 +26,12 @@ def choose_reduce(problem: Problem, plan: Plan) -> Plan:
     is_open = plan.job.overlaps_reduce is None and plan.overlaps_reduce is None
     if not is_open or not reduce_buckets(problem, plan):
         return plan
-    early, late = (plan.model_copy(update={"overlaps_reduce": value}) for value in (True, False))
+    early, late = (plan.changed(overlaps_reduce=value) for value in (True, False))
     early_s, late_s = _cost_s(problem, early), _cost_s(problem, late)
     if min(early_s, late_s) == float("inf"):
         return plan
     chosen, chosen_s = (late, late_s) if late_s < early_s * GAIN else (early, early_s)
-    return chosen.model_copy(update={"predicted_step_time_s": chosen_s})
+    return chosen.changed(predicted_step_time_s=chosen_s)
 
 
 def _cost_s(problem: Problem, plan: Plan) -> float:

@@ -43,4 +43,4 @@ def answer(
     if code is None or math.isinf(Goal.of(problem.job).cost(code, kernel)):
         raise InfeasibleError(f"{planner}: {explain_infeasible(problem)}")
     plan = bind(problem, decode(code), planner=planner, seed=seed)
-    return plan.model_copy(update={"bound": bound or bound_for(problem, plan)})
+    return plan.changed(bound=bound or bound_for(problem, plan))

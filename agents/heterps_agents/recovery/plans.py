@@ -37,7 +37,7 @@ def rule_plans(problem: Problem, plan: Plan, lost: Collection[str]) -> dict[str,
     """
     if not set(plan.devices) & set(lost):  # it runs, so it fits, whatever the prediction
         step_s = estimate(problem, plan).step_time_s
-        return {UNCHANGED: plan.model_copy(update={"predicted_step_time_s": step_s})}
+        return {UNCHANGED: plan.changed(predicted_step_time_s=step_s)}
     found = {name: rule(problem, plan, lost) for name, rule in RULES.items()}
     return {name: _finished(problem, new) for name, new in found.items() if new is not None}
 
@@ -60,9 +60,7 @@ def full_plan(
     Returns:
         The plan, or None where no plan was found.
     """
-    for job in dict.fromkeys(
-        [plan.job, plan.job.model_copy(update={"min_throughput_samples_per_s": None})]
-    ):
+    for job in dict.fromkeys([plan.job, plan.job.changed(min_throughput_samples_per_s=None)]):
         asked = replace(problem, job=job)
         budget = Budget(seconds=seconds)
         try:
@@ -70,7 +68,7 @@ def full_plan(
             found = interleave(asked, found, budget)
         except InfeasibleError:
             continue
-        found = _finished(problem, found.model_copy(update={"job": plan.job}))
+        found = _finished(problem, found.changed(job=plan.job))
         if fits(problem, found):
             return found
     return None
@@ -79,7 +77,7 @@ def full_plan(
 def _finished(problem: Problem, plan: Plan) -> Plan:
     """With gradient sums as they are faster for it, and its simulated step time."""
     plan = choose_reduce(problem, plan)
-    return plan.model_copy(update={"predicted_step_time_s": estimate(problem, plan).step_time_s})
+    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
 
 
 def recovery_predictions(

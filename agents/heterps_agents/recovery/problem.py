@@ -47,11 +47,11 @@ def _joined(known: Node, full: Node) -> Node:
     """The full node, with the known one's devices in place of its own."""
     corrected = {group.name: group for group in _singles(known)}
     groups = tuple(corrected.get(group.name, group) for group in _singles(full))
-    return known.model_copy(update={"devices": groups})
+    return known.changed(devices=groups)
 
 
 def _singles(node: Node) -> Iterator[DeviceGroup]:
     """Each device as a group of its own."""
     for group in node.devices:
         for name in group.device_names():
-            yield group.model_copy(update={"name": name, "count": 1})
+            yield group.changed(name=name, count=1)

@@ -152,7 +152,7 @@ def _fastest(
         shown = estimate(problem, plan)
         fit = all(n <= shown.memory_limit_bytes[name] for name, n in shown.memory_bytes.items())
         if fit and shown.step_time_s < best_s:
-            timed = plan.model_copy(update={"predicted_step_time_s": shown.step_time_s})
+            timed = plan.changed(predicted_step_time_s=shown.step_time_s)
             best, best_s = (chains, timed), shown.step_time_s
     return best
 

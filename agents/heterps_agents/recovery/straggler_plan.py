@@ -69,7 +69,7 @@ def plan_round_stragglers(
     if best is not plan:
         best = choose_reduce(slowed, best)
         best_s = estimate(slowed, best).step_time_s
-        best = best.model_copy(update={"predicted_step_time_s": best_s})
+        best = best.changed(predicted_step_time_s=best_s)
     suspended = tuple(name for name in plan.devices if name not in best.devices)
     return StragglerAnswer(best, slowed, suspended, stale_s, best_s)
 

@@ -87,11 +87,11 @@ def coarsen(graph: OperatorGraph, most_layers: int) -> LayerChain:
     layer_of_group = np.searchsorted(best, np.arange(len(groups.cpu_s)), side="right") - 1
     layer_of_node = layer_of_group[groups.group_of_node]
     nodes = tuple(
-        node.model_copy(update={"color_class": int(layer)})
+        node.changed(color_class=int(layer))
         for node, layer in zip(graph.nodes, layer_of_node, strict=True)
     )
     return LayerChain(
-        graph=graph.model_copy(update={"nodes": nodes}),
+        graph=graph.changed(nodes=nodes),
         layers=tuple(
             tuple(np.flatnonzero(layer_of_node == layer).tolist()) for layer in range(len(best) - 1)
         ),

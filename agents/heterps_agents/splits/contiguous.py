@@ -147,7 +147,7 @@ def _search(graph: OperatorGraph, groups: ConvexGroups, max_ideals: int) -> _Fou
             break
     joining_matters = False
     if joined and graph.accelerator_memory_bytes is not None:
-        roomy = graph.model_copy(update={"accelerator_memory_bytes": None})
+        roomy = graph.changed(accelerator_memory_bytes=None)
         limit_s = best.load_s * (1 - _ROUNDING) if best else upper_s
         joining_matters = _best_chain(roomy, groups, tables, limit_s) is not None
     return _Found(best, linear_s, len(tables.words), joining_matters)

@@ -283,14 +283,12 @@ class _Solver:
         if self.bound is None or self.bound.refutation is None:
             return claimed
         proof, states = self.bound.refutation, self.bound.states
-        return claimed.model_copy(
-            update={
-                "limit_s": proof.limit_s,
-                "prices": tuple(proof.value.tolist()),
-                "cpu_worth": proof.cpu_worth,
-                "order": tuple(states.order.tolist()),
-                "ignored_s": states.ignored_s,
-            }
+        return claimed.changed(
+            limit_s=proof.limit_s,
+            prices=tuple(proof.value.tolist()),
+            cpu_worth=proof.cpu_worth,
+            order=tuple(states.order.tolist()),
+            ignored_s=states.ignored_s,
         )
 
     def _checked(self, known: Sequence[int]) -> Integers:

@@ -167,14 +167,11 @@ def fine_tune(
     """
     if not problems or seconds <= 0:
         raise HeterpsError("fine-tuning needs at least one problem and more than 0 seconds")
-    config = _FINE_TUNING.model_copy(
-        update={
-            "budget_s": seconds,
-            "seed": seed,
-            "hidden": policy.hidden,
-            # What the network reads; the episodes of fine-tuning have no price limit.
-            "objective": "price" if policy.knows_prices else "throughput",
-        }
+    config = _FINE_TUNING.changed(
+        budget_s=seconds,
+        seed=seed,
+        hidden=policy.hidden,
+        objective="price" if policy.knows_prices else "throughput",
     )
     clock = Clock(config, clock=time.process_time)
     drifted = perturbed(

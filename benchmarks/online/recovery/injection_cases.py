@@ -87,7 +87,7 @@ def profile() -> ModelProfile:
         backward_s=(2 * PASS_S / 3 / size,) * size,
         optimizer_s=(2e-4,) * size,
     )
-    return found.model_copy(update={"measurements": (times,)})
+    return found.changed(measurements=(times,))
 
 
 def problem(*, is_emulated: bool = True) -> Problem:
@@ -234,7 +234,7 @@ def draw(seed: int) -> Case:
             ]
         case _:
             actions = [Action(act="kill supervisor", **at)]
-            actions[0] = actions[0].model_copy(update={"step": rng.randint(6, 16)})
+            actions[0] = actions[0].changed(step=rng.randint(6, 16))
     return Case(
         kind=kind,
         seed=seed,

@@ -91,6 +91,15 @@ class Document(BaseModel):
         """
         return cls.from_mapping(read_yaml(path), source=str(path))
 
+    def changed(self, **fields: Any) -> Self:
+        """A copy with some fields replaced, checked as any document is.
+
+        Raises:
+            DocumentError: With every problem of the new values.
+        """
+        kept = {name: getattr(self, name) for name in type(self).model_fields}
+        return self.from_mapping({**kept, **fields}, source=f"{type(self).__name__}.changed")
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data (strings, numbers, lists, mappings) without fields that hold their default."""
         return self.model_dump(mode="json", exclude_defaults=True)

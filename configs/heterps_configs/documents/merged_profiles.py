@@ -65,7 +65,7 @@ def merge_profiles(
     source = next((p.source for _, p in profiles if p.source is not None), None)
     layers = tuple(map(_all_that_is_known, zip(*(p.layers for _, p in profiles), strict=True)))
     update = {"layers": layers, "measurements": measurements, "source": source}
-    return first.model_copy(update=update), tuple(remarks)
+    return first.changed(**update), tuple(remarks)
 
 
 def _key(entry: Measurement) -> Key:
@@ -119,4 +119,4 @@ def _all_that_is_known(layers: Sequence[LayerProfile]) -> LayerProfile:
         )
         for name in _NEWER_FIELDS
     }
-    return layers[0].model_copy(update={k: v for k, v in known.items() if v is not None})
+    return layers[0].changed(**{k: v for k, v in known.items() if v is not None})

@@ -293,12 +293,10 @@ class ModelProfile(Document):
             "cast_bytes": None,
             "parameter_sizes": (),
         }
-        return self.model_copy(
-            update={
-                "layers": tuple(layer.model_copy(update=unknown) for layer in self.layers),
-                "measurements": (),
-                "description": "",
-                "command": "",
-                "source": None,
-            }
+        return self.changed(
+            layers=tuple(layer.changed(**unknown) for layer in self.layers),
+            measurements=(),
+            description="",
+            command="",
+            source=None,
         ).fingerprint()

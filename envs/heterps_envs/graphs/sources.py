@@ -76,7 +76,7 @@ def graph_of_profile(
         )
     job = job or Job(global_batch_size=DEFAULT_BATCH_SIZE, dtype=profile.dtype)
     whole = {"micro_batch_size": job.global_batch_size, "unequal_micro_batch_sizes": None}
-    job = job.model_copy(update=whole)
+    job = job.changed(**whole)
     problem = Problem(profile, cluster, job, training=tuple(training))
     costs = problem.tables
     kinds = [problem.class_of[device.name] for device in devices]

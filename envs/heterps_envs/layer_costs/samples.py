@@ -117,7 +117,7 @@ def device_samples(
     layers = [profile.layers[members[0]] for members in groups]
     forward, backward, ratios = [], [], []
     for found in measurements:
-        sized = job.model_copy(update={"micro_batch_size": found.micro_batch_size})
+        sized = job.changed(micro_batch_size=found.micro_batch_size)
         work = work_of_layers(layers, profile.activation_scale(job.dtype), entry, sized)
         forward.append(_pass_samples(work.forward, found.forward_s, groups))
         backward.append(_pass_samples(work.backward, found.backward_s, groups))

@@ -220,7 +220,7 @@ class ProblemBelief:
             new_types |= dict.fromkeys(names, kind)
             added[kind.name] = _corrected(base, names[0], kind.name, own)
         kept = [entry for entry in base.profile.measurements if entry.device_type not in added]
-        profile = base.profile.model_copy(update={"measurements": (*kept, *added.values())})
+        profile = base.profile.changed(measurements=(*kept, *added.values()))
         return replace(base, profile=profile, cluster=_with_types(base.cluster, new_types))
 
 
@@ -279,7 +279,7 @@ def _corrected(problem: Problem, device: str, type_name: str, factors: Factors) 
         if is_same and entry.tensor_parallel == 1:
             names = {"device_type": type_name, "source": "corrected"}
             spreads = {"forward_spread_s": (), "backward_spread_s": ()}
-            return entry.model_copy(update={**names, **spreads, **values})
+            return entry.changed(**names, **spreads, **values)
     return Measurement.model_validate(
         {
             "device_type": type_name,
@@ -294,20 +294,18 @@ def _corrected(problem: Problem, device: str, type_name: str, factors: Factors) 
 def _corrected_type(device: Device) -> DeviceType:
     """A type for a device, and for those that are as it is; an emulated one stays emulated."""
     name = device.type.name.split("~")[0] + "~" + device.name
-    return device.type.model_copy(update={"name": name})
+    return device.type.changed(name=name)
 
 
 def _with_types(cluster: Cluster, new_types: Mapping[str, DeviceType]) -> Cluster:
     """The cluster with every device named on its own, and the corrected ones on their new types."""
     nodes = tuple(
-        node.model_copy(
-            update={
-                "devices": tuple(
-                    _single(group, name, new_types)
-                    for group in node.devices
-                    for name in group.device_names()
-                )
-            }
+        node.changed(
+            devices=tuple(
+                _single(group, name, new_types)
+                for group in node.devices
+                for name in group.device_names()
+            )
         )
         for node in cluster.nodes
     )
@@ -324,6 +322,4 @@ def _with_types(cluster: Cluster, new_types: Mapping[str, DeviceType]) -> Cluste
 
 def _single(group: DeviceGroup, name: str, new_types: Mapping[str, DeviceType]) -> DeviceGroup:
     own = new_types.get(name)
-    return group.model_copy(
-        update={"name": name, "count": 1, "type": own.name if own else group.type}
-    )
+    return group.changed(name=name, count=1, type=own.name if own else group.type)

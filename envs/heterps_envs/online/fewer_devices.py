@@ -26,7 +26,7 @@ def without_devices(problem: Problem, lost: Collection[str]) -> Problem:
 
 def _cluster_without(cluster: Cluster, gone: frozenset[str]) -> Cluster:
     nodes = tuple(
-        node.model_copy(update={"devices": groups})
+        node.changed(devices=groups)
         for node in cluster.nodes
         if (groups := _groups_without(node, gone))
     )
@@ -48,5 +48,5 @@ def _groups_without(node: Node, gone: frozenset[str]) -> tuple[DeviceGroup, ...]
             groups.append(group)
         else:
             left = [name for name in names if name not in gone]
-            groups.extend(group.model_copy(update={"name": name, "count": 1}) for name in left)
+            groups.extend(group.changed(name=name, count=1) for name in left)
     return tuple(groups)

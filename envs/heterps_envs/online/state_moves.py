@@ -183,10 +183,10 @@ def keep_in_place(problem: Problem, old_plan: Plan, new_plan: Plan) -> Plan:
     if all(before == after for before, after in renamed.items()):
         return new_plan
     stages = tuple(
-        stage.model_copy(update={"devices": tuple(renamed[name] for name in stage.devices)})
+        stage.changed(devices=tuple(renamed[name] for name in stage.devices))
         for stage in new_plan.stages
     )
-    return new_plan.model_copy(update={"stages": stages})
+    return new_plan.changed(stages=stages)
 
 
 def _layers_by_device(plan: Plan) -> dict[str, frozenset[int]]:

@@ -115,7 +115,7 @@ def _measured(
         forward_s=tuple(seconds),
         backward_s=tuple(BACKWARD_OVER_FORWARD * seconds),
     )
-    return profile.model_copy(update={"measurements": (measurement,)})
+    return profile.changed(measurements=(measurement,))
 
 
 def _pipeedge_chains(folder: Path) -> ChainCollection:

@@ -78,7 +78,7 @@ def bind(
         seed=seed,
         bound=bound,
     )
-    return plan.model_copy(update={"predicted_step_time_s": estimate(problem, plan).step_time_s})
+    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
 
 
 def _check_counts(problem: Problem, placement: Placement) -> None:

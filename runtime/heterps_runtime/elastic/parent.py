@@ -79,11 +79,8 @@ class ElasticState(RunState):
         specification = replanned(
             self._newest, self._problem, update.plan, schedule, update.from_step
         )
-        self._newest = specification.model_copy(
-            update={
-                "devices": tuple(devices),
-                "torch_devices": torch_devices(self._problem.cluster, devices),
-            }
+        self._newest = specification.changed(
+            devices=tuple(devices), torch_devices=torch_devices(self._problem.cluster, devices)
         )
         self._devices.append(self._newest.devices)
         return self._newest
@@ -113,7 +110,7 @@ class ElasticState(RunState):
 
     def result(self, verify: bool) -> RunResult:
         """Collects what the workers left."""
-        return super().result(verify).model_copy(update={"recoveries": tuple(self.recoveries)})
+        return super().result(verify).changed(recoveries=tuple(self.recoveries))
 
     def _steps_generation(self, line: Mapping[str, Any]) -> int:
         """The generation under which a step is known to be done; -1 where it is not."""

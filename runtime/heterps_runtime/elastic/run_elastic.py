@@ -128,12 +128,8 @@ def run_elastic(
     start = StartingPoint(seed, learning_rate, checkpoint, resume, weights, max_gradient_norm)
     specification, remarks = start.applied_to(specification, problem, plan)
     wanted = torch_devices(problem.cluster, specification.devices)
-    specification = specification.model_copy(
-        update={
-            "num_timelines": num_timelines,
-            "torch_devices": wanted,
-            "measures_links": measure_links,
-        }
+    specification = specification.changed(
+        num_timelines=num_timelines, torch_devices=wanted, measures_links=measure_links
     )
     for remark in remarks:
         on_message(remark)

@@ -187,11 +187,9 @@ class EmulatedLinks:
             return
         self._factors = factors
         self._slowed = {
-            ends: link.model_copy(
-                update={
-                    "latency_s": link.latency_s * factors.get(ends, 1.0),
-                    "s_per_byte": link.s_per_byte * factors.get(ends, 1.0),
-                }
+            ends: link.changed(
+                latency_s=link.latency_s * factors.get(ends, 1.0),
+                s_per_byte=link.s_per_byte * factors.get(ends, 1.0),
             )
             for ends, link in self._links.items()
         }

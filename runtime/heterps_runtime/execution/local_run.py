@@ -45,7 +45,7 @@ class LocalRun:
 
     def __init__(self, specification: RunSpecification) -> None:
         assert specification.resume_from is None, "it starts from the beginning"
-        self._specification = specification.model_copy(update={"emulation": None})
+        self._specification = specification.changed(emulation=None)
         devices = specification.devices
         box = self._box = LetterBox(len(devices))
         self.owned = take_turns(

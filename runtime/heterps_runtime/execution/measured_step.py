@@ -95,7 +95,7 @@ class MeasuredStep:
     def report(self) -> MemoryReport:
         """What was measured."""
         allocated = None if self._cuda is None else allocated_on_cuda_bytes(self._cuda)
-        return self.ledger.report().model_copy(update={"allocated_bytes": allocated})
+        return self.ledger.report().changed(allocated_bytes=allocated)
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self.ledger.mark("gradients", (parameter.grad,))

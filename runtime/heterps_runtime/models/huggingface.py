@@ -50,7 +50,7 @@ def huggingface_source(
         )
         inputs = (ids,)
         if getattr(built, "is_encoder_decoder", False):
-            inputs += (ids.model_copy(update={"name": "decoder_input_ids"}),)
+            inputs += (ids.changed(name="decoder_input_ids"),)
     else:
         raise HeterpsError(f"{architecture}: its input {main!r} has no default; give --input")
     source = ModelSource(
@@ -59,7 +59,7 @@ def huggingface_source(
     target = _target_of_architecture(source, built)
     if target is None:
         raise HeterpsError(f"{architecture}: its loss is not known; name one with a head")
-    return source.model_copy(update={"target": target, "loss": "cross_entropy"})
+    return source.changed(target=target, loss="cross_entropy")
 
 
 def config_dtype(config: dict[str, Any]) -> Dtype:
@@ -100,7 +100,7 @@ def _target_of_architecture(source: ModelSource, config: Any) -> InputSpecificat
     if architecture.endswith(
         ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
     ):
-        return source.inputs[-1].model_copy(update={"name": "labels"})
+        return source.inputs[-1].changed(name="labels")
     if architecture.endswith(("ForImageClassification", "ForSequenceClassification")):
         return InputSpecification(name="labels", dtype="int64", num_classes=config.num_labels)
     return None

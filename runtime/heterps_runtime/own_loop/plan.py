@@ -39,14 +39,14 @@ def specification_of(plan: Plan, source: ModelSource, seed: int) -> RunSpecifica
 
     profile = trace_source(source, plan.model, plan.job.dtype)
     _check_model(plan, profile)
-    plan = plan.model_copy(update={"model_fingerprint": profile.layers_fingerprint()})
+    plan = plan.changed(model_fingerprint=profile.layers_fingerprint())
     problem = Problem(profile, _cluster_of(plan), plan.job)
     check_runnable(problem, plan)
     schedule = build_schedule(problem, plan)
     specification = build_specification(
         problem, plan, schedule, devices=plan.devices, num_steps=1, seed=seed
     )
-    return specification.model_copy(update={"emulation": None})
+    return specification.changed(emulation=None)
 
 
 def compute_device(plan: Plan, rank: int, chosen: str | torch.device | None) -> torch.device:

@@ -210,11 +210,8 @@ class PipelineTrainer:
             self._together(lambda: prepare_folder(Path(folder), is_resumed=True))
         else:
             self._together(lambda: None)
-        specification = self._specification.model_copy(
-            update={
-                "checkpoint": CheckpointSettings(folder=str(folder)),
-                "num_steps": self.num_steps,
-            }
+        specification = self._specification.changed(
+            checkpoint=CheckpointSettings(folder=str(folder)), num_steps=self.num_steps
         )
         checkpointer = Checkpointer(specification, self._communicator, lambda event: None)
         checkpointer.after_step(self.num_steps, self._owned, specification)
@@ -254,15 +251,12 @@ class PipelineTrainer:
         )
         text = self._communicator.broadcast_text(made.model_dump_json() if made else None)
         received = RunSpecification.from_json(text)
-        self._specification = received.model_copy(
-            update={
-                # The name of a callable means nothing to another process.
-                "profile": received.profile.model_copy(update={"source": source}),
-                "weights": self._weights,
-                "resume_from": self._resume,
-                "first_step": self.num_steps,
-                "max_gradient_norm": self._max_norm,
-            }
+        self._specification = received.changed(
+            profile=received.profile.changed(source=source),
+            weights=self._weights,
+            resume_from=self._resume,
+            first_step=self.num_steps,
+            max_gradient_norm=self._max_norm,
         )
         start: StartValues | None = None
         if isinstance(self._model, nn.Module):

@@ -127,7 +127,7 @@ def _problem(profile: ModelProfile, link: Link) -> Problem:
         dtype="float32",
     )
     return Problem(
-        profile=profile.model_copy(update={"measurements": (guess,)}),
+        profile=profile.changed(measurements=(guess,)),
         cluster=Cluster(name="two", nodes=(node,)),
         job=job,
     )

@@ -59,7 +59,7 @@ def resolve_profile(
     elif is_huggingface(reference):
         source = huggingface_source(_read_config(reference), sequence_length)
         if inputs:
-            source = source.model_copy(update={"inputs": tuple(map(parse_input, inputs))})
+            source = source.changed(inputs=tuple(map(parse_input, inputs)))
         dtype = dtype or config_dtype(source.config or {})
     else:
         return load_profile(reference)
@@ -139,7 +139,7 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
         target, loss = _target_of_output(source)
     else:
         loss = "cross_entropy" if target.dtype == "int64" else "mean_squared_error"
-    return source.model_copy(update={"target": target, "loss": loss})
+    return source.changed(target=target, loss=loss)
 
 
 def _target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]:

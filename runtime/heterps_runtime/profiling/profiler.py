@@ -116,7 +116,7 @@ def measure(
         for entry in profile.measurements
         if (entry.device_type, entry.micro_batch_size, entry.dtype) not in replaced
     ]
-    return profile.model_copy(update={"measurements": (*kept, *added)})
+    return profile.changed(measurements=(*kept, *added))
 
 
 class _Measuring:

@@ -95,7 +95,7 @@ class Generation:
         """With the memory curve of every device."""
         times = action_times(self.problem, self.plan, self.schedule)
         curves = memory_curves(self.problem, self.plan, times)
-        return self.estimate.model_copy(update={"memory_curves": curves})
+        return self.estimate.changed(memory_curves=curves)
 
 
 class RunState:

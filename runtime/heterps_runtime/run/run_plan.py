@@ -122,20 +122,18 @@ def run_plan(
         measure_every=measure_every,
         num_threads=num_threads,
     )
-    specification = specification.model_copy(
-        update={"num_timelines": num_timelines, "measures_links": measure_links}
-    )
+    specification = specification.changed(num_timelines=num_timelines, measures_links=measure_links)
     start = StartingPoint(seed, learning_rate, checkpoint, resume, weights, max_gradient_norm)
     specification, remarks = start.applied_to(specification, problem, plan)
     if engine == "heterps":
         wanted = torch_devices(problem.cluster, specification.devices)
-        specification = specification.model_copy(update={"torch_devices": wanted})
+        specification = specification.changed(torch_devices=wanted)
     for remark in remarks:
         on_message(remark)
     if engine == "torch":
         if specification.emulation is not None:
             on_message("--engine torch: nothing is emulated; the run has the speed of this host")
-        specification = specification.model_copy(update={"engine": engine, "emulation": None})
+        specification = specification.changed(engine=engine, emulation=None)
     with ExitStack() as stack:
         directory = Path(run_directory or stack.enter_context(tempfile.TemporaryDirectory()))
         prepare_directory(directory)

@@ -66,7 +66,7 @@ class StartingPoint:
             prepare_folder(Path(settings.folder), is_resumed=self.is_resumed)
             if settings.remote is not None:
                 prepare_remote(settings.remote, is_resumed=self.is_resumed)
-        return specification.model_copy(update=update), remarks
+        return specification.changed(**update), remarks
 
     def _absolute_settings(self) -> CheckpointSettings | None:
         """Workers may be started in another directory."""
@@ -75,7 +75,7 @@ class StartingPoint:
         folder, remote = str(Path(self.checkpoint.folder).absolute()), self.checkpoint.remote
         if remote is not None and not is_url(remote):
             remote = str(Path(remote).absolute())
-        return self.checkpoint.model_copy(update={"folder": folder, "remote": remote})
+        return self.checkpoint.changed(folder=folder, remote=remote)
 
     def _resumed(
         self, problem: Problem, plan: Plan, num_steps: int, remarks: list[str]

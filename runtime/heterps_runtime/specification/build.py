@@ -159,7 +159,7 @@ def build_specification(
     """
     return RunSpecification(
         devices=tuple(devices),
-        profile=problem.profile.model_copy(update={"measurements": ()}),
+        profile=problem.profile.changed(measurements=()),
         plan=plan,
         actions=schedule.actions,
         buckets=schedule.buckets,
@@ -192,14 +192,12 @@ def replanned(
         schedule: Its action lists.
         from_step: The first step that may run under the new plan.
     """
-    return specification.model_copy(
-        update={
-            "generation": specification.generation + 1,
-            "from_step": from_step,
-            "plan": plan,
-            "actions": schedule.actions,
-            "buckets": schedule.buckets,
-            "overlaps_reduce": schedule.overlaps_reduce,
-            "emulation": emulation_of(problem, plan, schedule),
-        }
+    return specification.changed(
+        generation=specification.generation + 1,
+        from_step=from_step,
+        plan=plan,
+        actions=schedule.actions,
+        buckets=schedule.buckets,
+        overlaps_reduce=schedule.overlaps_reduce,
+        emulation=emulation_of(problem, plan, schedule),
     )

@@ -38,8 +38,8 @@ def replicated(parameters: int, link: Link = FAR, layers: int = 4) -> tuple[Prob
 
 
 def with_job(problem: Problem, plan: Plan, overlaps_reduce: bool) -> tuple[Problem, Plan]:
-    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
-    return replace(problem, job=job), plan.model_copy(update={"job": job})
+    job = problem.job.changed(overlaps_reduce=overlaps_reduce)
+    return replace(problem, job=job), plan.changed(job=job)
 
 
 def test_long_sums_run_beside_passes() -> None:
@@ -58,7 +58,7 @@ def test_many_sums_with_a_long_latency_become_one_behind_all_passes() -> None:
     schedule = build_schedule(problem, chosen)
     assert not schedule.overlaps_reduce
     assert len(schedule.buckets) == 1
-    early = plan.model_copy(update={"overlaps_reduce": True})
+    early = plan.changed(overlaps_reduce=True)
     assert estimate(problem, chosen).step_time_s < estimate(problem, early).step_time_s
 
 
@@ -73,7 +73,7 @@ def test_a_plan_without_sums_and_a_plan_that_has_chosen_stay_as_they_are() -> No
     problem, plan = replicated(LARGE)
     alone = bind(problem, (PlacedStage(0, 3, 0),), planner="test", seed=0)
     assert choose_reduce(problem, alone) is alone
-    chosen = plan.model_copy(update={"overlaps_reduce": False})
+    chosen = plan.changed(overlaps_reduce=False)
     assert choose_reduce(problem, chosen) is chosen
 
 
@@ -103,7 +103,7 @@ def test_planned_plans_have_made_the_choice_and_keep_it_in_their_file() -> None:
 
 def test_a_plan_that_contradicts_its_job_is_refused() -> None:
     _, plan = with_job(*replicated(LARGE), overlaps_reduce=True)
-    text = plan.model_copy(update={"overlaps_reduce": False}).to_mapping()
+    text = plan.changed(overlaps_reduce=False).to_mapping()
     with pytest.raises(DocumentError, match="overlaps_reduce: False in the plan, and True in its"):
         Plan.from_mapping(text)
 

@@ -81,7 +81,7 @@ def test_directories_of_other_runs_are_refused(trained: Trained, tmp_path: Path)
     with pytest.raises(HeterpsError, match="no checkpoint"):
         train_graphs(TINY, tmp_path, resume=True)
     with pytest.raises(HeterpsError, match="hidden 16, not 32"):
-        train_graphs(TINY.model_copy(update={"hidden": 32}), trained[1], resume=True)
+        train_graphs(TINY.changed(hidden=32), trained[1], resume=True)
 
 
 def test_advantages_compare_placements_of_one_problem() -> None:

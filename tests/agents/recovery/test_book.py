@@ -59,9 +59,9 @@ def test_losses_with_known_rates_come_in_their_order(make_problem: MakeProblem) 
 def test_a_device_below_its_list_price_is_likelier_to_be_lost(make_problem: MakeProblem) -> None:
     problem = make_problem()
     device = problem.cluster.devices[0]
-    group = problem.cluster.nodes[0].devices[0].model_copy(update={"price_usd_per_hour": 1.0})
-    node = problem.cluster.nodes[0].model_copy(update={"devices": (group,)})
-    spot = problem.cluster.model_copy(update={"nodes": (node, *problem.cluster.nodes[1:])})
+    group = problem.cluster.nodes[0].devices[0].changed(price_usd_per_hour=1.0)
+    node = problem.cluster.nodes[0].changed(devices=(group,))
+    spot = problem.cluster.changed(nodes=(node, *problem.cluster.nodes[1:]))
     cheap = type(spot).model_validate(spot.model_dump()).devices[0]
     assert cheap.name == device.name
     assert loss_rate(cheap, {}) > 10 * loss_rate(device, {})

@@ -43,7 +43,7 @@ def skip_graph(**of_node: object) -> OperatorGraph:
 @given(SEEDS, st.integers(1, 5))
 @settings(max_examples=120)
 def test_layers_lose_at_most_the_bound_along_the_execution_order(seed: int, most: int) -> None:
-    graph = random_graph(seed, cpus=2).model_copy(update={"accelerator_memory_bytes": None})
+    graph = random_graph(seed, cpus=2).changed(accelerator_memory_bytes=None)
     chain = coarsen(graph, most)
     assert 1 <= len(chain.layers) <= most
     assert sorted(node for layer in chain.layers for node in layer) == list(range(len(graph.nodes)))

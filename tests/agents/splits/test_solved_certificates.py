@@ -99,7 +99,7 @@ def test_prices_that_are_changed_are_refused() -> None:
         {"limit_s": split.max_load_s * 1.01},
         {"cpu_worth": 0.0},
     ):
-        changed = split.certificate.model_copy(update=change)
+        changed = split.certificate.changed(**change)
         report = check_split_certificate(graph, split.assignment, changed)
         assert not report.is_bound_checked
         assert report.problems[0].startswith("the prices prove nothing: within ")

@@ -156,7 +156,7 @@ def test_prices_are_learned_and_resume_exactly(objective: str, tmp_path: Path) -
         if state.steps == 256:
             raise KeyboardInterrupt
 
-    config = TINY.model_copy(update={"objective": objective, "imitation_passes": 0})
+    config = TINY.changed(objective=objective, imitation_passes=0)
     whole = train(config, tmp_path / "whole")
     assert whole.policy.knows_prices
     assert {"cheapest/fast_gap_median", "cheapest/normal_solved"} <= whole.scores.keys()
@@ -235,7 +235,7 @@ def test_the_time_in_the_environment_is_counted() -> None:
 
 def test_resuming_continues_the_curve(tmp_path: Path) -> None:
     first = train(TINY, tmp_path)
-    longer = TINY.model_copy(update={"total_steps": 1024})
+    longer = TINY.changed(total_steps=1024)
     second = train(longer, tmp_path, resume=True)
     assert second.steps >= 1024 > first.steps
     assert second.seconds > first.seconds
@@ -263,7 +263,7 @@ def test_a_directory_with_another_run_is_refused(trained: Trained, tmp_path: Pat
         train(TINY, tmp_path, resume=True)
     for name, value in (("hidden", 32), ("pool_size", 25), ("num_environments", 8)):
         with pytest.raises(HeterpsError, match=f"{name} {getattr(TINY, name)}, not {value}"):
-            train(TINY.model_copy(update={name: value}), folder, resume=True)
+            train(TINY.changed(**{name: value}), folder, resume=True)
 
 
 def test_a_broken_checkpoint_is_refused(tmp_path: Path) -> None:

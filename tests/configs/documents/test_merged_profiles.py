@@ -77,14 +77,14 @@ def test_different_models_are_refused_by_their_first_differing_layer() -> None:
     longer = ModelProfile(name="m", layers=(_layer("a"), _layer("b"), _layer("c")))
     with pytest.raises(HeterpsError, match="the first one more is 'c'"):
         merge_profiles([("x", _profile()), ("y", longer)])
-    half = _profile().model_copy(update={"dtype": "bfloat16"})
+    half = _profile().changed(dtype="bfloat16")
     with pytest.raises(HeterpsError, match="its bytes are for bfloat16"):
         merge_profiles([("x", _profile()), ("y", half)])
 
 
 def test_what_only_one_trace_knew_is_kept_and_no_difference() -> None:
-    newer = _profile(_measurement("b")).model_copy(
-        update={"layers": (_layer("a").model_copy(update={"parameter_sizes": (4,)}), _layer("b"))}
+    newer = _profile(_measurement("b")).changed(
+        layers=(_layer("a").changed(parameter_sizes=(4,)), _layer("b"))
     )
     for pair in ((_profile(_measurement("a")), newer), (newer, _profile(_measurement("a")))):
         merged, _ = merge_profiles([("x", pair[0]), ("y", pair[1])])

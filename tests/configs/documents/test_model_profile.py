@@ -43,8 +43,8 @@ def test_tied_parameters_are_counted_once() -> None:
 
 def test_measurements_do_not_change_what_the_layers_are() -> None:
     bare = ModelProfile.from_mapping(profile_data())
-    measured = bare.model_copy(
-        update={"measurements": (Measurement.from_mapping(measurement()),), "command": "profile"}
+    measured = bare.changed(
+        measurements=(Measurement.from_mapping(measurement()),), command="profile"
     )
     assert bare.layers_fingerprint() == measured.layers_fingerprint()
     assert bare.fingerprint() != measured.fingerprint()

@@ -184,14 +184,12 @@ def chain_from(problem: Problem, seconds: list[float]) -> Problem:
     """The same problem with the first layers, and seconds of their own."""
     layers = problem.profile.layers[: len(seconds)]
     measured = tuple(
-        entry.model_copy(
-            update={
-                "forward_s": tuple(factor * value for value in seconds),
-                "backward_s": tuple(factor * value for value in seconds),
-                "optimizer_s": (0.0,) * len(seconds),
-            }
+        entry.changed(
+            forward_s=tuple(factor * value for value in seconds),
+            backward_s=tuple(factor * value for value in seconds),
+            optimizer_s=(0.0,) * len(seconds),
         )
         for factor, entry in zip((1.0, 2.0), problem.profile.measurements, strict=True)
     )
-    profile = problem.profile.model_copy(update={"layers": layers, "measurements": measured})
+    profile = problem.profile.changed(layers=layers, measurements=measured)
     return Problem(profile=profile, cluster=problem.cluster, job=problem.job)

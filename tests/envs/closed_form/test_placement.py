@@ -88,4 +88,4 @@ def test_a_tensor_parallel_stage_is_refused() -> None:
     plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
     group = Stage(name="s0", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
     with pytest.raises(HeterpsError, match="tensor-parallel group of 2 devices"):
-        check_plan(problem, plan.model_copy(update={"stages": (group,)}))
+        check_plan(problem, plan.changed(stages=(group,)))

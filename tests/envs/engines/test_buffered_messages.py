@@ -105,10 +105,10 @@ def test_free_links_leave_the_textbook_pipeline(
 def emulated(problem: Problem) -> Problem:
     """The same problem on emulated devices, whose messages never wait for their receivers."""
     kinds = tuple(
-        entry.model_copy(update={"emulation": Emulation(host_device_type=entry.name, slowdown=1)})
+        entry.changed(emulation=Emulation(host_device_type=entry.name, slowdown=1))
         for entry in problem.cluster.device_types
     )
-    cluster = problem.cluster.model_copy(update={"device_types": kinds})
+    cluster = problem.cluster.changed(device_types=kinds)
     return Problem(profile=problem.profile, cluster=cluster, job=problem.job)
 
 

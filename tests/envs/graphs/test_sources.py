@@ -46,7 +46,7 @@ def test_a_shipped_model_becomes_a_chain_on_the_devices_of_a_cluster() -> None:
     assert graph.devices == tuple(device.name for device in cluster.devices)
     assert graph.nodes == tuple(entry.name for entry in profile.layers)
     assert tables.producers.tolist() == list(range(profile.num_layers - 1))
-    whole = Problem(profile, cluster, job.model_copy(update={"micro_batch_size": 8}))
+    whole = Problem(profile, cluster, job.changed(micro_batch_size=8))
     for index, device in enumerate(cluster.devices):
         kind = whole.class_of[device.name]
         costs = whole.tables
@@ -159,14 +159,14 @@ def test_documents_with_one_number_for_both_passes_can_be_divided() -> None:
 
 
 def test_an_operator_graph_of_too_many_devices_is_refused() -> None:
-    graph = operators([{}], []).model_copy(update={"num_cpus": 20})
+    graph = operators([{}], []).changed(num_cpus=20)
     with pytest.raises(HeterpsError, match="graph: has 22 devices; graphs are placed on at most"):
         graph_of_operators(graph)
 
 
 def test_an_operator_that_no_device_here_can_run_is_named() -> None:
     document = operators([{"supported_on_accelerator": False, "cpu_s": 1.0}], [])
-    graph = graph_of_operators(document.model_copy(update={"num_cpus": 0}))
+    graph = graph_of_operators(document.changed(num_cpus=0))
     with pytest.raises(HeterpsError, match="node 0 can run on no device"):
         pack_graphs([graph.tables])
 

@@ -53,9 +53,9 @@ def test_unseen_devices_are_predicted_where_they_follow_the_formula() -> None:
 def test_one_bad_measurement_hardly_matters() -> None:
     profile = measured_profile(TYPES, KNOWN)
     bad = profile.measurements[0]
-    spoilt = bad.model_copy(update={"forward_s": (50 * bad.forward_s[0], *bad.forward_s[1:])})
+    spoilt = bad.changed(forward_s=(50 * bad.forward_s[0], *bad.forward_s[1:]))
     others = profile.measurements[1:]
-    with_bad = profile.model_copy(update={"measurements": (spoilt, *others)})
+    with_bad = profile.changed(measurements=(spoilt, *others))
     found = calibration(with_bad).forward.families["linear"]
     assert found.compute == pytest.approx(LINEAR.compute, rel=0.1)
 
@@ -80,12 +80,8 @@ def test_one_device_moves_the_efficiency_that_matters_to_it_and_leaves_the_other
 
 def test_an_optimizer_that_was_not_measured_keeps_the_stated_efficiency() -> None:
     profile = measured_profile(TYPES, KNOWN)
-    without = profile.model_copy(
-        update={
-            "measurements": tuple(
-                entry.model_copy(update={"optimizer_s": ()}) for entry in profile.measurements
-            )
-        }
+    without = profile.changed(
+        measurements=tuple(entry.changed(optimizer_s=()) for entry in profile.measurements)
     )
     assert calibration(profile).optimizer_factor == pytest.approx(2.0)
     assert calibration(without).optimizer_factor is None

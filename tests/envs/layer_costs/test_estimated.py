@@ -19,10 +19,9 @@ UNSEEN = gpu("unseen", 120e12, 1.5e12)
 
 def renamed(profile: ModelProfile, ending: str) -> ModelProfile:
     measurements = tuple(
-        entry.model_copy(update={"device_type": entry.device_type + ending})
-        for entry in profile.measurements
+        entry.changed(device_type=entry.device_type + ending) for entry in profile.measurements
     )
-    return profile.model_copy(update={"measurements": measurements})
+    return profile.changed(measurements=measurements)
 
 
 def test_measured_types_keep_their_seconds_and_need_no_interval() -> None:
@@ -41,7 +40,7 @@ def test_nothing_measured_leaves_the_stated_roofline_and_a_wide_interval() -> No
 
 
 def test_processors_do_not_calibrate_graphics_cards() -> None:
-    cpu = SLOW.model_copy(update={"kind": "cpu"})
+    cpu = SLOW.changed(kind="cpu")
     profile = measured_profile([SLOW], KNOWN)
     assert layer_times(profile, [cpu, FAST], JOB).sources == ("measured", "roofline estimate")
 
@@ -56,13 +55,11 @@ def test_measurements_of_a_type_whose_peaks_nobody_knows_do_not_count() -> None:
 
 def test_corrected_times_and_emulated_types_calibrate_nothing_else() -> None:
     profile = measured_profile([SLOW], KNOWN)
-    corrected = tuple(
-        entry.model_copy(update={"source": "corrected"}) for entry in profile.measurements
-    )
-    after_run = profile.model_copy(update={"measurements": corrected})
+    corrected = tuple(entry.changed(source="corrected") for entry in profile.measurements)
+    after_run = profile.changed(measurements=corrected)
     assert layer_times(after_run, [SLOW, FAST], JOB).sources == ("corrected", "roofline estimate")
     emulation = Emulation(host_device_type="host", slowdown=2)
-    emulated = SLOW.model_copy(update={"emulation": emulation})
+    emulated = SLOW.changed(emulation=emulation)
     assert layer_times(profile, [emulated, FAST], JOB).sources == ("measured", "roofline estimate")
 
 
@@ -76,7 +73,7 @@ def test_another_models_profile_calibrates_too() -> None:
 
 def test_new_names_for_the_same_types_change_nothing() -> None:
     def under_new_name(entry: DeviceType) -> DeviceType:
-        return entry.model_copy(update={"name": entry.name + "-new"})
+        return entry.changed(name=entry.name + "-new")
 
     profile = measured_profile([SLOW, FAST], KNOWN)
     before = layer_times(profile, [SLOW, MIDDLE, FAST], JOB)
@@ -88,7 +85,7 @@ def test_new_names_for_the_same_types_change_nothing() -> None:
 
 
 def test_two_equal_types_are_estimated_alike() -> None:
-    twin = FAST.model_copy(update={"name": "twin"})
+    twin = FAST.changed(name="twin")
     times = layer_times(measured_profile([SLOW, MIDDLE], KNOWN), [*TYPES, twin], JOB)
     np.testing.assert_array_equal(times.backward_s[:, 2], times.backward_s[:, 3])
     assert times.intervals[2] == times.intervals[3]

@@ -46,8 +46,6 @@ def test_equal_layers_are_one_sample_that_counts_for_all() -> None:
 def test_times_that_a_run_corrected_can_be_left_out() -> None:
     profile = measured_profile([SLOW], FACTORS)
     first, second = profile.measurements
-    mixed = profile.model_copy(
-        update={"measurements": (first, second.model_copy(update={"source": "corrected"}))}
-    )
+    mixed = profile.changed(measurements=(first, second.changed(source="corrected")))
     assert list(measurements_of(mixed, "slow", JOB)) == [1, 4]
     assert list(measurements_of(mixed, "slow", JOB, only_measured=True)) == [1]

@@ -62,7 +62,7 @@ def job(micro_batch_size: int = 1, **values: Any) -> Job:
 def emulated(slowdown: float) -> DeviceType:
     entry = device_type("emulated")
     emulation = Emulation(host_device_type="host", slowdown=slowdown)
-    return entry.model_copy(update={"emulation": emulation})
+    return entry.changed(emulation=emulation)
 
 
 def test_a_measurement_wins_over_the_estimate() -> None:
@@ -112,18 +112,15 @@ def test_the_roofline_is_the_slower_of_arithmetic_and_memory() -> None:
     times = layer_times(profile(), [HOST], job(micro_batch_size=2))
     assert times.forward_s[0, 0] == pytest.approx(2 * 2e12 / 0.5e12 + LAUNCH_S)
     assert times.forward_s[1, 0] == 0
-    narrow = HOST.model_copy(update={"memory_bandwidth_bytes_per_s": 1e8})
+    narrow = HOST.changed(memory_bandwidth_bytes_per_s=1e8)
     slow = layer_times(profile(), [narrow], job(micro_batch_size=2))
     assert slow.forward_s[0, 0] == pytest.approx((2 * 4e9 + 4000) / 0.7e8 + LAUNCH_S)
 
 
 @given(st.floats(1, 100), st.floats(1, 100))
 def test_a_better_device_is_never_estimated_slower(compute: float, memory: float) -> None:
-    better = HOST.model_copy(
-        update={
-            "peak_flops_per_s": {"float32": 1e12 * compute},
-            "memory_bandwidth_bytes_per_s": 1e11 * memory,
-        }
+    better = HOST.changed(
+        peak_flops_per_s={"float32": 1e12 * compute}, memory_bandwidth_bytes_per_s=1e11 * memory
     )
     times = layer_times(profile(), [HOST, better], job())
     for seconds in (times.forward_s, times.backward_s, times.optimizer_s):

@@ -128,9 +128,7 @@ def test_measured_bytes_outlive_a_correction() -> None:
         backward_s=(0.08,) * 6,
         peak_bytes=peaks,
     )
-    profile = problem.profile.model_copy(
-        update={"measurements": (*problem.profile.measurements, own)}
-    )
+    profile = problem.profile.changed(measurements=(*problem.profile.measurements, own))
     corrected = correct(replace(problem, profile=profile), [measured("d-0", 0, 2, 3.0)])
     found = {entry.device_type: entry for entry in corrected.profile.measurements}
     assert found["card~d-0"].peak_bytes == peaks

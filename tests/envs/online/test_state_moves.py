@@ -120,10 +120,10 @@ def test_nothing_moves_where_the_plan_stays(data: st.DataObject) -> None:
 
 def test_optimizer_state_master_weights_and_buffers_travel_and_gradients_do_not() -> None:
     problem = four_layers()
-    job = problem.job.model_copy(update={"optimizer": "adamw", "dtype": "bfloat16"})
+    job = problem.job.changed(optimizer="adamw", dtype="bfloat16")
     layers = list(problem.profile.layers)
-    layers[1] = layers[1].model_copy(update={"buffer_bytes": 40})
-    profile = problem.profile.model_copy(update={"layers": tuple(layers)})
+    layers[1] = layers[1].changed(buffer_bytes=40)
+    profile = problem.profile.changed(layers=tuple(layers))
     problem = replace(problem, job=job, profile=profile)
     old = chain(problem, "d0-0", "d0-1", "d1-0", "d1-1")
     new = chain(problem, "d0-0", "d0-0", "d1-0", "d1-1")
@@ -135,15 +135,11 @@ def test_a_shared_parameter_moves_only_to_devices_that_have_none_of_its_layers()
     problem = four_layers(parameters=(5, 2, 5, 7), tied_to={3: 0})
     problem = replace(
         problem,
-        profile=problem.profile.model_copy(
-            update={
-                "layers": tuple(
-                    layer.model_copy(update={"tied_parameters": 5, "num_parameters": 6})
-                    if layer.tied_to
-                    else layer
-                    for layer in problem.profile.layers
-                )
-            }
+        profile=problem.profile.changed(
+            layers=tuple(
+                layer.changed(tied_parameters=5, num_parameters=6) if layer.tied_to else layer
+                for layer in problem.profile.layers
+            )
         ),
     )
     old = chain(problem, "d0-0", "d0-1", "d1-0", "d1-1")
@@ -201,7 +197,7 @@ def test_equal_devices_are_exchanged_for_the_fewest_bytes_at_the_same_step_time(
     old, new = data.draw(any_plans(problem)), data.draw(any_plans(problem))
     kept = keep_in_place(problem, old, new)
     assert estimate(problem, kept).step_time_s == estimate(problem, new).step_time_s
-    assert kept.model_copy(update={"stages": new.stages}) == new
+    assert kept.changed(stages=new.stages) == new
     fewest = min(
         moved_bytes(state_moves(problem, old, renamed(new, dict(zip("abcd", order, strict=False)))))
         for first in permutations(("d0-0", "d0-1"))
@@ -213,13 +209,8 @@ def test_equal_devices_are_exchanged_for_the_fewest_bytes_at_the_same_step_time(
 
 def renamed(plan: Plan, order: dict[str, str]) -> Plan:
     new_names = dict(zip(("d0-0", "d0-1", "d1-0", "d1-1"), order.values(), strict=True))
-    return plan.model_copy(
-        update={
-            "stages": tuple(
-                stage.model_copy(update={"devices": (new_names[stage.devices[0]],)})
-                for stage in plan.stages
-            )
-        }
+    return plan.changed(
+        stages=tuple(stage.changed(devices=(new_names[stage.devices[0]],)) for stage in plan.stages)
     )
 
 
@@ -240,13 +231,13 @@ def test_devices_that_differ_in_their_links_or_hosts_are_not_exchanged(differenc
     nodes = list(problem.cluster.nodes)
     changes: dict[str, object] = {}
     if difference == "host":
-        nodes[0] = nodes[0].model_copy(update={"host": HostTimes(action_s=1e-3)})
+        nodes[0] = nodes[0].changed(host=HostTimes(action_s=1e-3))
     if difference == "link":
         fast = Link(latency_s=0.0, bandwidth_bytes_per_s=1e6)
         changes["link_overrides"] = (LinkOverride(between=("a", "c"), link=fast),)
     if difference == "direction":
         reverse = Link(latency_s=0.0, bandwidth_bytes_per_s=1e6)
-        nodes[2] = nodes[2].model_copy(update={"reverse_link": reverse})
+        nodes[2] = nodes[2].changed(reverse_link=reverse)
     fields = {name: getattr(problem.cluster, name) for name in Cluster.model_fields}
     cluster = Cluster.model_validate({**fields, "nodes": tuple(nodes), **changes})
     changed = replace(problem, cluster=cluster)

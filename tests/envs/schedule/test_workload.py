@@ -46,7 +46,7 @@ def test_a_stage_shared_by_routes_of_unequal_depth_has_other_neighbours_on_each(
 
 def test_micro_batches_of_unequal_size_are_charged_their_samples() -> None:
     equal = chain_problem([1, 2], [3, 4], speeds=(1,), counts=(1,), samples=12, micro_batch_size=4)
-    job = equal.job.model_copy(update={"unequal_micro_batch_sizes": (1, 4, 2, 3, 2)})
+    job = equal.job.changed(unequal_micro_batch_sizes=(1, 4, 2, 3, 2))
     problem = replace(equal, job=job)
     plan = plan_of(problem, {"all": (0, 1, "d0")}, {("all",): range(5)})
     work = workload(problem, plan)
@@ -64,16 +64,14 @@ def test_tied_layers_are_listed_by_the_owner_of_the_parameters() -> None:
 def test_a_stage_may_take_less_than_its_layers_but_never_less_than_nothing() -> None:
     problem = chain_problem([1.0, 2.0], [4.0, 5.0])
     entries = tuple(
-        entry.model_copy(
-            update={
-                "stage_forward_s": (-0.5, -9.0),
-                "stage_backward_s": (-0.5, -9.0),
-                "weight_gradient_s": (1.5, 2.5),
-            }
+        entry.changed(
+            stage_forward_s=(-0.5, -9.0),
+            stage_backward_s=(-0.5, -9.0),
+            weight_gradient_s=(1.5, 2.5),
         )
         for entry in problem.profile.measurements
     )
-    profile = problem.profile.model_copy(update={"measurements": entries})
+    profile = problem.profile.changed(measurements=entries)
     plan = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-1")}, {("a", "b"): range(8)})
     found = workload(replace(problem, profile=profile), plan).stages
     assert (found["a"].forward_s, found["a"].backward_s) == (0.5, 3.5)

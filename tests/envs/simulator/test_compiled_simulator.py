@@ -57,15 +57,15 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
         ),
     )
     cluster = problem.cluster
-    nodes = tuple(node.model_copy(update={"host": host}) for node in cluster.nodes)
+    nodes = tuple(node.changed(host=host) for node in cluster.nodes)
     types = list(cluster.device_types)
     if draw(st.booleans()):  # every device of the second type is emulated
         emulation = Emulation(host_device_type="class0", slowdown=2.0)
-        types[1] = types[1].model_copy(update={"emulation": emulation})
+        types[1] = types[1].changed(emulation=emulation)
     fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
     changed = type(cluster)(**{**fields, "nodes": nodes, "device_types": tuple(types)})
     overlaps_reduce = draw(st.booleans())
-    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
+    job = problem.job.changed(overlaps_reduce=overlaps_reduce)
     problem = replace(problem, cluster=changed, job=job)
     return problem, draw(any_plans(problem))
 
@@ -77,7 +77,7 @@ def test_the_lists_are_those_of_the_definition(case: tuple[Problem, Plan]) -> No
         fields = {
             name: getattr(problem.cluster, name) for name in type(problem.cluster).model_fields
         }
-        nodes = tuple(n.model_copy(update={"host": HostTimes()}) for n in problem.cluster.nodes)
+        nodes = tuple(n.changed(host=HostTimes()) for n in problem.cluster.nodes)
         problem = replace(problem, cluster=type(problem.cluster)(**{**fields, "nodes": nodes}))
     schedule = build_schedule(problem, plan)
     for device, expected in reference_lists(problem, plan).items():

@@ -21,9 +21,9 @@ def with_host(problem: Problem, host: HostTimes, emulated: bool = False) -> Prob
     types = cluster.device_types
     if emulated:
         emulation = Emulation(host_device_type=types[0].name, slowdown=1.0)
-        types = tuple(entry.model_copy(update={"emulation": emulation}) for entry in types)
+        types = tuple(entry.changed(emulation=emulation) for entry in types)
     fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
-    nodes = tuple(node.model_copy(update={"host": host}) for node in cluster.nodes)
+    nodes = tuple(node.changed(host=host) for node in cluster.nodes)
     changed = type(cluster)(**{**fields, "nodes": nodes, "device_types": types})
     return replace(problem, cluster=changed)
 

@@ -127,9 +127,7 @@ def test_recomputed_layers_keep_only_what_enters_them() -> None:
         schedule="gpipe",
     )
     plan = plan_of(problem, {"a": (0, 2, "d0-0")}, {("a",): range(4)})
-    again = plan.model_copy(
-        update={"stages": (plan.stages[0].model_copy(update={"recompute_layers": (0, 1, 2)}),)}
-    )
+    again = plan.changed(stages=(plan.stages[0].changed(recompute_layers=(0, 1, 2)),))
     assert peak_memory_bytes(problem, plan) == {"d0-0": 4 * 60}
     # Only the 4 bytes that enter the second and third layer; the third one's other 26 in its turn.
     assert peak_memory_bytes(problem, again) == {"d0-0": 4 * 8 + 26}

@@ -29,11 +29,9 @@ def two_replicas(
         activation_bytes=[100.0] * len(parameters),
         schedule=schedule,
     )
-    layers = [
-        layer.model_copy(update={"parameter_sizes": sizes}) for layer in problem.profile.layers
-    ]
-    profile = problem.profile.model_copy(update={"layers": tuple(layers)})
-    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
+    layers = [layer.changed(parameter_sizes=sizes) for layer in problem.profile.layers]
+    profile = problem.profile.changed(layers=tuple(layers))
+    job = problem.job.changed(overlaps_reduce=overlaps_reduce)
     problem = Problem(profile, problem.cluster, job)
     last = len(parameters) - 1
     stages = {"a": (0, last, "d0-0"), "b": (0, last, "d0-1")}

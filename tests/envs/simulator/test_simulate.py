@@ -255,7 +255,7 @@ def test_links_inside_a_node_may_differ_by_direction() -> None:
     back = Link(latency_s=0.0, bandwidth_bytes_per_s=0.25)
     cluster = problem.cluster
     links = {"link": there, "reverse_link": back}
-    nodes = tuple(node.model_copy(update=links) for node in cluster.nodes)
+    nodes = tuple(node.changed(**links) for node in cluster.nodes)
     fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
     directed = replace(problem, cluster=type(cluster)(**{**fields, "nodes": nodes}))
     assert directed.link("d0-0", "d0-1") == there
@@ -292,15 +292,15 @@ def test_links_differ_by_direction() -> None:
 def test_layers_that_are_computed_again_add_their_forward_pass_to_the_backward_pass() -> None:
     problem = chain_problem([1.0, 3.0], [2.0, 6.0], num_micro_batches=2)
     plan = plan_of(problem, {"a": (0, 1, "d0-0")}, {("a",): [0, 1]})
-    stage = plan.stages[0].model_copy(update={"recompute_layers": (1,)})
-    again = plan.model_copy(update={"stages": (stage,)})
+    stage = plan.stages[0].changed(recompute_layers=(1,))
+    again = plan.changed(stages=(stage,))
     assert estimate(problem, plan).step_time_s == pytest.approx(24)
     assert estimate(problem, again).step_time_s == pytest.approx(30)
 
 
 def without_overlap(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
-    job = problem.job.model_copy(update={"overlaps_reduce": False})
-    return replace(problem, job=job), plan.model_copy(update={"job": job})
+    job = problem.job.changed(overlaps_reduce=False)
+    return replace(problem, job=job), plan.changed(job=job)
 
 
 def test_all_reduces_that_overlap_start_early_and_are_done_before_the_step() -> None:

@@ -34,8 +34,8 @@ def test_a_model_is_measured_merged_and_shown(
     assert "Linear" in shown
     assert not one.with_name("one.yaml.partial").exists()
     profile = load_profile(one)
-    other = profile.measurements[-1].model_copy(update={"device_type": "other"})
-    profile.model_copy(update={"measurements": (other,)}).to_file(two)
+    other = profile.measurements[-1].changed(device_type="other")
+    profile.changed(measurements=(other,)).to_file(two)
     assert _run("--merge", str(one), str(two), "-o", str(both), "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert {entry["device_type"] for entry in printed["measurements"]} == {"host-cpu", "other"}
@@ -89,6 +89,6 @@ def test_the_node_of_this_machine_is_found_by_its_name() -> None:
     assert len(cluster.nodes) > 1
     with pytest.raises(HeterpsError, match="no node has that name; nodes: "):
         node_of_this_machine(cluster, "a100-v100")
-    first = cluster.nodes[0].model_copy(update={"name": platform.node()})
+    first = cluster.nodes[0].changed(name=platform.node())
     named = Cluster.model_construct(**{**dict(cluster), "nodes": (first, *cluster.nodes[1:])})
     assert node_of_this_machine(named, "x") == first

@@ -100,7 +100,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
 def test_the_demo_goes_through_and_writes_its_summary(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = demo.JOB.model_copy(update={"global_batch_size": 16})
+    job = demo.JOB.changed(global_batch_size=16)
     monkeypatch.setattr("heterps.commands.demo.JOB", job)
     monkeypatch.setattr("heterps.commands.demo.PLAIN_STEPS", 3)
     monkeypatch.setattr("heterps.commands.demo.ONLINE_STEPS", 14)

@@ -38,8 +38,8 @@ def simulated(schedule: str) -> tuple[Problem, Plan, Estimate]:
     )
     stages = {f"s{index}": (index, index, f"d0-{index % 2}") for index in range(4)}
     plan = plan_of(problem, stages, {tuple(stages): range(4)})
-    again = plan.stages[0].model_copy(update={"recompute_layers": (0,)})
-    plan = plan.model_copy(update={"stages": (again, *plan.stages[1:])})
+    again = plan.stages[0].changed(recompute_layers=(0,))
+    plan = plan.changed(stages=(again, *plan.stages[1:]))
     return problem, plan, estimate(problem, plan, with_timeline=True, with_memory=True)
 
 
@@ -106,7 +106,7 @@ def test_figures_show_every_device_and_kind_of_action(schedule: str) -> None:
 def test_a_limit_near_the_peak_is_drawn_and_a_far_one_is_not() -> None:
     _, _, shown = simulated("1f1b")
     near = dict.fromkeys(shown.memory_bytes, max(shown.memory_bytes.values()) + 10)
-    close = shown.model_copy(update={"memory_limit_bytes": near})
+    close = shown.changed(memory_limit_bytes=near)
     assert [len(axes.lines) for axes in memory_figure(shown, "").axes] == [0, 0]
     assert [len(axes.lines) for axes in memory_figure(close, "").axes] == [1, 1]
 

@@ -106,7 +106,7 @@ def test_a_device_that_comes_back_is_used_where_many_steps_remain(problem: Probl
 def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> None:
     plan = chain(problem)
     small = tuple(
-        entry.model_copy(update={"memory_bytes": 50_000})
+        entry.changed(memory_bytes=50_000)
         for entry in (problem.cluster.device_type(f"emulated-{n}x") for n in (1, 2))
     )
     cluster = Cluster.model_validate({**problem.cluster.model_dump(), "device_types": small})

@@ -129,7 +129,7 @@ def uninterrupted(
         "first_step": first_step,
         "emulation": None,
     }
-    return reference_losses(specification.model_copy(update=update))
+    return reference_losses(specification.changed(**update))
 
 
 def processes_of(directory: Path) -> dict[str, int]:

@@ -218,7 +218,7 @@ def test_run_that_began_from_a_checkpoint_cannot_begin_again(broken: _Broken) ->
     _flip(broken.shard(1))
     _flip(broken.shard(3))
     update = {"resume_from": str(broken.paths[1]), "first_step": 1}
-    broken.specification = broken.specification.model_copy(update=update)
+    broken.specification = broken.specification.changed(**update)
     with pytest.raises(HeterpsError, match=r"no checkpoint is whole \(there are some behind steps"):
         broken.recovered()
 

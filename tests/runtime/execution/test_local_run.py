@@ -55,13 +55,8 @@ def test_zero_bubble_puts_off_the_weights_of_linear_layers() -> None:
 def test_recomputed_layers_change_nothing_but_memory(model: str, schedule: Schedule) -> None:
     problem = problem_with(model, schedule, SIZES)
     plan = chain_of(problem, 2)
-    again = plan.model_copy(
-        update={
-            "stages": tuple(
-                stage.model_copy(update={"recompute_layers": tuple(stage.layers)})
-                for stage in plan.stages
-            )
-        }
+    again = plan.changed(
+        stages=tuple(stage.changed(recompute_layers=tuple(stage.layers)) for stage in plan.stages)
     )
     check_parity(problem, again)
     if model not in ("in_place", "ctr"):
@@ -79,7 +74,7 @@ def test_lists_that_wait_for_one_another_are_a_defect() -> None:
     without_sends = {
         device: tuple(a for a in own if not _is_send(a)) for device, own in actions.items()
     }
-    broken = LocalRun(run.specification.model_copy(update={"actions": without_sends}))
+    broken = LocalRun(run.specification.changed(actions=without_sends))
     with pytest.raises(AssertionError, match="wait for one another"):
         broken.step()
 

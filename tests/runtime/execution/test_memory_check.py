@@ -67,8 +67,8 @@ def test_replicas_hold_a_copy_of_small_gradients_when_their_all_reduce_begins(
         {"a": (0, 3, "d0"), "b0": (4, -1, "d1"), "b1": (4, -1, "d2")},
         {("a", "b0"): (0, 2), ("a", "b1"): (1, 3)},
     )
-    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
-    plan = plan.model_copy(update={"job": job})
+    job = problem.job.changed(overlaps_reduce=overlaps_reduce)
+    plan = plan.changed(job=job)
     report, actions = measure_memory(problem.profile, plan, problem.cluster)["d1"]
     reduce = next(action for action in actions if action.kind == "reduce")
     # Beside the passes, the copy is made within the last one.
@@ -91,7 +91,7 @@ def test_local_run_trains_like_one_process(model: str) -> None:
     )
     run = LocalRun.of(problem, plan)
     losses = [run.step(), run.step()]
-    reference = reference_losses(run.specification.model_copy(update={"num_steps": 2}))
+    reference = reference_losses(run.specification.changed(num_steps=2))
     assert max_difference(losses, reference) < 1e-5
 
 

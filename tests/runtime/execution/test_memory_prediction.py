@@ -24,10 +24,8 @@ def measured(model: str) -> ModelProfile:
         problem.profile, "type-d0", [problem.job.micro_batch_size], repeats=3, layer_limit_s=0.01
     )
     entry = profile.measurements[-1]
-    everywhere = tuple(
-        entry.model_copy(update={"device_type": f"type-d{index}"}) for index in range(4)
-    )
-    return profile.model_copy(update={"measurements": everywhere})
+    everywhere = tuple(entry.changed(device_type=f"type-d{index}") for index in range(4))
+    return profile.changed(measurements=everywhere)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])

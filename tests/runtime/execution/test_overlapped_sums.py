@@ -30,9 +30,9 @@ def _a_bucket_for_each_layer() -> Iterator[None]:
 
 
 def _trained(problem: Problem, plan: Plan, overlaps_reduce: bool) -> tuple[list[float], LocalRun]:
-    job = problem.job.model_copy(update={"overlaps_reduce": overlaps_reduce})
+    job = problem.job.changed(overlaps_reduce=overlaps_reduce)
     changed = Problem(profile=problem.profile, cluster=problem.cluster, job=job)
-    run = LocalRun.of(changed, plan.model_copy(update={"job": job}))
+    run = LocalRun.of(changed, plan.changed(job=job))
     losses = [run.step() for _ in range(2)]
     for device, executor in run.executors.items():
         expected = [(a.kind, a.stage, a.micro_batch) for a in run.specification.actions[device]]

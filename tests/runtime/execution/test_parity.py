@@ -69,6 +69,6 @@ def test_running_statistics_are_those_of_one_process(is_recomputed: bool) -> Non
     problem = problem_with("resnet", "1f1b", (2, 3))
     plan = chain_of(problem, 2, 4)
     if is_recomputed:
-        stages = [s.model_copy(update={"recompute_layers": tuple(s.layers)}) for s in plan.stages]
-        plan = plan.model_copy(update={"stages": tuple(stages)})
+        stages = [s.changed(recompute_layers=tuple(s.layers)) for s in plan.stages]
+        plan = plan.changed(stages=tuple(stages))
     check_buffers(problem, check_parity(problem, plan))

@@ -60,6 +60,6 @@ def test_clicks_are_zero_or_one() -> None:
 
 
 def test_a_source_without_target_cannot_be_trained() -> None:
-    source = source_of("llama").model_copy(update={"target": None})
+    source = source_of("llama").changed(target=None)
     with pytest.raises(HeterpsError, match="no target"):
         make_batch(source, 0, 2, seed=0)

@@ -20,10 +20,10 @@ def test_dropout_is_the_same_under_every_plan(cuts: tuple[int, ...], recomputes:
     problem = problem_of("dropping", global_batch_size=14, optimizer="sgd")
     plan = chain_of(problem, *cuts)
     if recomputes:
-        stages = (s.model_copy(update={"recompute_layers": tuple(s.layers)}) for s in plan.stages)
-        plan = plan.model_copy(update={"stages": tuple(stages)})
+        stages = (s.changed(recompute_layers=tuple(s.layers)) for s in plan.stages)
+        plan = plan.changed(stages=tuple(stages))
     run = LocalRun.of(problem, plan)
-    specification = run.specification.model_copy(update={"num_steps": STEPS})
+    specification = run.specification.changed(num_steps=STEPS)
     expected, module = reference_training(specification)
     assert max_difference([run.step() for _ in range(STEPS)], expected) < 1e-6
     parameters = module.parameters_by_name()

@@ -120,7 +120,7 @@ def test_what_cannot_be_sent_is_left_to_each_rank(
     factory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     works = factory_source(f"{HERE}:holds_odd", [f"x={WIDTH}:float32"])
-    source = works.model_copy(update={"factory": factory})
+    source = works.changed(factory=factory)
     recordings._RECORDINGS.clear()
     wire = _share(source, monkeypatch)
     assert wire.sent == b""

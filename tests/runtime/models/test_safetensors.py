@@ -58,7 +58,7 @@ def _loaded_by_transformers(source: ModelSource, folder: Path) -> nn.Module:
 def _local_run(problem: Problem, *cuts: int, weights: Path) -> LocalRun:
     plan = chain_of(problem, *cuts)
     specification = LocalRun.of(problem, plan).specification
-    return LocalRun(specification.model_copy(update={"weights": str(weights)}))
+    return LocalRun(specification.changed(weights=str(weights)))
 
 
 @pytest.mark.parametrize("name", [*MODELS, "resnet"])
@@ -93,7 +93,7 @@ def test_pipeline_from_weights_trains_like_one_process(
 ) -> None:
     run = _local_run(problem_of(name), 2, 3, weights=folders(name))
     losses = [run.step(), run.step()]
-    specification = run.specification.model_copy(update={"num_steps": 2})
+    specification = run.specification.changed(num_steps=2)
     assert max_difference(losses, reference_losses(specification)) < 1e-5
     # Tables of positions are in no file; from other tables another loss would follow.
     source = source_of(name)

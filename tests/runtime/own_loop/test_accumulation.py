@@ -38,10 +38,8 @@ def _group_of_its_own() -> Iterator[None]:
 def _plan(parts: int, dtype: Dtype) -> Plan:
     job = Job(global_batch_size=4 * parts, micro_batch_size=2, dtype=dtype, optimizer="sgd")
     plan = plan_of_cuts()
-    route = plan.pipelines[0].model_copy(
-        update={"micro_batches": tuple(range(job.num_micro_batches))}
-    )
-    return plan.model_copy(update={"job": job, "pipelines": (route,)})
+    route = plan.pipelines[0].changed(micro_batches=tuple(range(job.num_micro_batches)))
+    return plan.changed(job=job, pipelines=(route,))
 
 
 def _trainer(plan: Plan) -> PipelineTrainer:

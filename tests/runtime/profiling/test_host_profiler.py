@@ -60,16 +60,13 @@ def test_host_times_are_medians_over_the_steps_that_were_kept() -> None:
     usual = _run((15e-6, 15e-6, 15e-6))
     slow = _run((15e-6, 15e-6, 15e-6))
     late = tuple(
-        event.model_copy(update={"start_s": event.start_s + 1.0, "end_s": event.end_s + 1.0})
+        event.changed(start_s=event.start_s + 1.0, end_s=event.end_s + 1.0)
         for event in slow.timeline
     )
-    run = usual.model_copy(
-        update={
-            "timeline": late,
-            "earlier_timelines": (usual.timeline, usual.timeline),
-            # The first is of a warm-up, and nobody kept its actions.
-            "step_times_s": (9.0, *usual.step_times_s * 2, slow.step_times_s[0] + 1.0),
-        }
+    run = usual.changed(
+        timeline=late,
+        earlier_timelines=(usual.timeline, usual.timeline),
+        step_times_s=(9.0, *usual.step_times_s * 2, slow.step_times_s[0] + 1.0),
     )
     found, expected = host_times(run), host_times(usual)
     for field in ("action_s", "send_s", "receive_s", "step_s"):

@@ -138,6 +138,6 @@ def test_packing_is_measured_where_several_tensors_cross_a_cut() -> None:
 def test_a_profile_without_source_and_an_absent_device_are_refused() -> None:
     profile = profile_of("sequential")
     with pytest.raises(HeterpsError, match="has no source"):
-        measure(profile.model_copy(update={"source": None}), "host-cpu", [1])
+        measure(profile.changed(source=None), "host-cpu", [1])
     with pytest.raises(HeterpsError, match="cannot be used here"):
         measure(profile, "gpu", [1], device="cuda:77")

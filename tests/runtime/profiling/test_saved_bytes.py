@@ -66,7 +66,7 @@ def test_measured_layers_add_up_to_what_a_stage_keeps(name: str) -> None:
     profile = profile_of(name)
     model = ObservedModel.of(profile, SIZE)
     entry = _weighed(profile, model)
-    profile = profile.model_copy(update={"measurements": (entry,)})
+    profile = profile.changed(measurements=(entry,))
     job = Job(global_batch_size=SIZE, micro_batch_size=SIZE, dtype="float32")
     memory = layer_memory(profile, [device_type_named("host-cpu")], job)
     last = profile.num_layers - 1

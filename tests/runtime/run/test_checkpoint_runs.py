@@ -70,11 +70,11 @@ def _write(folder: Path, name: str) -> None:
         is_online=later is not None,
     )
     settings = CheckpointSettings(folder=str(_saved(folder, name)), every=SAVED)
-    specification = built.model_copy(update={"checkpoint": settings})
+    specification = built.changed(checkpoint=settings)
     if origin is not None:
         path = _saved(folder, origin) / f"step-{SAVED:06d}"
         resumed = {"first_step": SAVED, "resume_from": str(path)}
-        specification = specification.model_copy(update=resumed)
+        specification = specification.changed(**resumed)
     specification.to_json_file(folder / name / SPECIFICATION_FILE)
     if later is not None:
         following = replanned(specification, problem, later, build_schedule(problem, later), 1)
@@ -178,5 +178,5 @@ def test_killed_run_goes_on_from_its_last_complete_checkpoint(tmp_path: Path) ->
         path.name for path in complete_checkpoints(folder)
     }
     specification = RunSpecification.from_json_file(runs / SPECIFICATION_FILE)
-    whole = specification.model_copy(update={"first_step": 0, "resume_from": None})
+    whole = specification.changed(first_step=0, resume_from=None)
     assert max_difference(result.losses, reference_losses(whole)[first:]) < 1e-5

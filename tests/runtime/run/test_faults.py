@@ -112,7 +112,7 @@ def _source(fault: str) -> ModelSource:
 def _plan_for(model: str, **fields: object) -> Plan:
     profile = trace_source(_source(model), "mine", "float32")
     given = {"model_fingerprint": profile.layers_fingerprint(), **fields}
-    return plan_of_cuts(1, num_layers=3).model_copy(update=given)
+    return plan_of_cuts(1, num_layers=3).changed(**given)
 
 
 def test_a_plan_of_another_model_with_as_many_layers_is_refused() -> None:
@@ -120,7 +120,7 @@ def test_a_plan_of_another_model_with_as_many_layers_is_refused() -> None:
     assert specification_of(plan, _source("none"), 0).plan.num_layers == 3
     with pytest.raises(PlanMismatchError, match="made for another model than this one"):
         specification_of(plan, _source("another-model"), 0)
-    by_hand = plan.model_copy(update={"model_fingerprint": ""})
+    by_hand = plan.changed(model_fingerprint="")
     assert specification_of(by_hand, _source("another-model"), 0).plan.num_layers == 3
 
 
@@ -131,7 +131,7 @@ def test_a_plan_with_its_profile_at_hand_names_the_layer_that_differs(tmp_path: 
     with pytest.raises(PlanMismatchError, match=r"layer 1 is 1 with 272 parameters; .* 1 with 0"):
         specification_of(plan, _source("another-model"), 0)
     # Other costs of the same layers do not matter.
-    other_costs = plan.model_copy(update={"model_fingerprint": "traced with other inputs"})
+    other_costs = plan.changed(model_fingerprint="traced with other inputs")
     assert specification_of(other_costs, _source("none"), 0).plan.num_layers == 3
 
 
@@ -142,14 +142,12 @@ def test_a_device_that_is_not_at_hand_is_refused(monkeypatch: pytest.MonkeyPatch
     assert compute_device(plan, 0, "cpu") == torch.device("cpu")
     with pytest.raises(HeterpsError, match="cuda:0 is not at hand"):
         compute_device(plan, 0, "cuda:0")
-    shipped = plan.model_copy(
-        update={
-            "cluster_reference": "local-emulated",
-            "stages": tuple(
-                stage.model_copy(update={"devices": (name,)})
-                for stage, name in zip(plan.stages, ("fast", "medium"), strict=True)
-            ),
-        }
+    shipped = plan.changed(
+        cluster_reference="local-emulated",
+        stages=tuple(
+            stage.changed(devices=(name,))
+            for stage, name in zip(plan.stages, ("fast", "medium"), strict=True)
+        ),
     )
     assert compute_device(shipped, 1, None) == torch.device("cpu")
 
@@ -160,7 +158,7 @@ def test_a_model_of_this_process_alone_is_refused_before_workers_start(factory: 
     assert problem.profile.source is not None
     if factory == "here":
         factory = register_factory(lambda: nn.Linear(8, 4))
-    source = problem.profile.source.model_copy(update={"factory": factory})
-    changed = replace(problem, profile=problem.profile.model_copy(update={"source": source}))
+    source = problem.profile.source.changed(factory=factory)
+    changed = replace(problem, profile=problem.profile.changed(source=source))
     with pytest.raises(HeterpsError, match="known to this process only"):
         run_plan(changed, chain_of(changed, 3), steps=1)

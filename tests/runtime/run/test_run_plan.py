@@ -90,13 +90,13 @@ def test_run_beyond_an_emulated_memory_limit_names_device_stage_and_bytes(tmp_pa
     need = peak_bytes(problem.profile, plan, problem.cluster)["d1"].peak_bytes
     (node,) = problem.cluster.nodes
     groups = tuple(
-        group.model_copy(update={"memory_bytes": need - 1}) if group.name == "d1" else group
+        group.changed(memory_bytes=need - 1) if group.name == "d1" else group
         for group in node.devices
     )
     cluster = Cluster(
         name="limited",
         device_types=problem.cluster.device_types,
-        nodes=(node.model_copy(update={"devices": groups}),),
+        nodes=(node.changed(devices=groups),),
     )
     message = (
         rf"^rank 1 \(d1\): d1 is out of memory in .* 's1', micro-batch \d: "
@@ -179,7 +179,7 @@ def test_plan_for_another_job_is_refused() -> None:
 
 def test_model_without_a_source_is_refused() -> None:
     problem = problem_of("sequential")
-    bare = replace(problem, profile=problem.profile.model_copy(update={"source": None}))
+    bare = replace(problem, profile=problem.profile.changed(source=None))
     with pytest.raises(HeterpsError, match="has no 'source'"):
         run_plan(bare, chain_of(bare, 3), steps=1)
 

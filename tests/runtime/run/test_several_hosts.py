@@ -39,7 +39,7 @@ def _files(folder: Path) -> Path:
     cluster.to_file(folder / "cluster.yaml")
     problem.profile.to_file(folder / "model.yaml")
     references = {"model_reference": "model.yaml", "cluster_reference": "cluster.yaml"}
-    chain_of(problem, 3, 6).model_copy(update=references).to_file(folder / "plan.yaml")
+    chain_of(problem, 3, 6).changed(**references).to_file(folder / "plan.yaml")
     return folder / "plan.yaml"
 
 

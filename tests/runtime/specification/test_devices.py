@@ -171,9 +171,7 @@ def test_messages_that_are_received_in_another_order_go_over_gloo() -> None:
     receives = [i for i, action in enumerate(actions) if action.kind == "receive"]
     first, second = receives[:2]
     actions[first], actions[second] = actions[second], actions[first]
-    swapped = specification.model_copy(
-        update={"actions": {**specification.actions, "d1": tuple(actions)}}
-    )
+    swapped = specification.changed(actions={**specification.actions, "d1": tuple(actions)})
     places = [Place("a", "cuda:0"), Place("a", "cuda:1")]
     assert channels_of(swapped)[Channel(0, 1, "forward")] is False
     assert nccl_channels(swapped, places) == [Channel(1, 0, "backward")]

@@ -44,9 +44,7 @@ def test_clipped_run_is_that_of_one_process(kind: str) -> None:
         problem, plan, build_schedule(problem, plan), devices=plan.devices, num_steps=STEPS
     )
     unclipped, _ = reference_training(specification)
-    specification = specification.model_copy(
-        update={"max_gradient_norm": 0.05, "learning_rate": 1.0}
-    )
+    specification = specification.changed(max_gradient_norm=0.05, learning_rate=1.0)
     run = LocalRun(specification)
     losses = [run.step() for _ in range(STEPS)]
     expected, module = reference_training(specification)
@@ -65,7 +63,7 @@ def test_a_step_is_no_longer_than_the_norm_allows() -> None:
     plan = chain_of(problem, 3)
     specification = build_specification(
         problem, plan, build_schedule(problem, plan), devices=plan.devices, num_steps=1
-    ).model_copy(update={"max_gradient_norm": 0.01, "learning_rate": 1.0})
+    ).changed(max_gradient_norm=0.01, learning_rate=1.0)
     run = LocalRun(specification)
     before = {
         name: p.detach().clone() for own in run.owned.values() for name, p in own.parameters.items()

@@ -27,13 +27,13 @@ STEPS = 6
 
 def _problem(optimizer: Optimizer = "adamw") -> Problem:
     problem = problem_of("sequential", dtype="float16")
-    job = problem.job.model_copy(update={"optimizer": optimizer})
+    job = problem.job.changed(optimizer=optimizer)
     return Problem(problem.profile, problem.cluster, job)
 
 
 def _run(problem: Problem, *cuts: int, max_norm: float | None = None) -> LocalRun:
     specification = LocalRun.of(problem, chain_of(problem, *cuts)).specification
-    return LocalRun(specification.model_copy(update={"max_gradient_norm": max_norm}))
+    return LocalRun(specification.changed(max_gradient_norm=max_norm))
 
 
 def _scales(run: LocalRun) -> set[float]:

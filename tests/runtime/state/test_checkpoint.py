@@ -47,7 +47,7 @@ def _specification(model: str, cut: int, folder: Path, **update: Any) -> RunSpec
     schedule = build_schedule(problem, plan)
     built = build_specification(problem, plan, schedule, devices=("d0",), num_steps=STEPS)
     settings = CheckpointSettings(folder=str(folder), every=SAVED, keep=2)
-    return built.model_copy(update={"checkpoint": settings, **update})
+    return built.changed(checkpoint=settings, **update)
 
 
 def _train(specification: RunSpecification, folder: Path, communicator: Communicator) -> list[Any]:

@@ -43,7 +43,7 @@ def _specification(folder: Path, num_steps: int = STEPS) -> RunSpecification:
     schedule = build_schedule(problem, plan)
     built = build_specification(problem, plan, schedule, devices=("d0",), num_steps=num_steps)
     settings = CheckpointSettings(folder=str(folder), every=2)
-    return built.model_copy(update={"checkpoint": settings})
+    return built.changed(checkpoint=settings)
 
 
 def test_save_that_fails_is_reported_and_the_run_goes_on(
@@ -126,7 +126,7 @@ def test_run_goes_on_from_its_remote_copies_alone(
     assert (resumed.first_step, resumed.resume_from) == (4, f"{remote}/step-000004")
     second: list[dict[str, Any]] = []
     Trainer(resumed, tmp_path, communicator, on_step=second.append).run()
-    whole = reference_losses(specification.model_copy(update={"num_steps": STEPS + 2}))
+    whole = reference_losses(specification.changed(num_steps=STEPS + 2))
     found = [line["loss"] for line in first + second if "loss" in line]
     assert found == pytest.approx(whole, abs=1e-5)
     assert list(remote_checkpoints(RemoteStorage(remote))) == [4, 6]
@@ -140,8 +140,8 @@ def test_remote_storage_that_refuses_is_a_remark_of_the_run(
     blocked.write_text("no folder")
     specification = _specification(tmp_path / "checkpoints", num_steps=2)
     assert specification.checkpoint is not None
-    settings = specification.checkpoint.model_copy(update={"remote": f"file://{blocked}"})
-    specification = specification.model_copy(update={"checkpoint": settings})
+    settings = specification.checkpoint.changed(remote=f"file://{blocked}")
+    specification = specification.changed(checkpoint=settings)
     lines: list[dict[str, Any]] = []
     Trainer(specification, tmp_path, communicator, on_step=lines.append).run()
     (message,) = [line["message"] for line in lines if "message" in line]

@@ -25,8 +25,8 @@ def forward_graph(seed: int) -> OperatorGraph:
     graph = random_graph(seed)
     kept = [index for index, node in enumerate(graph.nodes) if not node.is_backward]
     edges = [edge for edge in graph.edges if set(edge) <= set(kept)]
-    nodes = [graph.nodes[index].model_copy(update={"color_class": None}) for index in kept]
-    return graph.model_copy(update={"nodes": tuple(nodes), "edges": tuple(edges)})
+    nodes = [graph.nodes[index].changed(color_class=None) for index in kept]
+    return graph.changed(nodes=tuple(nodes), edges=tuple(edges))
 
 
 def stage_s(
