@@ -1,9 +1,18 @@
-"""Settings for all tests."""
+"""Settings for all tests, and the problems that several floors share."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+
+from tests.uneven_problems import MakeProblem, uneven_problem
 
 # Compilation and busy machines make single examples slow; the same examples on every run.
 settings.register_profile("heterps", deadline=None, derandomize=True)
 settings.load_profile("heterps")
+
+
+@pytest.fixture
+def make_problem() -> MakeProblem:
+    """Builds problems of ten uneven layers on three classes of devices in two nodes."""
+    return uneven_problem

@@ -103,9 +103,11 @@ def test_planned_plans_have_made_the_choice_and_keep_it_in_their_file() -> None:
 
 def test_a_plan_that_contradicts_its_job_is_refused() -> None:
     _, plan = with_job(*replicated(LARGE), overlaps_reduce=True)
-    text = plan.changed(overlaps_reduce=False).to_mapping()
-    with pytest.raises(DocumentError, match="overlaps_reduce: False in the plan, and True in its"):
-        Plan.from_mapping(text)
+    reason = "overlaps_reduce: False in the plan, and True in its job"
+    with pytest.raises(DocumentError, match=reason):
+        Plan.from_mapping({**plan.to_mapping(), "overlaps_reduce": False})
+    with pytest.raises(DocumentError, match=reason):
+        plan.changed(overlaps_reduce=False)
 
 
 def test_documents_of_before_overlap_as_they_did() -> None:

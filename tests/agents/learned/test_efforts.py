@@ -11,7 +11,7 @@ from heterps_agents.learned.efforts import EFFORTS, effort_named, with_effort
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.problem import Problem
-from tests.agents.conftest import MakeProblem
+from tests.uneven_problems import MakeProblem
 
 
 def test_more_effort_is_more_of_everything() -> None:

@@ -22,9 +22,9 @@ from heterps_agents.recovery.worker import better, page, pages
 from heterps_configs.documents.plan import Plan
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
-from tests.agents.conftest import MakeProblem
 from tests.agents.recovery.test_rules import check, plan_of
 from tests.runtime.small_runs import problem_of
+from tests.uneven_problems import MakeProblem
 
 # A process has to start and to import the planners.
 FULL_S = 120.0

@@ -12,8 +12,8 @@ from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import move_s, moved_bytes, state_moves
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from tests.agents.conftest import MakeProblem
 from tests.agents.recovery.test_rules import plan_of
+from tests.uneven_problems import MakeProblem
 
 
 def situation(

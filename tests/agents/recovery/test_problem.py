@@ -5,7 +5,7 @@ from __future__ import annotations
 from heterps_agents.recovery.problem import with_missing_devices
 from heterps_agents.recovery.straggler_plan import slowed_problem
 from heterps_envs.online.fewer_devices import without_devices
-from tests.agents.conftest import MakeProblem
+from tests.uneven_problems import MakeProblem
 
 
 def test_a_device_that_comes_back_is_believed_as_before_and_the_others_as_corrected(

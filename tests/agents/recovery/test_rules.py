@@ -15,9 +15,9 @@ from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from tests.agents.conftest import MakeProblem
 from tests.runtime.random_plans import plans
 from tests.runtime.small_runs import DEVICES, problem_of
+from tests.uneven_problems import MakeProblem
 
 SMALL = problem_of("sequential", global_batch_size=10)
 

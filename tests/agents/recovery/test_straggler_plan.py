@@ -10,8 +10,8 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate, simulate
-from tests.agents.conftest import MakeProblem
 from tests.agents.recovery.test_rules import plan_of, shape
+from tests.uneven_problems import MakeProblem
 
 
 def work(problem: Problem, plan: Plan) -> dict[str, float]:

@@ -22,8 +22,8 @@ from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
-from tests.agents.conftest import MakeProblem
 from tests.envs.small_problems import all_placements, chain_problem, plan_of, random_tables
+from tests.uneven_problems import MakeProblem
 
 
 def small_problem(**changes: Any) -> Problem:
