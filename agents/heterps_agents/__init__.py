@@ -1,1 +1,5 @@
-"""All that answers a problem with a plan: exact, heuristic, search, learned."""
+"""All that answers a problem with a plan: exact, heuristic, searching, learned.
+
+Front door: `interface.registry.planner_named`. Planners never open a socket; what a plan costs
+is asked of `heterps_envs`.
+"""

@@ -1,1 +1,4 @@
-"""Options of the commands; `app.main` is the `heterps` command."""
+"""Options of the commands, and nothing else.
+
+Front door: `app.main`, the `heterps` command. What a command does is in `heterps.commands`.
+"""

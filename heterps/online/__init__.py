@@ -1,4 +1,5 @@
 """Controllers of runs that learn, lose devices and follow spot traces.
 
-Front doors: `controller`, `elastic`.
+Front doors: `controller.OnlineController`, `elastic.ElasticController`. They decide; the
+runtime carries out.
 """

@@ -1,4 +1,4 @@
 """Functions behind `place`, `compare` and `place-graph`; they print nothing.
 
-Front door: `place`.
+Front doors: `place.place`, `compare.compare`, `problems.load_problem`.
 """

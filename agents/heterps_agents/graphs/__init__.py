@@ -1,4 +1,4 @@
-"""Graphs on concrete devices: heuristics, annealing, genetic search, the learned policy.
+"""Graphs on concrete devices: simple rules, annealing, genetic search, the policy.
 
-Front door: `planner`.
+Front door: `planner.place_graph`. The graph simulator is `heterps_envs.graphs`.
 """

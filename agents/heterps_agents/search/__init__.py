@@ -1,4 +1,4 @@
-"""Searches that learn nothing: greedy, random, genetic, annealing, cross-entropy, proportional.
+"""Searches that learn nothing: greedy, random, genetic, annealing, proportional.
 
-Front door: `planner`.
+Front door: `planner.SearchPlanner`: a search as a planner.
 """

@@ -1,4 +1,4 @@
 """Operator graphs split over equal devices by the largest load, proven.
 
-Front door: `solve`.
+Front doors: `solve.split_graph`, `contiguous.split_contiguous`.
 """

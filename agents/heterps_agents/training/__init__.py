@@ -1,4 +1,5 @@
-"""Imitation and PPO: how policies are trained, and judged while they are.
+"""How policies are trained, imitation first and PPO after it, and judged meanwhile.
 
-Front door: `train`.
+Front door: `train.train`. Imports torch and stable-baselines3; what is learned from is
+`heterps_envs.environments`.
 """

@@ -1,4 +1,6 @@
-"""What every document is: clusters, devices, model profiles, jobs, plans, estimates, trainings.
+"""Fields, units and checks of every document.
 
-Front door: `base.Document` (fields, units, checks); `heterps_configs.library` loads any of them.
+Front door: `base.Document`. One module for each document: `cluster`, `device`, `model_profile`,
+`job`, `plan`, `estimate`, `operator_graph`, `training`. A new document also gets a line in
+`schema` and, if files of it are shipped, in `heterps_configs.library`.
 """

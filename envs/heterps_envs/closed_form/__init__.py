@@ -1,4 +1,6 @@
-"""The formula that searches use: step time, placements, objective, bounds, why there is no plan.
+"""Step time by formula, placements, what searches minimise, lower bounds.
 
-Front door: `formula`.
+Front door: `formula.evaluate`. `objective` is the one number that all searches compare,
+`infeasible` says why a problem has no plan. A finished plan is judged by
+`heterps_envs.simulator`, not here.
 """

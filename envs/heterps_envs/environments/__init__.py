@@ -1,4 +1,6 @@
-"""The Gymnasium environments: stage by stage, layer by layer, node by node.
+"""The Gymnasium environments, a folder each: stage, layer, graph; and their base.
 
-Front door: `heterps_envs.registration` (the ids); each has `env` and `vector_env`.
+Front door: `heterps_envs.registration` (the ids). In each folder: `env` (Gymnasium),
+`vector_env` (hundreds at once for stable-baselines3), `episodes` (what both share), `kernels`
+(one decision, compiled: features and step), `state` (the arrays, the size of an observation).
 """

@@ -1,4 +1,4 @@
-"""What a run teaches: beliefs, drift, moves of state, fewer devices.
+"""What a run teaches: beliefs about times, drift, moves of state.
 
-Front door: `correction`.
+Front door: `correction.ProblemBelief`. Pure computation: runs are watched in `heterps.online`.
 """

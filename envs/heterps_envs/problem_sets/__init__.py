@@ -1,4 +1,5 @@
-"""Drawn, shipped and published problems, and the frozen sets that methods are judged on.
+"""Drawn, shipped and published problems; the frozen sets that methods are judged on.
 
-Front door: `test_sets`.
+Front doors: `chains.generate` and `graphs.generate_graphs` to train on, `test_sets` to judge
+by.
 """

@@ -1,1 +1,5 @@
-"""Models that come with heterps, as factories for `package.module:factory`."""
+"""Models and training loops that come with heterps.
+
+Front doors: `ctr.click_through` and `sequential.perceptron`, factories as MODEL takes them. Two
+whole loops under `PipelineTrainer`: `train_click_through`, `finetune_llama`.
+"""

@@ -1,4 +1,4 @@
-"""A user's own model, loss and loop under a plan.
+"""A user's own model, loss, optimizer and loop under a plan.
 
 Front door: `trainer.PipelineTrainer`.
 """

@@ -1,4 +1,4 @@
-"""One process: memory, log, clock, compiler.
+"""One process: its memory, log, clock, and the compiler that it does not load.
 
-Front door: `memory_ledger`.
+Front door: `memory_ledger.MemoryLedger`.
 """

@@ -1,4 +1,5 @@
 """Measures models, links and host times into profiles and clusters.
 
-Front door: `profiler`.
+Front doors: `profiler.measure`, `link_profiler.measure_host`, `model_source.resolve_profile`
+(from MODEL on the command line to a profile).
 """

@@ -1,4 +1,4 @@
-"""What a run is: plan, devices, hosts, checkpoints, as one document for all ranks.
+"""What a run is: plan, action lists, ranks, devices, as one document for all.
 
-Front door: `run`.
+Front door: `build.build_specification` makes a `run.RunSpecification`.
 """

@@ -1,4 +1,5 @@
 """Checkpoints and moves of state, by parameter name.
 
-Front door: `checkpoint`.
+Front doors: `checkpointer.Checkpointer` saves, `checkpoint.restore` loads, `transfer.Transfer`
+moves. What a checkpoint holds: `checkpoint.TrainingState`; how its tensors are named: `layout`.
 """

@@ -1,4 +1,4 @@
 """What travels between ranks: messages of cuts, sums of gradients.
 
-Front door: `messenger`.
+Front door: `messenger.ProcessMessenger`.
 """

@@ -1,1 +1,1 @@
-"""HeterPS (Liu et al., 2021): type of device for each layer by an LSTM, exact provisioning."""
+"""HeterPS (Liu et al., 2021): a device type per layer by an LSTM; exact provisioning."""

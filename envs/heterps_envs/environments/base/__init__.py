@@ -1,4 +1,4 @@
 """What the environments share: the batched environment, pictures.
 
-Front door: `vector_env`.
+Front door: `vector_env.NativeVecEnv`.
 """

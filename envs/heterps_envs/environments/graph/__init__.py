@@ -1,4 +1,5 @@
 """`GraphPlacement`: a graph node by node onto concrete devices.
 
-Front door: `env`.
+Front door: `env.GraphPlacementEnv`. Features of a decision: `kernels`; known before any node:
+`guides`.
 """

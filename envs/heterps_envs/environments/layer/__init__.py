@@ -1,4 +1,4 @@
 """`LayerPlacement`: HeterPS's own decisions, layer by layer.
 
-Front door: `env`.
+Front door: `env.LayerPlacementEnv`. Features of a decision: `kernels`.
 """

@@ -1,4 +1,5 @@
-"""`StagePlacement` and `PricedStagePlacement`: a chain stage by stage, last stage first.
+"""`StagePlacement` and `PricedStagePlacement`: a chain stage by stage, last first.
 
-Front door: `env`.
+Front doors: `env.StagePlacementEnv`, `priced_env.PricedStagePlacementEnv`. Features of a
+decision: `kernels`, their number and `FEATURE_VERSION`: `state`.
 """
