@@ -11,9 +11,9 @@ when what it gains over the remaining steps, less the spread of that, pays for t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from heterps.online.process import BackgroundSearches, Search
 from heterps.online.search import PREFERENCE, STALE, Answer, Candidate, SearchTask
@@ -63,7 +63,7 @@ class Decision:
         return asdict(self)
 
 
-class OnlineController:
+class OnlineController(AbstractContextManager["OnlineController", None]):
     """Decides at every measurement whether to re-place. Never waits for a search.
 
     Used as a context manager, or ended by `close`: a search ends with it.
@@ -103,15 +103,7 @@ class OnlineController:
         self._running, self._drift = STALE, dict[str, float]()
         self._is_sure, self._gone = False, frozenset[str]()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from heterps_agents.recovery.book import RecoveryBook
@@ -118,12 +117,7 @@ class ElasticController:
         threading.Thread(target=self._warm_up, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._has_book = False
         self.book.close()
 

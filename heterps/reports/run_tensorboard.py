@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from heterps.reports.console import bytes_text, seconds_text
@@ -58,12 +57,7 @@ class RunBoard:
         self._new_writer = SummaryWriter
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Closes the files, also behind an error."""
         for writer in self._writers.values():
             writer.close()

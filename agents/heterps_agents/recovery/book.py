@@ -6,18 +6,13 @@ is found in it costs no planning. When the plan changes, the book begins anew.
 
 from __future__ import annotations
 
-import os
-import pickle
-import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from heterps_agents.interface.background import BackgroundWorker
 from heterps_agents.recovery.losses import likely_losses
 from heterps_agents.recovery.model import Prediction, Situation, at_step
 from heterps_agents.recovery.pages import Page, Request
@@ -40,7 +35,7 @@ class _Wanted(NamedTuple):
     alive: frozenset[str]
 
 
-class RecoveryBook:
+class RecoveryBook(AbstractContextManager["RecoveryBook", None]):
     """Plans for changes of the devices, made in the background.
 
     Used as a context manager: the process that fills it ends with it.
@@ -68,19 +63,9 @@ class RecoveryBook:
         self._request: Request | None = None
         self._alive: frozenset[str] = frozenset()
         self._number = 0
-        self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._threads: tuple[threading.Thread, ...] = ()
+        self._worker: BackgroundWorker | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def begin(self, problem: Problem, plan: Plan, alive: frozenset[str] | None = None) -> None:
@@ -92,14 +77,14 @@ class RecoveryBook:
             alive: Devices that there are; by default all.
         """
         there = frozenset(problem.device_named) if alive is None else alive
-        if self._process is None:
-            self._start()
+        if self._worker is None:
+            self._worker = BackgroundWorker("heterps_agents.recovery.worker", self._take)
         with self._lock:
             self._number += 1
             self._alive, self._request, self._pages = there, None, {}
             self._is_full.clear()
-        # In a thread: devices wait for whoever calls this, and the other process reads in its time.
-        self._wanted.put(_Wanted(self._number, problem, plan, there))
+        wanted = _Wanted(self._number, problem, plan, there)
+        self._worker.ask(lambda: self._request_for(wanted))
 
     def find(self, situation: Situation, alive: frozenset[str]) -> list[Prediction] | None:
         """Predictions for a change; None where the book has no page for it.
@@ -131,18 +116,9 @@ class RecoveryBook:
 
     def close(self) -> None:
         """Ends the process that fills the book."""
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        self._wanted.put(None)
-        for thread in self._threads:
-            thread.join(timeout=5)
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with suppress(OSError):
-                stream.close()
-        self._process = None
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
 
     def _changes(self, problem: Problem, alive: frozenset[str]) -> tuple[frozenset[str], ...]:
         """What there may be next: fewer devices by a likely loss, or one more that comes back."""
@@ -152,46 +128,16 @@ class RecoveryBook:
         fewer = [alive - loss.devices for loss in losses]
         return tuple(dict.fromkeys([*fewer[: len(alive)], *back, *fewer]))[:MAX_PAGES]
 
-    def _write(self, process: subprocess.Popen[bytes]) -> None:
-        """Sends what is wanted; of several plans the last."""
-        assert process.stdin is not None
-        # The process may end at any time; then the book stays empty and plans are made on demand.
-        with suppress(BrokenPipeError):
-            while (wanted := self._wanted.get()) is not None:
-                changes = self._changes(wanted.problem, wanted.alive)
-                # A copy, because what a problem has computed need not be sent along.
-                request = Request(
-                    wanted.number, replace(wanted.problem), wanted.plan, changes, self.seed
-                )
-                with self._lock:
-                    if wanted.number != self._number:
-                        continue
-                    self._request = request
-                pickle.dump(request, process.stdin)
-                process.stdin.flush()
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "heterps_agents.recovery.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
-            # A user's Ctrl-C is for the run, which then closes the book.
-            start_new_session=True,
-        )
-        self._threads = tuple(
-            threading.Thread(target=work, args=(self._process,), daemon=True)
-            for work in (self._write, self._read)
-        )
-        for thread in self._threads:
-            thread.start()
-
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        with suppress(EOFError, pickle.UnpicklingError, OSError, ValueError):
-            while True:
-                self._take(pickle.load(process.stdout))
+    def _request_for(self, wanted: _Wanted) -> Request | None:
+        """What is sent for it; None where something else is wanted by now."""
+        changes = self._changes(wanted.problem, wanted.alive)
+        # A copy, because what a problem has computed need not be sent along.
+        request = Request(wanted.number, replace(wanted.problem), wanted.plan, changes, self.seed)
+        with self._lock:
+            if wanted.number != self._number:
+                return None
+            self._request = request
+        return request
 
     def _take(self, page: Page) -> None:
         with self._lock:

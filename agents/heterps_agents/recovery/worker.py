@@ -1,21 +1,14 @@
 """The process that fills the book of recovery plans: `python -m heterps_agents.recovery.worker`.
 
-It takes requests from its standard input and writes pages to its standard output, both pickled. A
-new request ends the work on the one before. It runs at the lowest priority, and it ends as soon as
-its input ends, which is when whoever started it does, however that happens.
+A new request ends the work on the one before. It runs at the lowest priority.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
-import queue
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import BinaryIO
 
+from heterps_agents.interface.background import serve
 from heterps_agents.recovery.model import Situation, predict
 from heterps_agents.recovery.pages import Page, Request
 from heterps_agents.recovery.plans import FULL, full_plan, recovery_predictions
@@ -72,24 +65,6 @@ def pages(request: Request) -> Iterator[Page]:
                 yield improved
 
 
-def work(requests: queue.SimpleQueue[Request], out: BinaryIO) -> None:
-    """Answers requests for ever, each until the next one is there."""
-    while True:
-        for each in pages(requests.get()):
-            pickle.dump(each, out)
-            out.flush()
-            if not requests.empty():
-                break
-
-
-def _read(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
-    with suppress(EOFError, pickle.UnpicklingError):
-        while True:
-            requests.put(pickle.load(source))
-    # Whoever asked is gone; the main thread may be in the middle of a plan.
-    os._exit(0)
-
-
 def _yield_to_others() -> None:
     """Takes only processor time that nobody else wants."""
     os.nice(19)
@@ -97,17 +72,6 @@ def _yield_to_others() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def main() -> None:
-    """Serves the process that started it."""
-    _yield_to_others()
-    # What libraries print must not come between the pages.
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
-    with suppress(BrokenPipeError):
-        work(requests, out)
-
-
 if __name__ == "__main__":
-    main()
+    _yield_to_others()
+    serve(pages)

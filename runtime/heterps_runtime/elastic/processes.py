@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from heterps_runtime.elastic.worker_settings import WorkerSettings
 from heterps_runtime.run.launcher import LOG_FILE, worker_environment
@@ -55,7 +54,7 @@ class Member:
     is_standby: bool = False
 
 
-class Processes:
+class Processes(contextlib.AbstractContextManager["Processes", None]):
     """The processes of a run, as a context manager: leaving it ends them all.
 
     Args:
@@ -69,15 +68,7 @@ class Processes:
         self.members: dict[str, Member] = {}
         self._dying: list[Member] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for device in list(self.members):
             self.remove(device)
         for member in self._dying:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -62,12 +61,7 @@ class HostGroup:
             self._fail(f"two hosts were started with --node-rank {rank}")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Tells the others of an error; raises theirs where the own one is a consequence."""
         cause = None
         if error is not None and not self._has_failed:

@@ -23,8 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.rank_log import rank_log_path
@@ -67,7 +66,7 @@ class NodeRank:
     master_port: int
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager["Workers", None]):
     """The processes of one run on this host, as a context manager: leaving it ends them.
 
     Args:
@@ -101,15 +100,7 @@ class Workers:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._end()
 
     def wait(

@@ -165,10 +165,9 @@ def test_the_process_ends_with_the_one_that_started_it() -> None:
     """However that ends: here it is killed."""
     script = (
         "import sys, time\n"
-        "from heterps_agents.recovery.book import RecoveryBook\n"
-        "book = RecoveryBook()\n"
-        "book._start()\n"
-        "print(book._process.pid, flush=True)\n"
+        "from heterps_agents.interface.background import BackgroundWorker\n"
+        "worker = BackgroundWorker('heterps_agents.recovery.worker', print)\n"
+        "print(worker.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from heterps.online.controller import OnlineController
-from heterps.online.process import InlineSearch, Search
-from heterps.online.search import Answer, Candidate, SearchTask
+from heterps.online.process import Search
+from heterps.online.search import Answer, Candidate, SearchTask, answers
 from heterps.planning.place import place
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
@@ -41,6 +41,23 @@ def measured(problem: Problem, plan: Plan, slower: dict[str, float]) -> list[Sta
             StageMeasurement(device, stage.first_layer, stage.last_layer, forward, backward)
         )
     return found
+
+
+class InlineSearch:
+    """Does all the work at once, in this process."""
+
+    def __init__(self, task: SearchTask) -> None:
+        self._answers: list[Answer | str] = list(answers(task))
+
+    def poll(self) -> list[Answer | str]:
+        found, self._answers = self._answers, []
+        return found
+
+    def is_working(self) -> bool:
+        return bool(self._answers)
+
+    def close(self) -> bool:
+        return False
 
 
 class LateSearch:

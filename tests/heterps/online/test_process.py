@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heterps.online.process import BackgroundSearch, BackgroundSearches, waiting_process
+from heterps.online.process import BackgroundSearch, BackgroundSearches
 from heterps.online.search import SearchTask, answers
 from heterps.planning.place import place
 from heterps_agents.learned.policy import Policy
@@ -28,6 +28,12 @@ def a_task(fine_tune_s: float = 0.0) -> SearchTask:
     plan = place(problem, "even").plan
     policy = Policy.load("generalist")
     return SearchTask(ProblemBelief(problem), problem, plan, policy, fine_tune_s, seed=0)
+
+
+def begun(task: SearchTask) -> BackgroundSearch:
+    search = BackgroundSearch()
+    search.begin(task)
+    return search
 
 
 def is_alive(pid: int) -> bool:
@@ -49,8 +55,8 @@ def test_the_best_candidate_is_no_slower_than_the_running_plan() -> None:
 
 def test_the_process_answers_as_this_one_would() -> None:
     task = a_task()
-    search = BackgroundSearch(task, waiting_process())
-    assert search.wait(LIMIT_S)
+    search = begun(task)
+    assert search.worker.wait(LIMIT_S)
     (found,) = search.poll()
     assert not search.close()
     (expected,) = answers(task)
@@ -62,8 +68,8 @@ def test_the_process_answers_as_this_one_would() -> None:
 
 
 def test_a_search_that_is_closed_leaves_no_process() -> None:
-    search = BackgroundSearch(a_task(fine_tune_s=100.0))
-    pid = search._process.pid
+    search = begun(a_task(fine_tune_s=100.0))
+    pid = search.worker.pid
     assert is_alive(pid)
     assert search.close()
     assert not is_alive(pid)
@@ -72,24 +78,22 @@ def test_a_search_that_is_closed_leaves_no_process() -> None:
 def test_a_waiting_process_takes_the_next_search_and_ends_with_the_others() -> None:
     searches = BackgroundSearches()
     first = searches._spare
-    assert first is not None
     search = searches(a_task())
     second = searches._spare
-    assert search._process is first
-    assert second is not None
-    assert search.wait(LIMIT_S)
+    assert search is first
+    assert search.worker.wait(LIMIT_S)
     assert len(search.poll()) == 1
     search.close()
     searches.close()
-    assert not is_alive(first.pid)
-    assert not is_alive(second.pid)
+    assert not is_alive(first.worker.pid)
+    assert not is_alive(second.worker.pid)
 
 
 def test_a_search_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = (
-        "from tests.heterps.online.test_process import BackgroundSearch, a_task\n"
-        "search = BackgroundSearch(a_task(fine_tune_s=100.0))\n"
-        "print(search._process.pid, flush=True)\n"
+        "from tests.heterps.online.test_process import a_task, begun\n"
+        "search = begun(a_task(fine_tune_s=100.0))\n"
+        "print(search.worker.pid, flush=True)\n"
         "import os, time\n"
         "time.sleep(1.0)\n"
         "os._exit(9)\n"
@@ -111,8 +115,8 @@ def test_a_search_ends_with_whoever_started_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_fine_tuned_policy_comes_in_a_second_answer() -> None:
-    search = BackgroundSearch(a_task(fine_tune_s=3.0))
-    assert search.wait(LIMIT_S)
+    search = begun(a_task(fine_tune_s=3.0))
+    assert search.worker.wait(LIMIT_S)
     first, second = search.poll()
     search.close()
     assert not isinstance(first, str)
