@@ -16,7 +16,7 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.training.progress import MILESTONES
 from heterps_agents.training.train import train
 from heterps_configs import library
-from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 
 CONFIG = "quick"
 SEEDS, EVALUATION_EVERY_S = (0, 1, 2), 5.0
@@ -27,7 +27,7 @@ ENVIRONMENT_SHARE = "time/environment_share"
 def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
     """Trains a policy for each seed; how that went, and the policies by name."""
     config = library.load("training", CONFIG)
-    assert isinstance(config, TrainingConfig)
+    assert isinstance(config, ChainTrainingConfig)
     config = config.changed(evaluation_every_s=EVALUATION_EVERY_S)
     if settings.quick:
         config = config.changed(budget_s=QUICK_SECONDS)

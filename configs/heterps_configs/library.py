@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import DeviceCatalogue, DeviceType
 from heterps_configs.documents.graph_training import GraphTrainingConfig
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.documents.yaml_files import parse_yaml, read_text, write_bytes
 from heterps_configs.errors import HeterpsError, UnknownNameError
 
@@ -49,7 +49,7 @@ KINDS = {
         Kind("models", "model", ModelProfile),
         Kind("devices", "device catalogue", DeviceCatalogue),
         Kind("policies", "policy", None, suffixes=(".npz",)),
-        Kind("training", "training configuration", TrainingConfig),
+        Kind("training", "training configuration", ChainTrainingConfig),
         Kind("jobs", "job", Job),
         Kind("plans", "plan", Plan),
     )
@@ -92,15 +92,6 @@ def load_plan(reference: str | os.PathLike[str]) -> Plan:
     return Plan.from_mapping(*_parsed("plans", reference))
 
 
-def load_training_config(reference: str | os.PathLike[str]) -> TrainingConfig:
-    """The training configuration of a path or a name; see `find`.
-
-    Raises:
-        HeterpsError: Nothing of that name, or a broken file.
-    """
-    return TrainingConfig.from_mapping(*_parsed("training", reference))
-
-
 def load(kind: str, reference: str | os.PathLike[str]) -> Document:
     """The document of any kind but `policies`, which are no documents.
 
@@ -111,7 +102,7 @@ def load(kind: str, reference: str | os.PathLike[str]) -> Document:
     if document is None:
         raise HeterpsError(f"{kind} are not documents")
     data, source = _parsed(kind, reference)
-    if document is TrainingConfig and isinstance(data, dict) and "problems" in data:
+    if kind == "training" and isinstance(data, dict) and "problems" in data:
         document = GraphTrainingConfig
     return document.from_mapping(data, source)
 

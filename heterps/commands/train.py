@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from heterps.reports.console import answer, print_json, remarks
 from heterps_configs import library
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.graph_training import GraphTrainingConfig
-from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.errors import HeterpsError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run_train(
         result = train_graphs_with_progress(graphs, folder, resume=resume, command=command)
         scores = graph_scores(result)
     else:
-        assert isinstance(loaded, TrainingConfig)
+        assert isinstance(loaded, ChainTrainingConfig)
         chains = override(loaded, overrides)
         _say_where_to_look(folder)
         result = train_with_progress(chains, folder, resume=resume, command=command)
@@ -113,10 +113,10 @@ def _say_where_to_look(folder: Path) -> None:
     remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
 
 
-def load_config(reference: str) -> TrainingConfig:
+def load_config(reference: str) -> ChainTrainingConfig:
     """A training config by shipped name or path."""
     document = library.load("training", reference)
-    assert isinstance(document, TrainingConfig)
+    assert isinstance(document, ChainTrainingConfig)
     return document
 
 
@@ -161,7 +161,7 @@ def training_bar(now: str) -> Iterator[Callable[[float, str], None]]:
 
 
 def train_with_progress(
-    config: TrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
+    config: ChainTrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
 ) -> TrainingResult:
     """`heterps_agents.training.train.train` with a progress bar on stderr."""
     with training_bar("preparing problems and optima") as bar:

@@ -6,50 +6,33 @@ policy = GraphPolicy.load("graph-generalist")
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.graphs.rollout_kernels import ScorerWeights, mean_messages
-from heterps_agents.learned.policy_file import (
-    check_feature_version,
-    read_policy_file,
-    write_policy_file,
-)
-from heterps_configs.errors import HeterpsError
+from heterps_agents.learned.policy_file import StoredPolicy
 from heterps_envs.environments.graph.state import GRAPH_FEATURE_VERSION
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64] | NDArray[np.int32]
-_KIND = "graphs"
 
 
-class GraphPolicy:
-    """The network of `heterps_agents.graphs.network.GraphScorer` as NumPy arrays.
+class GraphPolicy(StoredPolicy):
+    """The network of `heterps_agents.graphs.network.GraphScorer` as NumPy arrays."""
 
-    Attributes:
-        weights: Parameters by torch's names: `layer.weight` (out, in), `layer.bias` (out,).
-        meta: Plain data: feature version, training config, seed, command, scores.
-    """
-
-    def __init__(self, weights: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
-        self.weights = {
-            name: np.ascontiguousarray(value, np.float32) for name, value in weights.items()
-        }
-        self.meta = dict(meta)
-        self._transposed = {
-            name.removesuffix(".weight"): np.ascontiguousarray(value.T)
-            for name, value in self.weights.items()
-            if name.endswith(".weight")
-        }
+    problems: ClassVar = "graphs"
+    wrong_problems: ClassVar = (
+        "places chains of layers, not graphs; `heterps train --config graph-generalist` makes a "
+        "policy for graphs"
+    )
+    feature_versions: ClassVar = (GRAPH_FEATURE_VERSION,)
 
     @property
-    def hidden(self) -> int:
-        """Width of the layers that score devices."""
-        return int(self.weights["candidate_hidden.weight"].shape[0])
+    def feature_version(self) -> int:
+        """Of the features that it reads."""
+        return GRAPH_FEATURE_VERSION
 
     @property
     def node_width(self) -> int:
@@ -60,39 +43,6 @@ class GraphPolicy:
     def message_rounds(self) -> int:
         """How often nodes hear from their neighbours."""
         return sum(name.startswith("node_producers_") for name in self.weights)
-
-    @property
-    def num_parameters(self) -> int:
-        """How many numbers were learned."""
-        return sum(value.size for value in self.weights.values())
-
-    @classmethod
-    def load(cls, reference: str | os.PathLike[str]) -> GraphPolicy:
-        """Reads a policy.
-
-        Args:
-            reference: Path of a .npz file, or a name that `heterps_configs.library.find` knows.
-
-        Raises:
-            HeterpsError: Nothing of that name, not a policy for graphs, or one for other features.
-        """
-        weights, meta = read_policy_file(reference)
-        if meta.get("problems") != _KIND:
-            raise HeterpsError(
-                f"{os.fspath(reference)}: places chains of layers, not graphs; "
-                "`heterps train --config graph-generalist` makes a policy for graphs"
-            )
-        check_feature_version(reference, meta, GRAPH_FEATURE_VERSION)
-        return cls(weights, meta)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the policy in one move.
-
-        Raises:
-            HeterpsError: The file cannot be written.
-        """
-        meta = {**self.meta, "problems": _KIND, "feature_version": GRAPH_FEATURE_VERSION}
-        write_policy_file(path, self.weights, meta)
 
     def embeddings(self, node_features: Floats, producer: Integers, consumer: Integers) -> Floats:
         """What the message passing says of each node of a graph.
@@ -162,11 +112,3 @@ class GraphPolicy:
             score_context=self._transposed["score_context"],
             score_out=self.weights["score_out.weight"][0],
         )
-
-    def _product(self, layer: str, values: Floats) -> Floats:
-        return np.asarray(values @ self._transposed[layer], np.float32)
-
-    def _linear(self, layer: str, values: Floats) -> Floats:
-        out = self._product(layer, values)
-        bias = self.weights.get(f"{layer}.bias")
-        return out if bias is None else out + bias

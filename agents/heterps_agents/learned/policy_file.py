@@ -1,4 +1,4 @@
-"""The file of a trained policy: weights and plain data in one .npz, read without torch."""
+"""Trained policies: weights and plain data in one .npz file, read without torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import math
 import os
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,93 @@ from heterps_configs import library
 from heterps_configs.documents.yaml_files import write_bytes
 from heterps_configs.errors import HeterpsError
 
+Weights = NDArray[np.float32]
 _META = "meta"
+
+
+class StoredPolicy(ABC):
+    """A trained network as NumPy arrays.
+
+    Attributes:
+        weights: Parameters by torch's names: `layer.weight` (out, in), `layer.bias` (out,).
+        meta: Plain data: feature version, training config, seed, command, scores.
+        problems: What the file calls the problems that it places; None: chains of layers.
+        wrong_problems: What is said of a policy for other problems.
+        feature_versions: Of the features that policies of this class may read.
+    """
+
+    problems: ClassVar[str | None]
+    wrong_problems: ClassVar[str]
+    feature_versions: ClassVar[tuple[int, ...]]
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
+        self.weights = {
+            name: np.ascontiguousarray(value, np.float32) for name, value in weights.items()
+        }
+        self.meta = dict(meta)
+        self._transposed = {
+            name.removesuffix(".weight"): np.ascontiguousarray(value.T)
+            for name, value in self.weights.items()
+            if name.endswith(".weight")
+        }
+
+    @property
+    @abstractmethod
+    def feature_version(self) -> int:
+        """Of the features that it reads."""
+
+    @property
+    def hidden(self) -> int:
+        """Width of the layers that score candidates."""
+        return int(self.weights["candidate_hidden.weight"].shape[0])
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers were learned."""
+        return sum(value.size for value in self.weights.values())
+
+    @classmethod
+    def load(cls, reference: str | os.PathLike[str]) -> Self:
+        """Reads a policy.
+
+        Args:
+            reference: Path of a .npz file, or a name that `heterps_configs.library.find` knows.
+
+        Raises:
+            HeterpsError: Nothing of that name, not a policy for such problems, or one for other
+                features.
+        """
+        weights, meta = _read(reference)
+        if meta.get("problems") != cls.problems:
+            raise HeterpsError(f"{os.fspath(reference)}: {cls.wrong_problems}")
+        if meta.get("feature_version") not in cls.feature_versions:
+            known = " and ".join(str(version) for version in cls.feature_versions)
+            raise HeterpsError(
+                f"{os.fspath(reference)}: was trained on features of version "
+                f"{meta.get('feature_version')}; this heterps has version {known}: train it again"
+            )
+        return cls(weights, meta)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the policy in one move.
+
+        Raises:
+            HeterpsError: The file cannot be written.
+        """
+        kind = {} if self.problems is None else {"problems": self.problems}
+        meta = {**self.meta, **kind, "feature_version": self.feature_version}
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {_META: np.array(json.dumps(meta)), **self.weights}
+        np.savez_compressed(buffer, **arrays)
+        write_bytes(path, buffer.getvalue())
+
+    def _product(self, layer: str, values: Weights) -> Weights:
+        return np.asarray(values @ self._transposed[layer], np.float32)
+
+    def _linear(self, layer: str, values: Weights) -> Weights:
+        out = self._product(layer, values)
+        bias = self.weights.get(f"{layer}.bias")
+        return out if bias is None else out + bias
 
 
 def finite_or_none(scores: Mapping[str, float]) -> dict[str, float | None]:
@@ -25,17 +112,8 @@ def finite_or_none(scores: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
-def read_policy_file(
-    reference: str | os.PathLike[str],
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Weights by torch's names, and the plain data beside them.
-
-    Args:
-        reference: Path of a .npz file, or a name that `heterps_configs.library.find` knows.
-
-    Raises:
-        HeterpsError: Nothing of that name, or not a policy.
-    """
+def _read(reference: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Weights by torch's names, and the plain data beside them."""
     content = library.find("policies", reference).read_bytes()
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
@@ -46,33 +124,3 @@ def read_policy_file(
             f"{os.fspath(reference)}: is not a policy that `heterps train` wrote"
         ) from None
     return weights, meta
-
-
-def check_feature_version(
-    reference: str | os.PathLike[str], meta: Mapping[str, Any], *versions: int
-) -> None:
-    """Refuses a policy that was trained on other features than those of this heterps.
-
-    Raises:
-        HeterpsError: The versions differ.
-    """
-    if meta.get("feature_version") not in versions:
-        known = " and ".join(str(version) for version in versions)
-        raise HeterpsError(
-            f"{os.fspath(reference)}: was trained on features of version "
-            f"{meta.get('feature_version')}; this heterps has version {known}: train it again"
-        )
-
-
-def write_policy_file(
-    path: str | os.PathLike[str], weights: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]
-) -> None:
-    """Writes a policy in one move.
-
-    Raises:
-        HeterpsError: The file cannot be written.
-    """
-    buffer = io.BytesIO()
-    arrays: dict[str, Any] = {_META: np.array(json.dumps(meta)), **weights}
-    np.savez_compressed(buffer, **arrays)
-    write_bytes(path, buffer.getvalue())

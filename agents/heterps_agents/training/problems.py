@@ -14,7 +14,7 @@ from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.examples import OptimalPlacements
-from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.environments.stage.packed import (
@@ -105,7 +105,7 @@ class ProblemSource:
         config: Sizes and seed.
     """
 
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: ChainTrainingConfig) -> None:
         self.config = config
         self._batch, self._taken = -1, _BATCH
         self._waiting: list[CostTables] = []

@@ -24,7 +24,7 @@ from heterps_agents.training.network import StagePolicy
 from heterps_agents.training.problems import ProblemSource, refresh
 from heterps_agents.training.progress import Milestone, TrainingProgress, reached
 from heterps_agents.training.timed_env import TimedVecEnv
-from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.yaml_files import write_bytes, write_text
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
 
@@ -73,7 +73,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        config: TrainingConfig,
+        config: ChainTrainingConfig,
         directory: Path,
         model: MaskablePPO,
         env: TimedVecEnv,

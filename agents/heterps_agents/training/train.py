@@ -40,7 +40,7 @@ from heterps_agents.training.run import (
 )
 from heterps_agents.training.state import STATE_VERSION, State
 from heterps_agents.training.timed_env import TimedVecEnv
-from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_envs.environments.stage.episodes import StageEpisodes
@@ -69,7 +69,7 @@ _FIXED_FIELDS = (
 _FURTHER_SETS = ("longer", "more-types")
 # Fine-tuning: small steps around a policy that is already good.
 _FINE_TUNING_PROBLEMS, _FINE_TUNING_SIGMA = 128, 0.10
-_FINE_TUNING = TrainingConfig(
+_FINE_TUNING = ChainTrainingConfig(
     budget_s=1.0,
     num_environments=64,
     steps_per_update=16,
@@ -82,7 +82,7 @@ _FINE_TUNING = TrainingConfig(
 
 
 def train(
-    config: TrainingConfig,
+    config: ChainTrainingConfig,
     run_directory: Path,
     resume: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
@@ -195,7 +195,7 @@ def fine_tune(
 
 
 def _pool(
-    config: TrainingConfig, source: ProblemSource | None
+    config: ChainTrainingConfig, source: ProblemSource | None
 ) -> tuple[ProblemPool, OptimalPlacements]:
     """A pool from the source, and its optima; without a source, empty ones of the same size."""
     shape = config.layers[1], config.classes[1]
@@ -239,20 +239,20 @@ def _compile(pool: ProblemPool) -> None:
     episodes.step(episodes.view.allowed.argmax(axis=1))
 
 
-def _cheapest_set(config: TrainingConfig) -> list[CostTables]:
+def _cheapest_set(config: ChainTrainingConfig) -> list[CostTables]:
     """Problems in range whose gap of the price is shown."""
     if config.objective == "throughput":
         return []
     return DRAWN_CHAINS["in-range"].problems(config.evaluation_problems)
 
 
-def _test_sets(config: TrainingConfig) -> dict[str, list[CostTables]]:
+def _test_sets(config: ChainTrainingConfig) -> dict[str, list[CostTables]]:
     counts = {"in-range": config.evaluation_problems}
     counts |= dict.fromkeys(_FURTHER_SETS, config.curve_problems)
     return {name: DRAWN_CHAINS[name].problems(count) for name, count in counts.items() if count > 0}
 
 
-def _make_model(config: TrainingConfig, env: VecEnv, clock: Clock, log: Logger) -> MaskablePPO:
+def _make_model(config: ChainTrainingConfig, env: VecEnv, clock: Clock, log: Logger) -> MaskablePPO:
     model = MaskablePPO(
         StagePolicy,
         env,
@@ -272,14 +272,14 @@ def _make_model(config: TrainingConfig, env: VecEnv, clock: Clock, log: Logger) 
     return model
 
 
-def _check_directory(directory: Path, resume: bool, config: TrainingConfig) -> None:
+def _check_directory(directory: Path, resume: bool, config: ChainTrainingConfig) -> None:
     has_checkpoint = (directory / CHECKPOINT_FILE).is_file()
     if resume and not has_checkpoint:
         raise HeterpsError(f"{directory}: there is no {CHECKPOINT_FILE} to resume from")
     if not resume and has_checkpoint:
         raise HeterpsError(f"{directory}: holds a training run already; resume it or name another")
     if resume:
-        before = TrainingConfig.from_file(directory / CONFIG_FILE)
+        before = ChainTrainingConfig.from_file(directory / CONFIG_FILE)
         for name in _FIXED_FIELDS:
             old, new = getattr(before, name), getattr(config, name)
             if old != new:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import DeviceCatalogue
 from heterps_configs.documents.estimate import Estimate
@@ -14,7 +15,6 @@ from heterps_configs.documents.graph_training import GraphTrainingConfig
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.documents.yaml_files import write_text
 
 DOCUMENTS: dict[str, type[Document]] = {
@@ -25,7 +25,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "job": Job,
     "model-profile": ModelProfile,
     "plan": Plan,
-    "training-config": TrainingConfig,
+    "training-config": ChainTrainingConfig,
 }
 
 

@@ -14,8 +14,8 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.training.evaluation import CheapestHeldOut, HeldOut
 from heterps_configs import library
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.errors import InfeasibleError, UnknownNameError
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
@@ -172,4 +172,4 @@ def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
 
 @pytest.mark.parametrize("name", ["generalist", "price-generalist", "quick"])
 def test_the_shipped_training_configs_are_valid(name: str) -> None:
-    assert isinstance(library.load("training", name), TrainingConfig)
+    assert isinstance(library.load("training", name), ChainTrainingConfig)

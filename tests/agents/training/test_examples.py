@@ -14,7 +14,7 @@ from heterps_agents.training.imitation import imitate
 from heterps_agents.training.network import StagePolicy
 from heterps_agents.training.problems import Referenced, optima_of, pool_of, with_optimum
 from heterps_agents.training.run import network_of
-from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.pool import ProblemPool
@@ -99,6 +99,6 @@ def test_a_network_learns_what_it_imitates() -> None:
 @pytest.mark.parametrize("objective", ["price", "budget"])
 def test_optima_of_other_objectives_are_not_imitated(objective: str) -> None:
     with pytest.raises((HeterpsError, ValueError), match="imitation_passes: must be 0"):
-        TrainingConfig.model_validate(
+        ChainTrainingConfig.model_validate(
             {"total_steps": 10, "objective": objective, "imitation_passes": 1}
         )

@@ -31,7 +31,7 @@ from heterps_agents.training.progress import Milestone, TrainingProgress, reache
 from heterps_agents.training.run import TrainingResult
 from heterps_agents.training.timed_env import TimedVecEnv
 from heterps_agents.training.train import fine_tune, train
-from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
@@ -39,7 +39,7 @@ from heterps_envs.problem_sets.chains import generate
 
 Trained = tuple[TrainingResult, Path, list[TrainingProgress]]
 
-TINY = TrainingConfig(
+TINY = ChainTrainingConfig(
     total_steps=512,
     layers=(6, 10),
     classes=(2, 3),
@@ -292,7 +292,7 @@ def test_fine_tuning_without_a_problem_is_refused(trained: Trained) -> None:
 
 
 def test_the_clock_counts_the_budget_that_ends_first() -> None:
-    clock = Clock(TrainingConfig(budget_s=1000.0, total_steps=100), spent_s=100.0)
+    clock = Clock(ChainTrainingConfig(budget_s=1000.0, total_steps=100), spent_s=100.0)
     assert clock.share == pytest.approx(0.1, abs=0.01)
     clock.steps = 50
     assert clock.share == 0.5
@@ -340,7 +340,7 @@ def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap() -> No
 def test_ten_seconds_of_training_beat_an_untrained_policy(
     random_policy: Policy, tmp_path: Path
 ) -> None:
-    config = TrainingConfig(
+    config = ChainTrainingConfig(
         total_steps=60_000, pool_size=256, evaluation_problems=40, curve_problems=0, num_threads=1
     )
     held = HeldOut(generate(40, seed=77))
@@ -357,7 +357,7 @@ def test_ten_seconds_of_training_beat_an_untrained_policy(
 def test_seconds_of_imitation_beat_an_untrained_policy(
     random_policy: Policy, tmp_path: Path
 ) -> None:
-    config = TrainingConfig(
+    config = ChainTrainingConfig(
         total_steps=1, pool_size=256, imitation_passes=30, imitation_problems=512,
         imitation_refreshed=0, evaluation_problems=40, curve_problems=0, num_threads=1,
     )  # fmt: skip

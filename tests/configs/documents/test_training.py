@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from heterps_configs import library
+from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.graph_training import GraphTrainingConfig
-from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.errors import DocumentError
 
 
 def test_configurations_for_graphs_and_chains_share_a_folder() -> None:
     assert isinstance(library.load("training", "graph-generalist"), GraphTrainingConfig)
-    assert isinstance(library.load("training", "quick"), TrainingConfig)
+    assert isinstance(library.load("training", "quick"), ChainTrainingConfig)
 
 
 @pytest.mark.parametrize(
