@@ -33,6 +33,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.plan_bound import least_step_time_s
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import estimate
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
@@ -63,7 +64,7 @@ def speed(repeats: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         problem = chain(np.ones(NUM_STAGES * num_chunks), NUM_STAGES, schedule)
         plan = looped_plan(problem, NUM_STAGES)
         cases[f"{schedule}, lists"] = partial(build_schedule, problem, plan)
-        cases[f"{schedule}, lists and times"] = partial(action_times, problem, plan)
+        cases[f"{schedule}, lists and times"] = partial(simulated_s, problem, plan)
         cases[f"{schedule}, estimate"] = partial(estimate, problem, plan)
     medians = interleaved_medians(cases, repeats, clock=time.process_time)
     rows = [
@@ -89,8 +90,12 @@ def evaluations(repeats: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     kernel, codes = kernel_tables(problem.tables), np.stack([encode(stages)] * 4096)
     medians = interleaved_medians(
         {
-            "simulator": partial(action_times, problem, plan),
+            "simulator": partial(simulated_s, problem, plan),
             "closed form": partial(evaluate, codes, kernel),
+            "estimate": partial(estimate, problem, plan),
+            "estimate with interval and memory": partial(
+                estimate, problem, plan, with_interval=True, with_memory=True
+            ),
         },
         repeats,
         clock=time.process_time,
@@ -103,7 +108,13 @@ def evaluations(repeats: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         {"what": f"S 8, M 64, {name}", "value": value, "unit": "plans/s"}
         for name, value in per_s.items()
     ]
+    estimates_ms = {name: 1e3 * s for name, s in medians.items() if name.startswith("estimate")}
+    rows += [
+        {"what": f"llama-7b, S 8, M 64, {name}", "value": value, "unit": "ms"}
+        for name, value in estimates_ms.items()
+    ]
     return rows, {
+        **{f"{name.replace(' ', '_')}_llama_7b_ms": value for name, value in estimates_ms.items()},
         "simulations_per_s": per_s["simulator"],
         "closed_forms_per_s": per_s["closed form"],
         "closed_forms_per_simulation": per_s["closed form"] / per_s["simulator"],
@@ -121,8 +132,12 @@ def distance(seed: int, num_plans: int) -> tuple[list[dict[str, Any]], dict[str,
             if number % PLANS_PER_PROBLEM == 0:
                 problem = random_problem(rng, schedule)
             plan = random_plan(rng, problem, is_looped=schedule == "interleaved")
-            divisor = closed_form_s if has_form else least_step_time_s
-            ratios.append(action_times(problem, plan).step_time_s / divisor(problem, plan))
+            divisor_s = (
+                closed_form_s(problem, plan)
+                if has_form
+                else least_step_time_s(PreparedPlan(problem, plan))
+            )
+            ratios.append(simulated_s(problem, plan) / divisor_s)
         what = "closed form" if has_form else "lower bound"
         for name, quantile in (("least", 0), ("5 %", 5), ("50 %", 50), ("95 %", 95), ("most", 100)):
             value = float(np.percentile(ratios, quantile))
@@ -131,6 +146,11 @@ def distance(seed: int, num_plans: int) -> tuple[list[dict[str, Any]], dict[str,
             key = f"ratio_{schedule.replace('-', '_')}_p{quantile}"
             summary[key] = value
     return rows, summary
+
+
+def simulated_s(problem: Problem, plan: Plan) -> float:
+    """Simulated step time: action lists and times, no memory."""
+    return action_times(PreparedPlan(problem, plan)).step_time_s
 
 
 def closed_form_s(problem: Problem, plan: Plan) -> float:

@@ -13,7 +13,7 @@ from heterps_envs.schedule.actions import Action, Schedule
 from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, plan_arrays, slowdown_of
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.schedule.workload import workload
-from heterps_envs.simulator.posted_receives import receives_posted_ahead
+from heterps_envs.simulator.messages import messages
 
 ROUNDING = 1e-12
 PASSES = ("forward", "backward", "backward-input", "backward-weight")
@@ -67,7 +67,7 @@ class ReferenceSimulator:
         self.start_s: dict[tuple[str, int], float] = {}
         self.end_s: dict[str, list[float]] = {name: [] for name in schedule.devices}
         self.now = 0.0
-        ahead = receives_posted_ahead(schedule, plan_arrays(problem, plan, self.work))
+        ahead = messages(schedule, plan_arrays(problem, plan)).posted_ahead
         for device, count in zip(self.devices, ahead, strict=True):
             for _ in range(count):
                 self._post(device)

@@ -31,14 +31,13 @@ from heterps_envs.schedule.kernels import EAGER, FIXED, GPIPE, SPLIT, ListRules,
 from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.schedule.reduce_places import with_reduces
-from heterps_envs.schedule.workload import Workload, workload
 from heterps_envs.schedule.zero_bubble import held_micro_batches
 
 # Stages are equal when their seconds differ by less than this share.
 EQUAL = 1e-9
 
 
-def build_schedule(problem: Problem, plan: Plan, work: Workload | None = None) -> Schedule:
+def build_schedule(problem: Problem, plan: Plan) -> Schedule:
     """The action lists of one step of a plan.
 
     Messages of one direction between two devices are received in the order in which they are sent.
@@ -49,13 +48,11 @@ def build_schedule(problem: Problem, plan: Plan, work: Workload | None = None) -
     Args:
         problem: Where the seconds and bytes come from.
         plan: What runs.
-        work: `workload(problem, plan)`, where it is at hand.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    work = work or workload(problem, plan)
-    return schedule_of(problem, plan, plan_arrays(problem, plan, work))
+    return schedule_of(problem, plan, plan_arrays(problem, plan))
 
 
 def schedule_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> Schedule:

@@ -12,7 +12,7 @@ from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.workload import Workload
+from heterps_envs.schedule.workload import workload
 
 
 class PlanArrays(NamedTuple):
@@ -62,8 +62,13 @@ class PlanArrays(NamedTuple):
     is_rendezvous: bool
 
 
-def plan_arrays(problem: Problem, plan: Plan, work: Workload) -> PlanArrays:
-    """Collects the arrays of a plan."""
+def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
+    """Collects the arrays of a plan.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model, cluster or job.
+    """
+    work = workload(problem, plan)
     devices = {name: index for index, name in enumerate(plan.devices)}
     stages = {stage.name: index for index, stage in enumerate(plan.stages)}
     costs = [work.stages[name] for name in stages]

@@ -8,24 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_configs.documents.estimate import TimelineEvent
-from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import (
     BACKWARD_WEIGHT,
     FORWARD,
-    RECEIVE_BACKWARD,
     REDUCE,
-    SEND_BACKWARD,
     SEND_FORWARD,
     STEP,
     Schedule,
 )
-from heterps_envs.schedule.build import schedule_of
 from heterps_envs.schedule.event_heap import event_heap, push_event
-from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.schedule.reduce_buckets import reduce_s
-from heterps_envs.schedule.workload import workload
 from heterps_envs.simulator.kernels import (
     AT,
     BUCKET,
@@ -47,7 +41,8 @@ from heterps_envs.simulator.kernels import (
     run_actions,
 )
 from heterps_envs.simulator.kernels import END as END_COLUMN
-from heterps_envs.simulator.posted_receives import receives_posted_ahead
+from heterps_envs.simulator.messages import Messages
+from heterps_envs.simulator.prepared import PreparedPlan
 
 
 class ActionTimes(NamedTuple):
@@ -94,29 +89,22 @@ class ActionTimes(NamedTuple):
 
 
 def action_times(
-    problem: Problem,
-    plan: Plan,
-    schedule: Schedule | None = None,
-    *,
-    slowdown: Mapping[str, float] | None = None,
+    prepared: PreparedPlan, slowdown: Mapping[str, float] | None = None
 ) -> ActionTimes:
     """Runs one step of a plan; see `heterps_envs.simulator.simulate` for what is modelled.
 
     Args:
-        problem: Where the seconds and bytes come from.
-        plan: What runs.
-        schedule: Its action lists; by default those of `build_schedule(problem, plan)`.
+        prepared: The plan.
         slowdown: For each device name a factor on its forward, backward and optimizer seconds.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    arrays = plan_arrays(problem, plan, workload(problem, plan))
-    schedule = schedule or schedule_of(problem, plan, arrays)
+    arrays, schedule, messages = prepared.arrays, prepared.schedule, prepared.messages
     factors = np.array([(slowdown or {}).get(name, 1.0) for name in schedule.devices])
     action_s = np.full((len(schedule.kind), 4), UNKNOWN)
-    action_s[:, WORK] = _work_s(arrays, schedule, factors)
-    sizes, receives = _devices(arrays, schedule), np.flatnonzero(schedule.kind <= RECEIVE_BACKWARD)
+    action_s[:, WORK] = _work_s(arrays, schedule, messages, factors)
+    sizes = _devices(arrays, schedule, messages)
     device_s = np.zeros((len(sizes), 2))
     device_s[:, PACE_END] = np.inf
     paces = np.zeros((len(arrays.slowdown), SLOWDOWN))
@@ -125,16 +113,16 @@ def action_times(
     for device, start_s in enumerate(arrays.step_s.tolist()):
         push_event(heap, start_s, len(sizes) + device)
     run_actions(
-        _actions(schedule, receives),
+        _actions(schedule, messages),
         action_s,
         sizes,
         device_s,
         np.zeros((len(node_s), 3), np.int64),
         node_s,
         np.stack([arrays.latency_s, np.zeros_like(arrays.latency_s)], axis=2),
-        receives,
+        messages.receives,
         _reduces(schedule),
-        np.array([reduce_s(problem, bucket) for bucket in schedule.buckets], float),
+        np.array([reduce_s(prepared.problem, bucket) for bucket in schedule.buckets], float),
         heap,
         arrays.is_rendezvous,
         schedule.overlaps_reduce,
@@ -149,50 +137,32 @@ def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
     return 2 * len(schedule.devices) + (2 * len(schedule.kind) if shares_cores else 0)
 
 
-def _devices(arrays: PlanArrays, schedule: Schedule) -> Integers:
+def _devices(arrays: PlanArrays, schedule: Schedule, messages: Messages) -> Integers:
     """(D, 11) the columns of `devices` in `heterps_envs.simulator.kernels`."""
     columns = np.zeros((len(schedule.devices), 11), np.int64)
     columns[:, AT], columns[:, STOP] = schedule.offsets[:-1], schedule.offsets[1:]
-    before = np.concatenate([[0], np.cumsum(schedule.kind <= RECEIVE_BACKWARD)])
-    columns[:, RECEIVES_FROM] = before[schedule.offsets[:-1]]
-    columns[:, RECEIVES_TO] = before[schedule.offsets[1:]]
+    ends = np.searchsorted(messages.receives, schedule.offsets)
+    columns[:, RECEIVES_FROM], columns[:, RECEIVES_TO] = ends[:-1], ends[1:]
     columns[:, NODE] = arrays.node
-    columns[:, POSTED_AHEAD] = receives_posted_ahead(schedule, arrays)
+    columns[:, POSTED_AHEAD] = messages.posted_ahead
     reduces = np.append(np.flatnonzero(schedule.kind == REDUCE), len(schedule.kind))
     following = reduces[np.searchsorted(reduces, schedule.offsets[:-1])]
     columns[:, NEXT_REDUCE] = np.minimum(following, schedule.offsets[1:])
     return columns
 
 
-def _actions(schedule: Schedule, receives: Integers) -> Integers:
+def _actions(schedule: Schedule, messages: Messages) -> Integers:
     """(A, 5) the columns of `actions` in `heterps_envs.simulator.kernels`."""
     columns = np.empty((len(schedule.kind), 5), np.int64)
     columns[:, KIND], columns[:, PEER] = schedule.kind, schedule.peer
-    columns[:, BUCKET], columns[:, PARTNER] = schedule.micro_batch, _partners(schedule)
+    columns[:, BUCKET], columns[:, PARTNER] = schedule.micro_batch, messages.partner
+    receives = messages.receives
     first = np.searchsorted(receives, schedule.offsets[:-1])
     columns[receives, ORDER] = np.arange(len(receives)) - first[schedule.device_of[receives]]
     return columns
 
 
-def _partners(schedule: Schedule) -> Integers:
-    """(A,) receives of sends and sends of receives: the nth of a direction between two devices."""
-    kind, own, peer = schedule.kind, schedule.device_of, schedule.peer.astype(np.int64)
-    is_backward = (kind == RECEIVE_BACKWARD) | (kind == SEND_BACKWARD)
-    num_devices = len(schedule.devices)
-    sends = np.flatnonzero((kind == SEND_FORWARD) | (kind == SEND_BACKWARD))
-    receives = np.flatnonzero(kind <= RECEIVE_BACKWARD)
-    sent = (own[sends] * num_devices + peer[sends]) * 2 + is_backward[sends]
-    received = (peer[receives] * num_devices + own[receives]) * 2 + is_backward[receives]
-    sends = sends[np.argsort(sent, kind="stable")]
-    receives = receives[np.argsort(received, kind="stable")]
-    micro_batch = schedule.micro_batch
-    assert np.array_equal(micro_batch[sends], micro_batch[receives]), "received in another order"
-    partner = np.full(len(kind), -1, np.int64)
-    partner[sends], partner[receives] = receives, sends
-    return partner
-
-
-def _work_s(arrays: PlanArrays, schedule: Schedule, factors: Floats) -> Floats:
+def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors: Floats) -> Floats:
     """(A,) seconds of passes and steps, and those for which a message occupies its link.
 
     Of all-reduces, `Schedule.ready_share`.
@@ -206,8 +176,7 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, factors: Floats) -> Floats:
     seconds[steps] = arrays.optimizer_s
     seconds *= factors[device]
     seconds[passes] += arrays.action_s[device[passes]]
-    sends = np.flatnonzero((kind == SEND_FORWARD) | (kind == SEND_BACKWARD))
-    receives = np.flatnonzero(kind <= RECEIVE_BACKWARD)
+    sends, receives = messages.sends, messages.receives
     # A message keeps the device busy in the pass before it is sent, or behind which it is received.
     for ends, at, host_s in ((sends, -1, arrays.send_s), (receives, 0, arrays.receive_s)):
         np.add.at(seconds, passes[np.searchsorted(passes, ends) + at], host_s[device[ends]])

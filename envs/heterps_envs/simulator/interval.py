@@ -12,6 +12,7 @@ from heterps_envs.layer_costs.intervals import COVERAGE
 from heterps_envs.layer_costs.seconds import OWN_TIMES
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.action_times import ActionTimes, action_times
+from heterps_envs.simulator.prepared import PreparedPlan
 
 
 class StepTimeInterval(NamedTuple):
@@ -22,24 +23,23 @@ class StepTimeInterval(NamedTuple):
 
 
 def step_time_interval(
-    problem: Problem, plan: Plan, times: ActionTimes, slowdown: Mapping[str, float]
+    prepared: PreparedPlan, times: ActionTimes, slowdown: Mapping[str, float]
 ) -> StepTimeInterval | None:
     """Simulates the same action lists twice more; None where every layer time was measured.
 
     All estimated device types are taken to be fast, or slow, together: their errors have causes in
     common (the counted work, the efficiencies), and opposite ones would partly cancel.
     """
+    problem = prepared.problem
     intervals = problem.layer_times.intervals
-    factors = {name: intervals[problem.class_of[name]] for name in plan.devices}
+    factors = {name: intervals[problem.class_of[name]] for name in prepared.plan.devices}
     if all(entry.low == entry.high == 1 for entry in factors.values()):
         return None
     ends = (
         {name: slowdown.get(name, 1.0) * entry[end] for name, entry in factors.items()}
         for end in (0, 1)
     )
-    low_s, high_s = (
-        action_times(problem, plan, times.schedule, slowdown=each).step_time_s for each in ends
-    )
+    low_s, high_s = (action_times(prepared, each).step_time_s for each in ends)
     return StepTimeInterval(min(low_s, times.step_time_s), max(high_s, times.step_time_s))
 
 

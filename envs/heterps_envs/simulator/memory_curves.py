@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from heterps_configs.documents.estimate import MemoryCurve
-from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import SEND_BACKWARD, SEND_FORWARD
 from heterps_envs.simulator.action_times import ActionTimes
-from heterps_envs.simulator.memory_timeline import ACTIVATION, BUFFER, GRADIENT, memory_timeline
+from heterps_envs.simulator.memory_timeline import ACTIVATION, BUFFER, GRADIENT, MemoryTimeline
 
 
-def memory_curves(problem: Problem, plan: Plan, times: ActionTimes) -> tuple[MemoryCurve, ...]:
+def memory_curves(timeline: MemoryTimeline, times: ActionTimes) -> tuple[MemoryCurve, ...]:
     """One curve for each device of a plan.
 
     An action holds what it holds at its worst moment from its beginning to its end. So the highest
@@ -21,11 +19,9 @@ def memory_curves(problem: Problem, plan: Plan, times: ActionTimes) -> tuple[Mem
     left.
 
     Args:
-        problem: Where the bytes come from.
-        plan: What runs.
-        times: When its actions begin and end.
+        timeline: What the actions of a plan hold.
+        times: When they begin and end.
     """
-    timeline = memory_timeline(problem, plan, times.schedule)
     kind = times.schedule.kind
     # A send returns at once, and takes and frees nothing.
     acts = (kind != SEND_FORWARD) & (kind != SEND_BACKWARD)

@@ -30,9 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.plan import Plan
-from heterps_envs.arrays import Floats
-from heterps_envs.problem import Problem
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.schedule.actions import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -43,11 +41,8 @@ from heterps_envs.schedule.actions import (
     STEP,
     Schedule,
 )
-from heterps_envs.schedule.build import build_schedule
-from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
-from heterps_envs.schedule.workload import workload
-from heterps_envs.simulator.arrivals import confirmed_at
-from heterps_envs.simulator.posted_receives import received_bytes, receives_posted_ahead
+from heterps_envs.simulator.messages import confirmed_at
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.reduce_copies import reduce_copies
 from heterps_envs.simulator.stage_memory import StageBytes, stage_bytes
 
@@ -85,53 +80,36 @@ class MemoryTimeline:
         )
         return np.asarray(self.parameter_bytes + self.optimizer_bytes + most)
 
-
-def peak_memory_bytes(
-    problem: Problem,
-    plan: Plan,
-    schedule: Schedule | None = None,
-    arrays: PlanArrays | None = None,
-) -> dict[str, int]:
-    """Peak bytes of every device of a plan: the maximum of `memory_timeline`, which see."""
-    timeline = memory_timeline(problem, plan, schedule, arrays)
-    peaks = zip(timeline.schedule.devices, timeline.peak_bytes.tolist(), strict=True)
-    return {device: math.ceil(value) for device, value in peaks}
+    @property
+    def peak_memory_bytes(self) -> dict[str, int]:
+        """The same by device name."""
+        peaks = zip(self.schedule.devices, self.peak_bytes.tolist(), strict=True)
+        return {device: math.ceil(value) for device, value in peaks}
 
 
-def memory_timeline(
-    problem: Problem,
-    plan: Plan,
-    schedule: Schedule | None = None,
-    arrays: PlanArrays | None = None,
-) -> MemoryTimeline:
+def memory_timeline(prepared: PreparedPlan) -> MemoryTimeline:
     """What every device of a plan holds, action by action.
-
-    Args:
-        problem: Where the bytes come from.
-        plan: What runs.
-        schedule: Its action lists; by default `build_schedule(problem, plan)`.
-        arrays: `plan_arrays` of the plan, where they are at hand.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    schedule = schedule or build_schedule(problem, plan)
-    arrays = arrays or plan_arrays(problem, plan, workload(problem, plan))
-    return _Builder(problem, plan, schedule, arrays).build()
+    return _Builder(prepared).build()
 
 
 class _Builder:
     """Sums up what each action takes and frees."""
 
-    def __init__(
-        self, problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanArrays
-    ) -> None:
-        self.problem, self.plan, self.schedule, self.arrays = problem, plan, schedule, arrays
+    def __init__(self, prepared: PreparedPlan) -> None:
+        self.problem, self.plan, self.messages = prepared.problem, prepared.plan, prepared.messages
+        schedule, arrays = prepared.schedule, prepared.arrays
+        self.schedule, self.arrays = schedule, arrays
         self.first_gradient = _first(schedule, BACKWARD, BACKWARD_WEIGHT)
         first_share = np.where(
             self.first_gradient < 0, 1.0, arrays.share[schedule.micro_batch[self.first_gradient]]
         )
-        self.bytes: StageBytes = stage_bytes(problem, plan, self.first_gradient, first_share)
+        self.bytes: StageBytes = stage_bytes(
+            self.problem, self.plan, self.first_gradient, first_share
+        )
         self.change = np.zeros((len(schedule.kind), 3))
         self.extra = np.zeros((len(schedule.kind), 3))
         self.before = np.zeros((len(schedule.devices), 3))
@@ -178,7 +156,7 @@ class _Builder:
 
     def _of(self, *kinds: int) -> _Some:
         """The actions of some kinds."""
-        index = np.flatnonzero(np.isin(self.schedule.kind, kinds))
+        index = _indices(self.schedule, kinds)
         stage, micro_batch = self.schedule.stage[index], self.schedule.micro_batch[index]
         arrays = self.arrays
         route, share = arrays.pipeline_of[micro_batch], arrays.share[micro_batch]
@@ -234,8 +212,8 @@ class _Builder:
 
     def _receives(self) -> None:
         """Each receive asks for the one `posted_ahead` places behind it."""
-        receives, num_bytes = received_bytes(self.schedule, self.arrays)
-        ahead = receives_posted_ahead(self.schedule, self.arrays)
+        receives, num_bytes = self.messages.receives, self.messages.received_bytes
+        ahead = self.messages.posted_ahead
         device = self.schedule.device_of[receives]
         begins = np.searchsorted(device, np.arange(len(self.before)))
         place = np.arange(len(device)) - begins[device]
@@ -249,7 +227,7 @@ class _Builder:
 
         Activations are kept anyway; of several tensors, a copy is sent.
         """
-        freed_at = confirmed_at(self.schedule)
+        freed_at = confirmed_at(self.schedule, self.messages)
         some = self._of(SEND_FORWARD)
         copies = np.where(self._is_packed(some.behind), some.out_bytes, 0.0)
         self.change[some.index, BUFFER] += copies
@@ -259,12 +237,12 @@ class _Builder:
         self.extra[some.index, BUFFER] += np.where(self._is_packed(some.stage), some.in_bytes, 0.0)
         self._free(freed_at[some.index], some.in_bytes)
 
-    def _is_packed(self, stage: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _is_packed(self, stage: NDArray[np.int32] | Integers) -> NDArray[np.bool_]:
         """(N,) whether several tensors cross the cut in front of each stage."""
         first = np.array([each.first_layer for each in self.plan.stages])[stage]
         return np.asarray(self.problem.layer_memory.packed_bytes[first - 1] > 0)
 
-    def _free(self, at: NDArray[np.int64], num_bytes: Floats) -> None:
+    def _free(self, at: Integers, num_bytes: Floats) -> None:
         self.change[:, BUFFER] -= np.bincount(at, num_bytes, len(self.change))
 
     def _reduces(self) -> None:
@@ -306,18 +284,25 @@ class _Some:
         behind: (N,) the stage behind; -1 for none.
     """
 
-    index: NDArray[np.int64]
+    index: Integers
     stage: NDArray[np.int32]
     share: Floats
     in_bytes: Floats
     out_bytes: Floats
     front_is_here: NDArray[np.bool_]
-    behind: NDArray[np.int64]
+    behind: Integers
 
 
-def _first(schedule: Schedule, *kinds: int) -> NDArray[np.int64]:
+def _first(schedule: Schedule, *kinds: int) -> Integers:
     """(S,) the first action of some kinds of each stage; -1: there is none."""
-    index = np.flatnonzero(np.isin(schedule.kind, kinds))[::-1]
+    index = _indices(schedule, kinds)[::-1]
     first = np.full(len(schedule.stages), -1, np.int64)
     first[schedule.stage[index]] = index
     return first
+
+
+def _indices(schedule: Schedule, kinds: tuple[int, ...]) -> Integers:
+    """The actions of some kinds, in the order of the lists."""
+    is_wanted = np.zeros(STEP + 1, bool)
+    is_wanted[list(kinds)] = True
+    return np.flatnonzero(is_wanted[schedule.kind])

@@ -24,21 +24,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.problem import Problem
-from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
-from heterps_envs.schedule.workload import workload
+from heterps_envs.schedule.plan_arrays import PlanArrays
+from heterps_envs.simulator.prepared import PreparedPlan
 
 
-def least_step_time_s(problem: Problem, plan: Plan) -> float:
+def least_step_time_s(prepared: PreparedPlan) -> float:
     """No schedule simulates the plan in less; for all four kinds of schedules.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    arrays = plan_arrays(problem, plan, workload(problem, plan))
-    is_split = plan.job.schedule == "zero-bubble"
+    arrays = prepared.arrays
+    is_split = prepared.plan.job.schedule == "zero-bubble"
     backward = 2 if is_split else 1
     num_devices = len(arrays.action_s)
     arrival_s, exit_s = np.full((2, num_devices), np.inf)

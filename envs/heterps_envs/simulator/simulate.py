@@ -32,8 +32,9 @@ from heterps_envs.schedule.actions import Schedule
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.interval import calibration_notes, layer_times_label, step_time_interval
 from heterps_envs.simulator.memory_curves import memory_curves
-from heterps_envs.simulator.memory_timeline import peak_memory_bytes
+from heterps_envs.simulator.memory_timeline import memory_timeline
 from heterps_envs.simulator.notes import simulation_notes
+from heterps_envs.simulator.prepared import PreparedPlan
 
 
 def simulate(
@@ -89,14 +90,14 @@ def _estimate(
     with_interval: bool = False,
     with_memory: bool = False,
 ) -> Estimate:
-    times = action_times(problem, plan, schedule, slowdown=slowdown)
-    step_time_s = times.step_time_s
-    interval = step_time_interval(problem, plan, times, slowdown) if with_interval else None
+    prepared = PreparedPlan(problem, plan, schedule)
+    times, timeline = action_times(prepared, slowdown), memory_timeline(prepared)
+    memory, step_time_s = timeline.peak_memory_bytes, times.step_time_s
+    interval = step_time_interval(prepared, times, slowdown) if with_interval else None
     batch, devices = problem.job.global_batch_size, plan.devices
     throughput = batch / max(step_time_s, 1e-30)
     per_hour = sum(problem.device_named[name].price_usd_per_hour for name in devices)
     placement = placement_of(problem, plan)
-    memory = peak_memory_bytes(problem, plan, times.schedule)
     reasons = (*_memory_reasons(problem, plan, memory), *_floor_reasons(problem, throughput))
     return Estimate(
         step_time_s=step_time_s,
@@ -112,7 +113,7 @@ def _estimate(
         reasons=reasons,
         layer_times=layer_times_label(problem, plan),
         timeline=times.timeline() if with_timeline else (),
-        memory_curves=memory_curves(problem, plan, times) if with_memory else (),
+        memory_curves=memory_curves(timeline, times) if with_memory else (),
         notes=(
             *simulation_notes(problem, plan),
             *(calibration_notes(problem, plan) if interval else ()),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
-from heterps_envs.arrays import Floats
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_layers, tied_share
+
+# `tied_layers`
+Tied = dict[int, tuple[int, ...]]
 
 # What else a running model holds, in round numbers: the optimizer's step count of each parameter;
 # the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).
@@ -62,7 +64,7 @@ class StageBytes:
 
 
 def stage_bytes(
-    problem: Problem, plan: Plan, first_gradient: NDArray[np.int64], first_share: Floats
+    problem: Problem, plan: Plan, first_gradient: Integers, first_share: Floats
 ) -> StageBytes:
     """The bytes of a plan's stages.
 
@@ -73,15 +75,16 @@ def stage_bytes(
         first_share: (S,) the micro-batch of that pass, as a share of a full one.
     """
     job = problem.job
-    parameters = [_parameters(problem, layers) for layers in _layers_by_device(plan).values()]
-    total = np.array([each.sum() for each in parameters])
-    buffers = [_buffer_bytes(problem, layers) for layers in _layers_by_device(plan).values()]
+    held, tied = _layers_by_device(plan), tied_layers(problem.profile)
+    total = np.array([_parameters(problem, tied, layers) for layers in held])
+    buffers = [_buffer_bytes(problem, layers) for layers in held]
     cast_bytes = np.array(problem.profile.cast_bytes(job.dtype))
-    casts = np.array([cast_bytes[list(held)].sum() for held in _layers_by_device(plan).values()])
-    gradients = _new_gradients(problem, plan, first_gradient)
+    casts = np.array([cast_bytes[list(layers)].sum() for layers in held])
+    gradients = _new_gradients(problem, plan, tied, first_gradient)
+    freed = tuple(_freed(problem, stage) for stage in plan.stages)
     rows = [
-        _micro_batch(problem.layer_memory, stage, problem.class_of[stage.devices[0]], new, share)
-        for stage, new, share in zip(plan.stages, gradients, first_share, strict=True)
+        _micro_batch(problem, *each)
+        for each in zip(plan.stages, gradients, freed, first_share, strict=True)
     ]
     columns = np.array(rows).T
     return StageBytes(
@@ -98,7 +101,7 @@ def stage_bytes(
         first_weight=columns[9:11].T,
         workspace_bytes=columns[11],
         come_bytes=tuple(_summed(new[::-1]) for new in gradients),
-        gone_bytes=tuple(_freed(problem, stage) for stage in plan.stages),
+        gone_bytes=freed,
     )
 
 
@@ -116,21 +119,22 @@ def _buffer_bytes(problem: Problem, layers: set[int]) -> float:
     return num_bytes
 
 
-def _layers_by_device(plan: Plan) -> dict[str, set[int]]:
+def _layers_by_device(plan: Plan) -> list[set[int]]:
+    """For each of D devices its layers."""
     layers: dict[str, set[int]] = {device: set() for device in plan.devices}
     for stage in plan.stages:
         for device in stage.devices:
             layers[device].update(stage.layers)
-    return layers
+    return list(layers.values())
 
 
-def _parameters(problem: Problem, layers: set[int]) -> Floats:
-    """(L,) parameters of a device that holds `layers`; shared ones count for one layer only."""
+def _parameters(problem: Problem, tied: Tied, layers: set[int]) -> float:
+    """Parameters of a device that holds `layers`; shared ones count for one layer only."""
     profile = problem.profile
     counts = np.zeros(profile.num_layers)
     for layer in layers:
         counts[layer] = profile.layers[layer].num_parameters
-    for owner, users in tied_layers(profile).items():
+    for owner, users in tied.items():
         present = [user for user in users if user in layers]
         shared = {user: counts[user] * tied_share(profile, user) for user in present}
         # Without their owner, the user of most of them stands for all.
@@ -138,19 +142,19 @@ def _parameters(problem: Problem, layers: set[int]) -> Floats:
         for user in present:
             if user != kept:
                 counts[user] -= shared[user]
-    return counts
+    return float(counts.sum())
 
 
-def _new_gradients(problem: Problem, plan: Plan, first_gradient: NDArray[np.int64]) -> list[Floats]:
+def _new_gradients(
+    problem: Problem, plan: Plan, tied: Tied, first_gradient: Integers
+) -> list[Floats]:
     """For each stage, (n,) gradient bytes of its layers that its device has not had before.
 
     A gradient that layers share comes with the first of them: within a stage autograd hands it over
     when the layer in front has added its part.
     """
     layers = problem.profile.layers
-    owner_of = {
-        user: owner for owner, users in tied_layers(problem.profile).items() for user in users
-    }
+    owner_of = {user: owner for owner, users in tied.items() for user in users}
     had: dict[tuple[str, int], float] = {}
     new: dict[int, Floats] = {}
     for index in np.argsort(first_gradient, kind="stable"):
@@ -159,8 +163,8 @@ def _new_gradients(problem: Problem, plan: Plan, first_gradient: NDArray[np.int6
         found = np.zeros(len(stage.layers))
         for place, layer in enumerate(stage.layers):
             number = float(layers[layer].num_parameters)
-            tied = number * tied_share(problem.profile, layer) if layer in owner_of else 0.0
-            for group, count in ((layer, number - tied), (owner_of.get(layer), tied)):
+            shared = number * tied_share(problem.profile, layer) if layer in owner_of else 0.0
+            for group, count in ((layer, number - shared), (owner_of.get(layer), shared)):
                 if group is not None:
                     key = device, group
                     found[place] += max(count - had.get(key, 0.0), 0.0)
@@ -170,14 +174,15 @@ def _new_gradients(problem: Problem, plan: Plan, first_gradient: NDArray[np.int6
 
 
 def _micro_batch(
-    memory: LayerMemory, stage: Stage, kind: int, gradients: Floats, share: float
+    problem: Problem, stage: Stage, gradients: Floats, freed: Floats, share: float
 ) -> tuple[float, ...]:
     """The columns of `StageBytes` for one stage, from `kept_bytes` on."""
+    memory, kind = problem.layer_memory, problem.class_of[stage.devices[0]]
     first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
     part, back_first = slice(first, last + 1), np.arange(last, first - 1, -1)
     kept = memory.kept_bytes(first, last, kind, recomputed)
     # Layers are done back first; the one that is under way may have been computed again.
-    gone = -memory.freed_bytes(first, last, kind, recomputed)
+    gone = -freed
     for layer in recomputed:
         gone[last - layer] += memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
     new = gradients[::-1]

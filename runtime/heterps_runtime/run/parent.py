@@ -16,6 +16,8 @@ from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.memory_curves import memory_curves
+from heterps_envs.simulator.memory_timeline import memory_timeline
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.execution.measured_memory import measured_curve
@@ -93,8 +95,8 @@ class Generation:
 
     def estimate_with_memory(self) -> Estimate:
         """With the memory curve of every device."""
-        times = action_times(self.problem, self.plan, self.schedule)
-        curves = memory_curves(self.problem, self.plan, times)
+        prepared = PreparedPlan(self.problem, self.plan, self.schedule)
+        curves = memory_curves(memory_timeline(prepared), action_times(prepared))
         return self.estimate.changed(memory_curves=curves)
 
 

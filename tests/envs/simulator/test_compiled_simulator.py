@@ -16,6 +16,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule import reduce_buckets
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.action_times import action_times
+from heterps_envs.simulator.prepared import PreparedPlan
 from tests.envs.reference_schedule import reference_lists
 from tests.envs.reference_simulator import ReferenceSimulator
 from tests.envs.small_problems import any_plans, chain_problem
@@ -92,7 +93,7 @@ def test_the_times_are_those_of_the_definition(case: tuple[Problem, Plan]) -> No
         patch.setattr(reduce_buckets, "LEAST_BUCKET_BYTES", 8.0)
         patch.setattr(reduce_buckets, "BYTES_OVER_LATENCY", 0.0)
         schedule = build_schedule(problem, plan)
-    times = action_times(problem, plan, schedule)
+    times = action_times(PreparedPlan(problem, plan, schedule))
     reference = ReferenceSimulator(problem, plan, schedule)
     assert times.step_time_s == pytest.approx(reference.step_time_s)
     for device, first, stop in zip(

@@ -19,11 +19,16 @@ from heterps_envs.schedule.in_flight import plan_memory_bytes
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.memory_curves import memory_curves
-from heterps_envs.simulator.memory_timeline import memory_timeline, peak_memory_bytes
+from heterps_envs.simulator.memory_timeline import memory_timeline
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.reduce_copies import reduce_copies
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+
+
+def peaks(problem: Problem, plan: Plan) -> dict[str, int]:
+    return memory_timeline(PreparedPlan(problem, plan)).peak_memory_bytes
 
 
 def equal_stages(num_stages: int, num_micro_batches: int, schedule: str) -> tuple[Problem, Plan]:
@@ -48,9 +53,7 @@ def test_equal_stages_hold_as_many_micro_batches_as_the_textbook_says(
     held = {
         schedule: [
             value // 5
-            for value in peak_memory_bytes(
-                *equal_stages(num_stages, num_micro_batches, schedule)
-            ).values()
+            for value in peaks(*equal_stages(num_stages, num_micro_batches, schedule)).values()
         ]
         for schedule in SCHEDULES
     }
@@ -81,7 +84,7 @@ def by_hand(**changes: object) -> tuple[Problem, Plan]:
 def test_a_small_example_by_hand() -> None:
     """float32 and plain SGD: 4 bytes of weight and of gradient for each parameter."""
     problem, plan = by_hand()
-    timeline = memory_timeline(problem, plan)
+    timeline = memory_timeline(PreparedPlan(problem, plan))
     names = [action.kind for action in timeline.schedule.actions["d0-0"]]
     assert names == [
         "forward", "send", "forward", "send",
@@ -97,7 +100,7 @@ def test_a_small_example_by_hand() -> None:
     assert timeline.before[0].tolist() == [0, 0, 12]
     assert timeline.after[first, 2].tolist() == [12] * 5 + [8] * 4 + [4, 4, 0, 0]
     assert timeline.parameter_bytes.tolist() == [40, 400]
-    assert peak_memory_bytes(problem, plan) == {
+    assert timeline.peak_memory_bytes == {
         "d0-0": 40 + 40 + 22 + 12,
         "d0-1": 400 + 400 + 16 + 8,
     }
@@ -106,7 +109,7 @@ def test_a_small_example_by_hand() -> None:
 def test_received_and_sent_gradients_lie_in_buffers() -> None:
     """The second stage keeps what it received with its activations, the gradient of it besides."""
     problem, plan = by_hand()
-    timeline = memory_timeline(problem, plan)
+    timeline = memory_timeline(PreparedPlan(problem, plan))
     second = slice(*timeline.schedule.offsets[1:3])
     kinds = [action.kind for action in timeline.schedule.actions["d0-1"]]
     buffers = dict(zip(kinds, timeline.after[second, 2].tolist(), strict=True))
@@ -128,9 +131,9 @@ def test_recomputed_layers_keep_only_what_enters_them() -> None:
     )
     plan = plan_of(problem, {"a": (0, 2, "d0-0")}, {("a",): range(4)})
     again = plan.changed(stages=(plan.stages[0].changed(recompute_layers=(0, 1, 2)),))
-    assert peak_memory_bytes(problem, plan) == {"d0-0": 4 * 60}
+    assert peaks(problem, plan) == {"d0-0": 4 * 60}
     # Only the 4 bytes that enter the second and third layer; the third one's other 26 in its turn.
-    assert peak_memory_bytes(problem, again) == {"d0-0": 4 * 8 + 26}
+    assert peaks(problem, again) == {"d0-0": 4 * 8 + 26}
 
 
 @st.composite
@@ -161,10 +164,9 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
 def test_curves_begin_and_end_with_the_state_and_reach_the_peak(
     found: tuple[Problem, Plan],
 ) -> None:
-    problem, plan = found
-    times = action_times(problem, plan)
-    peaks = peak_memory_bytes(problem, plan, times.schedule)
-    for curve in memory_curves(problem, plan, times):
+    prepared = PreparedPlan(*found)
+    timeline = memory_timeline(prepared)
+    for curve in memory_curves(timeline, action_times(prepared)):
         changing = np.array([curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes])
         assert (changing >= 0).all()
         assert (np.diff(curve.times_s) >= 0).all()
@@ -173,7 +175,8 @@ def test_curves_begin_and_end_with_the_state_and_reach_the_peak(
         assert changing[:, -1].tolist() == [0, 0, 0]
         state = curve.parameter_bytes + curve.optimizer_bytes
         # Each kind is rounded up.
-        assert peaks[curve.device] <= state + changing.sum(axis=0).max() <= peaks[curve.device] + 3
+        peak = timeline.peak_memory_bytes[curve.device]
+        assert peak <= state + changing.sum(axis=0).max() <= peak + 3
 
 
 def tight(rng: np.random.Generator) -> tuple[Problem, Placement]:
@@ -231,7 +234,7 @@ def misses(seeds: range) -> tuple[int, list[str]]:
             continue
         num_fitting += 1
         plan = bind(problem, placement, planner="test", seed=0)
-        timeline = memory_timeline(problem, plan)
+        timeline = memory_timeline(PreparedPlan(problem, plan))
         schedule = timeline.schedule
         copies = np.zeros(len(schedule.kind))
         for copy in reduce_copies(problem, plan, schedule):

@@ -10,6 +10,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import REDUCE
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.memory_timeline import memory_timeline
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.reduce_copies import reduce_copies
 from tests.envs.small_problems import chain_problem, plan_of
 
@@ -70,5 +71,5 @@ def test_a_copy_counts_beside_what_is_there_at_its_moment() -> None:
     """By hand: weights of 160 bytes, gradients of as many, of three layers that keep 100 each."""
     problem, plan = two_replicas([10, 10, 20])
     # One bucket: when the pass is over with all layers, only gradients and their copy are there.
-    timeline = memory_timeline(problem, plan)
+    timeline = memory_timeline(PreparedPlan(problem, plan))
     assert timeline.peak_bytes.tolist() == [160 + max(160 + 160, 300 + 80)] * 2

@@ -19,6 +19,7 @@ from heterps_envs.schedule.build import build_schedule
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import estimate, simulate
 from tests.envs.small_problems import FAST, chain_problem, one_layer_each, plan_of
 
@@ -323,7 +324,7 @@ def test_all_reduces_that_overlap_start_early_and_are_done_before_the_step() -> 
         action.kind for action in late.actions["d0-1"] if action.kind != "reduce"
     ]
     for schedule in (late, early):
-        times = action_times(problem, plan, schedule)
+        times = action_times(PreparedPlan(problem, plan, schedule))
         own = schedule.device_of == 1
         reduced_s = times.end_s[own & (schedule.kind == REDUCE)].max()
         assert times.start_s[own & (schedule.kind == STEP)].min() >= reduced_s
@@ -346,7 +347,7 @@ def test_gradients_of_the_last_layers_leave_while_those_of_the_first_are_compute
     plan = bind(problem, (PlacedStage(0, 3, 0, 2),), planner="test", seed=0)
     # Two micro-batches of 14 s on each. The gradients of layers 3, 2, 1, 0 are there at 22, 25, 27
     # and 28 s; each is on its way for 2 s, the last one from 29 s on.
-    times = action_times(problem, plan)
+    times = action_times(PreparedPlan(problem, plan))
     reduces = (times.schedule.kind == REDUCE) & (times.schedule.device_of == 0)
     assert times.start_s[reduces].tolist() == pytest.approx([22, 25, 27, 29])
     assert times.step_time_s == pytest.approx(31)

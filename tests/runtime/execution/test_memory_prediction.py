@@ -10,6 +10,7 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.memory_timeline import memory_timeline
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.stage_memory import SCALAR_BYTES_OF_LAYER, SCALAR_BYTES_OF_STAGE
 from heterps_runtime.execution.memory_check import measure_memory
 from heterps_runtime.profiling.profiler import measure
@@ -35,7 +36,7 @@ def test_every_peak_is_within_two_per_cent_of_the_ledger(model: str, schedule: s
     problem = Problem(profile=measured(model), cluster=usual.cluster, job=usual.job)
     plan = chain_of(problem, 1, 3)
     lists = build_schedule(problem, plan)
-    timeline = memory_timeline(problem, plan, lists)
+    timeline = memory_timeline(PreparedPlan(problem, plan, lists))
     found = measure_memory(problem.profile, plan, problem.cluster, schedule=lists)
     for index, device in enumerate(lists.devices):
         report, _ = found[device]
@@ -51,7 +52,7 @@ def test_what_zero_bubble_puts_off_is_never_predicted_too_small() -> None:
     problem = Problem(profile=measured("sequential"), cluster=usual.cluster, job=usual.job)
     plan = chain_of(problem, 1, 3)
     lists = build_schedule(problem, plan)
-    timeline = memory_timeline(problem, plan, lists)
+    timeline = memory_timeline(PreparedPlan(problem, plan, lists))
     found = measure_memory(problem.profile, plan, problem.cluster, schedule=lists)
     for index, device in enumerate(lists.devices):
         measured_bytes = found[device][0].peak_bytes

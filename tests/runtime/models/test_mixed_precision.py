@@ -12,6 +12,7 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.memory_timeline import memory_timeline
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.stage_memory import SCALAR_BYTES_OF_LAYER, SCALAR_BYTES_OF_STAGE
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.memory_check import measure_memory
@@ -146,7 +147,7 @@ def test_peaks_are_predicted_within_three_per_cent(model: str, dtype: Dtype) -> 
     problem = Problem(profile=_traced(model, dtype), cluster=usual.cluster, job=usual.job)
     plan = chain_of(problem, 1, 3)
     lists = build_schedule(problem, plan)
-    timeline = memory_timeline(problem, plan, lists)
+    timeline = memory_timeline(PreparedPlan(problem, plan, lists))
     found = measure_memory(problem.profile, plan, problem.cluster, schedule=lists)
     for index, device in enumerate(lists.devices):
         report, _ = found[device]

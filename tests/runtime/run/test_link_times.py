@@ -13,6 +13,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.action_times import action_times
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.run.link_times import (
     LinkTimes,
@@ -39,7 +40,7 @@ def rows_of(
 
 def simulated(problem: Problem, plan: Plan, schedule: Schedule) -> dict[str, list[ActionRecord]]:
     """The records of emulated devices: departures, and receives that end with the arrival."""
-    times = action_times(problem, plan, schedule)
+    times = action_times(PreparedPlan(problem, plan, schedule))
     found: dict[str, list[ActionRecord]] = {}
     for at, device in enumerate(schedule.devices):
         for number in range(schedule.offsets[at], schedule.offsets[at + 1]):
