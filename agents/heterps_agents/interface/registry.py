@@ -1,4 +1,4 @@
-"""The planners by name. Naming one imports its module only, so that a command stays quick."""
+"""Planners and systems of papers by name. Naming one imports its module only: commands stay quick."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ _MODULES = {
     "even": "heterps_agents.search.proportional",
     "memory-proportional": "heterps_agents.search.proportional",
     "speed-proportional": "heterps_agents.search.proportional",
+}
+# Systems of papers: planners too, but shown only where they are asked for.
+_SYSTEMS = {
+    "pipedream": "heterps_agents.systems.pipedream.system",
+    "piper": "heterps_agents.systems.piper.system",
+    "pipeedge": "heterps_agents.systems.pipeedge.system",
 }
 _FACTORIES: dict[str, PlannerFactory] = {}
 
@@ -63,22 +69,28 @@ def register(name: str) -> Callable[[PlannerFactory], PlannerFactory]:
 
 
 def planner_names() -> tuple[str, ...]:
-    """All names: the shipped planners first, then those that were registered since."""
-    return tuple(dict.fromkeys([*_MODULES, *_FACTORIES]))
+    """The shipped planners first, then those that were registered since."""
+    return tuple(name for name in {**_MODULES, **_FACTORIES} if name not in _SYSTEMS)
+
+
+def system_names() -> tuple[str, ...]:
+    """Systems of papers (`heterps_agents.interface.system`) that are no planners besides."""
+    return tuple(_SYSTEMS)
 
 
 def planner_named(name: str, seed: int = 0) -> Planner:
-    """The planner called `name`.
+    """The planner or system called `name`.
 
     Args:
-        name: One of `planner_names`.
+        name: One of `planner_names` or `system_names`.
         seed: Equal seeds give equal plans, as long as no limit in seconds cuts a search short.
 
     Raises:
         UnknownNameError: With near names.
     """
-    if name not in planner_names():
-        raise UnknownNameError("planner", name, planner_names())
+    known = {**_SYSTEMS, **_MODULES}
+    if name not in known and name not in _FACTORIES:
+        raise UnknownNameError("planner", name, (*planner_names(), *system_names()))
     if name not in _FACTORIES:
-        import_module(_MODULES[name])
+        import_module(known[name])
     return _FACTORIES[name](seed)

@@ -1,39 +1,16 @@
 """Plans as chains of columns: what rules of recovery take apart and put together again.
 
-A chain is a set of pipelines that share stages. Its columns are its layer ranges from front to
-back; a column holds the replicas of its range. Where pipelines share stages but cut the model
-differently, each is a chain of its own.
+Where pipelines share stages but cut the model differently, each is a chain of its own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
+from heterps_agents.finishing.chains import Chain, Column, routed
 from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
-
-
-class Column(NamedTuple):
-    """A range of layers, both ends included, and the devices that hold it.
-
-    Attributes:
-        recompute_layers: As those of the stages.
-    """
-
-    first_layer: int
-    last_layer: int
-    devices: tuple[str, ...]
-    recompute_layers: tuple[int, ...] = ()
-
-    def with_layers(self, first_layer: int, last_layer: int) -> Column:
-        """The same devices for other layers; recomputed are those of before that are left."""
-        again = tuple(n for n in self.recompute_layers if first_layer <= n <= last_layer)
-        return Column(first_layer, last_layer, self.devices, again)
-
-
-Chain = tuple[Column, ...]
 
 
 def chains_of(plan: Plan) -> tuple[Chain, ...]:
@@ -150,48 +127,19 @@ def plan_of_chains(
     if not chains:
         return None
     shares = _shares(problem, chains, like.job.num_micro_batches)
-    # By device and layers, because chains that are cut differently may share a stage.
-    stages: dict[tuple[str, int, int], Stage] = {}
-    routes: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for number, (chain, share) in enumerate(zip(chains, shares, strict=True)):
-        prefix = f"p{number}" if len(chains) > 1 else ""
-        own = [_stages(chain, index, prefix) for index in range(len(chain))]
-        turns = [_turns(column_s(problem, column), len(share)) for column in chain]
-        for position, micro_batch in enumerate(share):
-            used = [column[turn[position]] for column, turn in zip(own, turns, strict=True)]
-            keys = [(stage.devices[0], stage.first_layer, stage.last_layer) for stage in used]
-            for key, stage in zip(keys, used, strict=True):
-                stages.setdefault(key, stage)
-            routes[tuple(stages[key].name for key in keys)].append(micro_batch)
-    fields = {name: getattr(like, name) for name in type(like).model_fields}
-    return Plan.model_validate(
-        {
-            **fields,
-            "stages": tuple(stages.values()),
-            "pipelines": tuple(
-                Pipeline(stages=names, micro_batches=tuple(share))
-                for names, share in routes.items()
-            ),
-            "planner": planner,
-            "predicted_step_time_s": None,
-            "overlaps_reduce": None,
-            "bound": Bound(),
-        }
-    )
-
-
-def _stages(chain: Chain, index: int, prefix: str) -> list[Stage]:
-    column = chain[index]
-    return [
-        Stage(
-            name=f"{prefix}s{index}" + (f"r{replica}" if len(column.devices) > 1 else ""),
-            first_layer=column.first_layer,
-            last_layer=column.last_layer,
-            devices=(device,),
-            recompute_layers=column.recompute_layers,
-        )
-        for replica, device in enumerate(column.devices)
+    turns = [
+        [_turns(column_s(problem, column), len(share)) for column in chain]
+        for chain, share in zip(chains, shares, strict=True)
     ]
+    stages, pipelines = routed(chains, shares, turns)
+    return like.changed(
+        stages=stages,
+        pipelines=pipelines,
+        planner=planner,
+        predicted_step_time_s=None,
+        overlaps_reduce=None,
+        bound=Bound(),
+    )
 
 
 def _shares(problem: Problem, chains: Sequence[Chain], num_micro_batches: int) -> list[list[int]]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from heterps_agents.finishing.chains import Chain, Column
 from heterps_agents.recovery.chains import (
-    Chain,
-    Column,
     chain_sets,
     column_s,
     is_whole,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from heterps_agents.finishing.chains import Chain
 from heterps_agents.finishing.reduce_choice import choose_reduce
-from heterps_agents.recovery.chains import Chain, chain_sets, plan_of_chains, without
+from heterps_agents.recovery.chains import chain_sets, plan_of_chains, without
 from heterps_agents.recovery.rules import fits
 from heterps_agents.recovery.templates import template
 from heterps_agents.systems.malleus.straggler import STRAGGLER_RATIO

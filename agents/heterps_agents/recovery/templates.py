@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from heterps_agents.recovery.chains import Chain, Column, chains_of, plan_of_chains
+from heterps_agents.finishing.chains import Chain, Column
+from heterps_agents.recovery.chains import chains_of, plan_of_chains
 from heterps_agents.systems.oobleck.regroup import regroup
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats

@@ -62,23 +62,37 @@ def bind(
     routes: dict[tuple[str, ...], list[int]] = {}
     for m in range(job.num_micro_batches):
         routes.setdefault(tuple(group[m % len(group)] for group in names), []).append(m)
-    plan = Plan(
+    pipelines = tuple(
+        Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
+    )
+    plan = plan_of(problem, stages, pipelines, planner=planner, seed=seed, bound=bound)
+    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
+
+
+def plan_of(
+    problem: Problem,
+    stages: tuple[Stage, ...],
+    pipelines: tuple[Pipeline, ...],
+    *,
+    planner: str,
+    seed: int,
+    bound: Bound = Bound(),
+) -> Plan:
+    """The plan for a problem of stages on named devices and their routes."""
+    return Plan(
         model=problem.profile.name,
         model_reference=problem.model_reference,
         model_fingerprint=problem.layers_fingerprint,
         num_layers=problem.profile.num_layers,
         cluster=problem.cluster.name,
         cluster_reference=problem.cluster_reference,
-        job=job,
+        job=problem.job,
         stages=stages,
-        pipelines=tuple(
-            Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
-        ),
+        pipelines=pipelines,
         planner=planner,
         seed=seed,
         bound=bound,
     )
-    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
 
 
 def _check_counts(problem: Problem, placement: Placement) -> None:

@@ -9,7 +9,7 @@ from heterps_configs.importers.pipeedge import PipeEdgeProblem
 
 _FLOAT_BYTES = 4
 # Its runtime holds two send and two receive buffers beside what a stage reads and writes.
-_BUFFERS = 3
+BUFFERS = 3
 
 
 def chain_of(problem: PipeEdgeProblem) -> Chain:
@@ -21,7 +21,7 @@ def chain_of(problem: PipeEdgeProblem) -> Chain:
         seconds=np.array([entry.seconds for entry in types]).T.copy(),
         memory_bytes=np.array(model.memory_bytes),
         cut_bytes=elements * _FLOAT_BYTES * problem.batch_size,
-        buffers=_BUFFERS,
+        buffers=BUFFERS,
         counts=np.array([len(entry.hosts) for entry in types], np.int64),
         capacity_bytes=np.array([entry.memory_bytes for entry in types]),
         bandwidth_bytes_per_s=np.minimum(bandwidth[:, None], bandwidth[None, :]),

@@ -1,0 +1,125 @@
+"""Papers behind planners and systems, and which of their published numbers are reproduced here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Paper(NamedTuple):
+    """Where a method was published."""
+
+    title: str
+    authors: str
+    year: int
+    venue: str
+
+    def __str__(self) -> str:
+        return f"{self.authors}, {self.year}: {self.title}, {self.venue}"
+
+
+class Evidence(NamedTuple):
+    """Published numbers that a test or a benchmark of this project reproduces.
+
+    Attributes:
+        numbers: Which numbers.
+        where: The file, from the project's root; a benchmark needs the published files.
+    """
+
+    numbers: str
+    where: str
+
+
+_HETERPS = Paper(
+    "HeterPS: Distributed deep learning with reinforcement learning based scheduling in "
+    "heterogeneous environments",
+    "Liu et al.", 2023, "Future Generation Computer Systems 148",
+)  # fmt: skip
+
+PAPERS: dict[str, Paper] = {
+    "annealing": Paper(
+        "Optimization by simulated annealing", "Kirkpatrick, Gelatt and Vecchi", 1983, "Science 220"
+    ),
+    "genetic": Paper(
+        "The GENITOR algorithm and selection pressure", "Whitley", 1989, "ICGA"
+    ),
+    "cross-entropy": Paper(
+        "The cross-entropy method for combinatorial and continuous optimization",
+        "Rubinstein", 1999, "Methodology and Computing in Applied Probability 1",
+    ),
+    "layer-ppo": Paper(
+        "Proximal policy optimization algorithms", "Schulman et al.", 2017, "arXiv 1707.06347"
+    ),
+    "heterps-lstm": _HETERPS,
+    "heterps-provisioning": _HETERPS,
+    "pipedream": Paper(
+        "PipeDream: Generalized pipeline parallelism for DNN training",
+        "Narayanan et al.", 2019, "SOSP",
+    ),
+    "piper": Paper(
+        "Piper: Multidimensional planner for DNN parallelization",
+        "Tarnawski, Narayanan and Phanishayee", 2021, "NeurIPS",
+    ),
+    "pipeedge": Paper(
+        "PipeEdge: Pipeline parallelism for large-scale model inference on heterogeneous edge "
+        "devices",
+        "Hu et al.", 2022, "Euromicro Conference on Digital System Design",
+    ),
+    "oobleck": Paper(
+        "Oobleck: Resilient distributed training of large models using pipeline templates",
+        "Jang et al.", 2023, "SOSP",
+    ),
+    "malleus": Paper(
+        "Malleus: Straggler-resilient hybrid parallel training of large-scale models via "
+        "malleable data and model parallelization",
+        "Li et al.", 2024, "arXiv 2410.13333",
+    ),
+    "sailor": Paper(
+        "Sailor: Automating distributed training over dynamic, heterogeneous, and geo-distributed "
+        "clusters",
+        "Strati et al.", 2025, "SOSP",
+    ),
+}  # fmt: skip
+
+# A system that is not named here reproduces no published number.
+EVIDENCE: dict[str, tuple[Evidence, ...]] = {
+    "pipedream": (
+        Evidence(
+            "seconds of the slowest stage that the published optimizer finds for its own graphs",
+            "benchmarks/published/pipedream.py",
+        ),
+    ),
+    "piper": (
+        Evidence(
+            "seconds per sample that Piper's planner finds for BERT-32 on 8 to 512 devices",
+            "benchmarks/published/piper.py",
+        ),
+    ),
+    "pipeedge": (
+        Evidence(
+            "the schedule of ViT on four MinnowBoards and four RCC-VEs, and its optimum",
+            "benchmarks/published/pipeedge.py",
+        ),
+    ),
+    "oobleck": (
+        Evidence(
+            "times of templates, numbers of template sets and shares of the batch of its code",
+            "tests/agents/systems/oobleck/test_templates.py",
+        ),
+        Evidence(
+            "regrouping after losses, by its code of 2023 and its rewrite of 2026",
+            "tests/agents/systems/oobleck/test_recovery.py",
+        ),
+    ),
+    "malleus": (
+        Evidence(
+            "its planner's seconds with stragglers among 16 GPUs (256, 288, 297)",
+            "tests/agents/systems/malleus/test_straggler.py",
+        ),
+    ),
+    "sailor": (
+        Evidence(
+            "its simulator's seconds of the authors' measured runs, and two exact optima",
+            "benchmarks/published/sailor.py",
+        ),
+    ),
+}

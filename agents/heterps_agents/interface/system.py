@@ -1,0 +1,101 @@
+"""What a system is: a paper's own planner, which says what it can answer and what it predicts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from heterps_agents.interface.papers import EVIDENCE, PAPERS, Evidence, Paper
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+
+class OwnCost(NamedTuple):
+    """What a method itself predicts of its plan, by its own cost model and our profile's times.
+
+    Attributes:
+        seconds: The prediction.
+        of: What takes so long: `STEP`, or `PERIOD`.
+    """
+
+    seconds: float
+    of: str
+
+
+# A whole step; or the time from one micro-batch to the next, which the slowest stage sets.
+STEP, PERIOD = "step", "micro-batch"
+
+
+class SystemAnswer(NamedTuple):
+    """A plan of ours, and what the method says of it; None where it has no cost of its own."""
+
+    plan: Plan
+    own_cost: OwnCost | None
+
+
+class System(ABC):
+    """A planner with a paper. `registry` knows the implementations, `papers` their sources.
+
+    Args:
+        seed: Written into plans; of the methods that draw random numbers.
+    """
+
+    name: str
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    @property
+    def paper(self) -> Paper:
+        """Where the method was published."""
+        return PAPERS[self.name]
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Published numbers that are reproduced here; empty where there are none."""
+        return EVIDENCE.get(self.name, ())
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Why the method cannot express a problem, in one line; None: it can."""
+        del problem
+        return None
+
+    @abstractmethod
+    def solve(self, problem: Problem, budget: Budget) -> SystemAnswer:
+        """The method's answer to a problem that it can express, whether it fits or not.
+
+        Raises:
+            InfeasibleError: The method finds no plan.
+            HeterpsError: The problem is too large for it.
+        """
+
+    def answer(self, problem: Problem, budget: Budget) -> SystemAnswer:
+        """The method's answer, with the step time that our simulator predicts.
+
+        Raises:
+            InfeasibleError: The method finds no plan, or one that does not fit by our memory rule
+                or misses the throughput floor.
+            HeterpsError: It cannot express the problem, or that is too large for it.
+        """
+        reason = self.why_not(problem)
+        if reason is not None:
+            raise HeterpsError(f"{self.name}: {reason}")
+        try:
+            plan, own_cost = self.solve(problem, budget)
+        except InfeasibleError as error:
+            raise InfeasibleError(f"{self.name}: {error}") from error
+        except HeterpsError as error:
+            raise HeterpsError(f"{self.name}: {error}") from error
+        shown = estimate(problem, plan)
+        if not shown.feasible:
+            first, *others = shown.reasons
+            more = f"; and {len(others)} more such" if others else ""
+            raise InfeasibleError(f"{self.name}: its plan does not fit here: {first}{more}")
+        return SystemAnswer(plan.changed(predicted_step_time_s=shown.step_time_s), own_cost)
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The plan of `answer`."""
+        return self.answer(problem, budget).plan
