@@ -1,4 +1,4 @@
-"""Planners and systems of papers by name. Naming one imports its module only: commands stay quick."""
+"""Planners and systems by name. Naming one imports its module only, so that a command is quick."""
 
 from __future__ import annotations
 
