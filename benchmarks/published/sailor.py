@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps_agents.systems.sailor.cost import cost_of, memory_problems
-from heterps_agents.systems.sailor.planner import SailorAnswer, plan_for
+from heterps_agents.systems.sailor.planner import SailorAnswer, SailorLimits, plan_for
 from heterps_configs.importers import sailor
 from heterps_configs.importers.sailor_runs import load_run
 
@@ -48,10 +48,10 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
     table: list[dict[str, Any]] = []
     gaps = []
     for expected, gpus in REFERENCES.items():
-        case = {"micro_batch_sizes": (1,), "tensor_parallel": (1,), "max_replicas": 1}
-        plan_for(model, cluster, links, gpus, 64, **case)  # type: ignore[arg-type]
+        limits = SailorLimits(micro_batch_sizes=(1,), tensor_parallel=(1,), max_replicas=1)
+        plan_for(model, cluster, links, gpus, 64, limits)
         start = time.process_time()
-        answer = plan_for(model, cluster, links, gpus, 64, **case)  # type: ignore[arg-type]
+        answer = plan_for(model, cluster, links, gpus, 64, limits)
         seconds = time.process_time() - start
         table.append(
             {

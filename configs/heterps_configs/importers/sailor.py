@@ -100,10 +100,12 @@ class SailorLink(NamedTuple):
     Attributes:
         coefficients: Of log2 squared, log2 and 1; GB/s.
         max_bytes_per_s: Largest bandwidth that was measured; the fit may exceed it.
+        latency_s: Of every message; the published fits have none.
     """
 
     coefficients: tuple[float, float, float]
     max_bytes_per_s: float
+    latency_s: float = 0.0
 
     def send_s(self, num_bytes: float) -> float:
         """Seconds of one message.
@@ -120,7 +122,7 @@ class SailorLink(NamedTuple):
             raise HeterpsError(
                 f"the fit of a link gives {gigabytes_per_s:.3g} GB/s for {num_bytes:.0f} bytes"
             )
-        return num_bytes / _GIGABYTE / gigabytes_per_s
+        return self.latency_s + num_bytes / _GIGABYTE / gigabytes_per_s
 
 
 class SailorEnd(NamedTuple):

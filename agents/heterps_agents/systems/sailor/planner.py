@@ -56,6 +56,22 @@ class SailorAnswer(NamedTuple):
     sweeps: int
 
 
+class SailorLimits(NamedTuple):
+    """What a plan may be, and how good it has to be.
+
+    Attributes:
+        micro_batch_sizes: Allowed sizes; all that were profiled by default.
+        tensor_parallel: Allowed degrees; all that were profiled and divide a node by default.
+        max_replicas: Largest number of replicas of a stage.
+        tolerance: Relative difference to the optimum that is of no interest.
+    """
+
+    micro_batch_sizes: Sequence[int] | None = None
+    tensor_parallel: Sequence[int] | None = None
+    max_replicas: int | None = None
+    tolerance: float = 1e-6
+
+
 class _Box(NamedTuple):
     """Plans whose bottleneck, optimizer step and all-reduce lie between two corners.
 
@@ -152,11 +168,7 @@ def plan_for(
     links: SailorLinks,
     num_gpus: Mapping[str, int],
     global_batch_size: int,
-    *,
-    micro_batch_sizes: Sequence[int] | None = None,
-    tensor_parallel: Sequence[int] | None = None,
-    max_replicas: int | None = None,
-    tolerance: float = 1e-6,
+    limits: SailorLimits = SailorLimits(),
 ) -> SailorAnswer:
     """The plan with the least seconds per iteration that passes the memory check.
 
@@ -166,10 +178,7 @@ def plan_for(
         links: Between nodes of the cluster's zone.
         num_gpus: How many GPUs of each type there are.
         global_batch_size: Samples of one iteration.
-        micro_batch_sizes: Allowed sizes; all that were profiled by default.
-        tensor_parallel: Allowed degrees; all that were profiled and divide a node by default.
-        max_replicas: Largest number of replicas of a stage.
-        tolerance: Relative difference to the optimum that is of no interest.
+        limits: By default there are none but those of the profiles.
 
     Raises:
         InfeasibleError: No plan of this kind fits.
@@ -179,15 +188,15 @@ def plan_for(
         cluster.node_type(gpu)
     twins = find_twins(model, cluster, links, num_gpus)
     num_gpus = {first: sum(members.values()) for first, members in twins.items()}
-    search = _Search(model, links, cluster.zone, global_batch_size, tolerance)
+    search = _Search(model, links, cluster.zone, global_batch_size, limits.tolerance)
     sizes = sorted({shape.micro_batch_size for shape in model.times})
     cases: list[tuple[float, int, Options, int]] = []
-    for size in sizes if micro_batch_sizes is None else micro_batch_sizes:
-        names = option_names(model, cluster, num_gpus, size, tensor_parallel)
+    for size in sizes if limits.micro_batch_sizes is None else limits.micro_batch_sizes:
+        names = option_names(model, cluster, num_gpus, size, limits.tensor_parallel)
         if not names:
             continue
         options = Options.of(model, cluster, links, num_gpus, size, names)
-        for replicas in _useful_replicas(options, size, global_batch_size, max_replicas):
+        for replicas in _useful_replicas(options, size, global_batch_size, limits.max_replicas):
             rounds = math.ceil(global_batch_size / (size * replicas)) - 1
             _offer_single_stages(search, cluster, options, replicas)
             if model.num_layers > 1:

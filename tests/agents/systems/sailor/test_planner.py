@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_agents.systems.sailor.cost import cost_of, memory_problems
-from heterps_agents.systems.sailor.planner import plan_for
+from heterps_agents.systems.sailor.planner import SailorLimits, plan_for
 from heterps_agents.systems.sailor.twins import find_twins
 from heterps_configs.errors import InfeasibleError, UnknownNameError
 from heterps_configs.importers import sailor
@@ -57,9 +57,7 @@ def test_limits_on_sizes_degrees_and_replicas_are_kept() -> None:
         links,
         {"fast": 4, "slow": 4},
         8,
-        micro_batch_sizes=(2,),
-        tensor_parallel=(1,),
-        max_replicas=1,
+        SailorLimits(micro_batch_sizes=(2,), tensor_parallel=(1,), max_replicas=1),
     )
     assert answer.plan.micro_batch_size == 2
     assert {stage.groups[0].tensor_parallel for stage in answer.plan.stages} == {1}
@@ -141,8 +139,6 @@ def test_published_profiles_are_at_the_exact_references(
         sailor.load_links(folder / "providers" / "multizone_bandwidths_het.json"),
         num_gpus,
         64,
-        micro_batch_sizes=(1,),
-        tensor_parallel=(1,),
-        max_replicas=1,
+        SailorLimits(micro_batch_sizes=(1,), tensor_parallel=(1,), max_replicas=1),
     )
     assert answer.cost.iteration_s == pytest.approx(expected, abs=1e-6)
