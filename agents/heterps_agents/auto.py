@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from heterps_agents.exact.planner import proven_code
 from heterps_agents.exact.solve import solve
 from heterps_agents.finishing.shortlist import best_simulated, neighbouring_optima
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
@@ -19,10 +17,10 @@ from heterps_agents.search.starts import simple_codes
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_for
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
-from heterps_envs.closed_form.objective import ROUNDING, Goal, code_cost
+from heterps_envs.closed_form.objective import ROUNDING
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
 
@@ -66,61 +64,49 @@ class AutoPlanner:
         Raises:
             InfeasibleError: No plan was found.
         """
-        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
+        question = Question.of(problem, budget, self.seed)
+        kernel, goal = question.kernel, question.goal
         # First, because the solver's transitions may use up a budget of evaluations.
-        simple = simple_codes(problem, kernel, goal, budget)
+        simple = simple_codes(problem, question)
         exact_s = min(effort_named(self.effort).exact_s, budget.seconds_left)
         result = solve(kernel, goal, max_seconds=exact_s)
         budget.spend(result.transitions)
         if result.status == "over budget":
             simple += [] if result.incumbent is None else [result.incumbent]
-            codes, optimum = self._search(problem, kernel, goal, budget, simple), None
+            codes, optimum = self._search(problem, question, simple), None
         else:
             optimum = proven_code(problem, result)
             codes = [optimum, *neighbouring_optima(kernel, goal, budget, NEIGHBOUR_SECONDS)]
             codes += simple
-        codes = [code for code in codes if math.isfinite(goal.cost(code, kernel))]
+        codes = [code for code in codes if math.isfinite(question.cost(code))]
         if not codes:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
         plan, code = best_simulated(problem, kernel, codes, goal, planner=self.name, seed=self.seed)
         bound = (
             bound_for(problem, plan)
             if optimum is None
-            else _bound_by(optimum, result.step_time_s, goal.cost(code, kernel), kernel, goal)
+            else _bound_by(optimum, result.step_time_s, code, question)
         )
         return plan.changed(bound=bound)
 
-    def _search(
-        self,
-        problem: Problem,
-        kernel: KernelTables,
-        goal: Goal,
-        budget: Budget,
-        simple: list[NDArray[np.int16]],
-    ) -> list[NDArray[np.int16]]:
+    def _search(self, problem: Problem, question: Question, simple: list[Code]) -> list[Code]:
         """Codes of a polished one and of those that it began with, the polished first."""
-        start = _cheapest(simple, kernel, goal)
-        learned = self._learned_code(problem, kernel, goal, budget, start)
-        codes = [learned, *simple]
+        _, kernel, goal, budget, seed, _ = question
+        start = question.cheapest(simple)
+        codes = [self._learned_code(problem, question, start), *simple]
         polished = anneal(
-            _cheapest(codes, kernel, goal), kernel, goal, budget, self.seed,
+            question.cheapest(codes), kernel, goal, budget, seed,
             temperature=POLISH_TEMPERATURE, max_evaluations=POLISH_EVALUATIONS,
         )  # fmt: skip
         return [polished, *codes]
 
-    def _learned_code(
-        self,
-        problem: Problem,
-        kernel: KernelTables,
-        goal: Goal,
-        budget: Budget,
-        start: NDArray[np.int16],
-    ) -> NDArray[np.int16]:
+    def _learned_code(self, problem: Problem, question: Question, start: Code) -> Code:
         """Code of the shipped policy's plan, or of annealing where no policy is shipped."""
+        _, kernel, goal, budget, seed, _ = question
         if DEFAULT_POLICY not in shipped("policies"):
-            return anneal(start, kernel, goal, budget, self.seed)
+            return anneal(start, kernel, goal, budget, seed)
         try:
-            plan = PolicyPlanner(self.seed, effort=self.effort).plan(problem, budget)
+            plan = PolicyPlanner(seed, effort=self.effort).plan(problem, budget)
         except InfeasibleError:
             return start
         placement = placement_of(problem, plan)
@@ -128,18 +114,9 @@ class AutoPlanner:
         return encode(placement)
 
 
-def _cheapest(
-    codes: list[NDArray[np.int16]], kernel: KernelTables, goal: Goal
-) -> NDArray[np.int16]:
-    """The best by the closed form, or the one that comes nearest to fitting."""
-    return min(codes, key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s))
-
-
-def _bound_by(
-    optimum: NDArray[np.int16], step_time_s: float, cost: float, kernel: KernelTables, goal: Goal
-) -> Bound:
-    """How far a plan of some cost is from the optimum of the closed form."""
-    gap = max(0.0, cost / goal.cost(optimum, kernel) - 1)
+def _bound_by(optimum: Code, step_time_s: float, code: Code, question: Question) -> Bound:
+    """How far a plan is from the optimum of the closed form."""
+    gap = max(0.0, question.cost(code) / question.cost(optimum) - 1)
     return Bound(
         step_time_s=step_time_s, gap=gap, status="proven" if gap <= ROUNDING else "bounded"
     )

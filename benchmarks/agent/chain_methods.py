@@ -11,6 +11,7 @@ from typing import NamedTuple
 from benchmarks.agent.comparison import Entry
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question, Search
 from heterps_agents.learned.decode import TARGETS_PER_ROUND, decode
 from heterps_agents.learned.efforts import Effort, effort_named
 from heterps_agents.learned.policy import Policy
@@ -20,8 +21,7 @@ from heterps_agents.search.annealing import annealed_code
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code
-from heterps_agents.search.planner import Search
-from heterps_agents.search.random import best_random_code
+from heterps_agents.search.random import random_code
 from heterps_agents.training.evaluation import GREEDY_TARGETS
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables
@@ -139,7 +139,7 @@ def _searches() -> dict[str, Run]:
         "cross-entropy": partial(_from_greedy, cross_entropy_code),
         "beam by price": partial(_from_greedy, beam_code),
         "beam at random": partial(_from_greedy, random_beam_code),
-        "random": partial(_alone, best_random_code),
+        "random": partial(_alone, random_code),
     }
 
 
@@ -170,20 +170,18 @@ def _decoded(
 def _with_effort(
     effort: Effort, policy: Policy, chain: Chain, budget: Budget, seed: int
 ) -> Code | None:
-    tables, kernel, goal = chain
-    start = greedy_code(tables, kernel, goal, budget)
-    return learned_code(policy, tables, kernel, goal, budget, effort, start)
+    question = Question(*chain, budget)
+    return learned_code(policy, question._replace(start=greedy_code(question)), effort)
 
 
 def _greedy(chain: Chain, budget: Budget, seed: int) -> Code | None:
-    return greedy_code(chain.tables, chain.kernel, chain.goal, budget)
+    return greedy_code(Question(*chain, budget))
 
 
 def _from_greedy(search: Search, chain: Chain, budget: Budget, seed: int) -> Code | None:
-    tables, kernel, goal = chain
-    start = greedy_code(tables, kernel, goal, budget)
-    return search(tables, kernel, goal, budget, seed, start=start)
+    question = Question(*chain, budget, seed)
+    return search(question._replace(start=greedy_code(question)))
 
 
 def _alone(search: Search, chain: Chain, budget: Budget, seed: int) -> Code | None:
-    return search(chain.tables, chain.kernel, chain.goal, budget, seed)
+    return search(Question(*chain, budget, seed))

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.online.drift_cases import NOISE_SIGMA, TablesBelief, deployed, step_time_s
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY
 from heterps_agents.learned.policy import Policy
@@ -99,9 +100,8 @@ def policy_beam(tables: CostTables, known: Code, policy: Policy | None = None) -
     """What the learned search finds with effort `normal`; never worse than `known`."""
     policy = policy or Policy.load(DEFAULT_POLICY)
     effort = effort_named("normal")
-    found = learned_code(
-        policy, tables, kernel_tables(tables), Goal(), Budget(), effort, start=known
-    )
+    question = Question(tables, kernel_tables(tables), Goal(), Budget(), start=known)
+    found = learned_code(policy, question, effort)
     return known if found is None else found
 
 

@@ -17,6 +17,7 @@ from benchmarks.online.drift_cases import TablesBelief, deployed, drifted, step_
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY
@@ -127,7 +128,7 @@ def search(policy: Scorer, tables: CostTables, cpu_s: float, start: Code | None)
             wider = dataclasses.replace(
                 effort, begins_with=None, first_width=width // 4, width=width, elite=8
             )
-        code = learned_code(policy, tables, kernel, Goal(), budget, wider, start=code)
+        code = learned_code(policy, Question(tables, kernel, Goal(), budget, start=code), wider)
         if budget.is_exhausted:
             break
     assert code is not None, "problems of this set have placements"

@@ -29,6 +29,7 @@ from heterps_agents.exact.kernels import sweep
 from heterps_agents.exact.state import Labels, Reached, Space
 from heterps_agents.exact.trace import trace_back
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_envs.arrays import Floats
@@ -326,7 +327,7 @@ def _needs(tables: CostTables, used: NDArray[np.int64], limit_s: float) -> Needs
 
 def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
     """Greedy's placement, annealed for some milliseconds; it need not fit."""
-    code = greedy_code(_layers(kernel), kernel, goal, Budget())
+    code = greedy_code(Question(_layers(kernel), kernel, goal, Budget()))
     start = np.zeros(kernel.num_layers, np.int16) if code is None else code
     return polish(start, kernel, START_EVALUATIONS, 0, goal)
 

@@ -74,6 +74,11 @@ class Budget:
         return self.seconds is not None or self.cpu_seconds is not None
 
     @property
+    def is_limited(self) -> bool:
+        """Whether anything is limited, evaluations or seconds."""
+        return self.evaluations is not None or self.has_time_limit
+
+    @property
     def time_share(self) -> float:
         """Share of the seconds that is used, 0 to 1, by the limit that ends first; else 0."""
         used = [0.0]

@@ -6,16 +6,16 @@ import math
 
 from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
-from heterps_agents.search.starts import simple_codes
+from heterps_agents.search.starts import simple_start
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import kernel_tables
-from heterps_envs.closed_form.objective import Goal, code_cost
+from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import Problem
 
 DEFAULT_POLICY = "generalist"
@@ -68,15 +68,9 @@ class PolicyPlanner:
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
-        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-        if math.isinf(price_bound(problem.tables)[0]):
-            return answer(problem, kernel, None, planner=self.name, seed=self.seed)
-        start = min(
-            simple_codes(problem, kernel, goal, budget),
-            key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s),
-        )
-        code = learned_code(
-            self.policy_for(goal), problem.tables, kernel, goal, budget,
-            effort_named(self.effort), start,
-        )  # fmt: skip
-        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
+        question, code = Question.of(problem, budget, self.seed), None
+        if math.isfinite(price_bound(problem.tables)[0]):
+            question = question._replace(start=simple_start(problem, question))
+            policy = self.policy_for(question.goal)
+            code = learned_code(policy, question, effort_named(self.effort))
+        return answer(problem, question.kernel, code, planner=self.name, seed=self.seed)

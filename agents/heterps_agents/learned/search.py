@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact.solve import SECONDS_PER_TRANSITION, solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.learned.beam import Scorer, beam
 from heterps_agents.learned.class_subsets import class_subsets, renamed, restricted
 from heterps_agents.learned.efforts import Effort, effort_named
@@ -33,18 +34,16 @@ from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.refine import admit, descend_best, fill_s, no_elite
 from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
     ROUNDING,
-    Goal,
+    STEP_TIME,
     code_cost,
+    code_of,
     read_stages,
     search_cost,
-    write_code,
 )
 from heterps_envs.environments.stage.packed import pack_problems
-from heterps_envs.problem import CostTables
 
 # A placement that takes so much longer than the best is still kept for its descent.
 SLACK = 1.03
@@ -71,33 +70,22 @@ RESCUE_EVALUATIONS = 5000
 _ENDLESS = 1 << 60
 
 
-def learned_code(
-    scorer: Scorer,
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    effort: Effort,
-    start: Code | None = None,
-) -> Code | None:
+def learned_code(scorer: Scorer, question: Question, effort: Effort) -> Code | None:
     """Code of the best placement found.
 
     Args:
         scorer: The policy.
-        tables: The problem.
-        kernel: The same tables, for the kernels.
-        goal: What to minimise.
-        budget: Charged a beam's width for every target, one for every placement that is evaluated,
-            and one for as many stages of windows as the placement has.
+        question: Its budget is charged a beam's width for every target, one for every placement
+            that is evaluated, and one for as many stages of windows as the placement has. What is
+            returned is never worse than its start.
         effort: How much to do at most.
-        start: (L,) int16, a known placement; it need not fit. What is returned is never worse.
 
     Raises:
         HeterpsError: A layer fits on no device.
     """
-    search = _Search(scorer, tables, kernel, goal, budget, effort)
-    search.know(start)
-    if goal.is_price:
+    search = _Search(scorer, question, effort)
+    search.know(question.start)
+    if question.goal.is_price:
         search.find_cheap()
     else:
         search.find_fast()
@@ -107,20 +95,12 @@ def learned_code(
 class _Search:
     """The best placement so far, and the ways to better ones."""
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        tables: CostTables,
-        kernel: KernelTables,
-        goal: Goal,
-        budget: Budget,
-        effort: Effort,
-    ) -> None:
-        self.scorer, self.tables, self.kernel, self.goal = scorer, tables, kernel, goal
-        self.budget, self.effort = budget, effort
-        self.problems = pack_problems([tables])
-        self._elite = no_elite(effort.elite, kernel.num_layers)
-        self._labels = labels_for(MOST_LABELS, kernel.num_layers, kernel.num_classes)
+    def __init__(self, scorer: Scorer, question: Question, effort: Effort) -> None:
+        self.scorer, self.question, self.effort = scorer, question, effort
+        self.tables, self.kernel, self.goal, self.budget, *_ = question
+        self.problems = pack_problems([self.tables])
+        self._elite = no_elite(effort.elite, self.kernel.num_layers)
+        self._labels = labels_for(MOST_LABELS, self.kernel.num_layers, self.kernel.num_classes)
         self._is_proven = self._is_swept = False
 
     @property
@@ -131,11 +111,8 @@ class _Search:
     @property
     def code(self) -> Code | None:
         """(L,) int16 of the best placement; None where there is none."""
-        if self._elite.num_stages[0] == 0:
-            return None
-        code = np.zeros(self.kernel.num_layers, np.int16)
-        write_code(self._elite.stages[0], self._elite.num_stages[0], code)
-        return code
+        count = self._elite.num_stages[0]
+        return code_of(self._elite.stages[0], count) if count > 0 else None
 
     @property
     def _known_s(self) -> float:
@@ -156,7 +133,7 @@ class _Search:
 
     def _admit(self, code: Code, is_done: bool) -> None:
         stages = np.empty((self.kernel.num_layers + 1, 3), np.int64)
-        cost = code_cost(code, self.kernel, self.goal.is_price, self.goal.floor_s)
+        cost = code_cost(code, self.kernel, self.goal)
         admit(self._elite, stages, read_stages(code, stages), cost, is_done)
 
     def find_fast(self) -> None:
@@ -182,16 +159,16 @@ class _Search:
         if math.isinf(self._known_s):
             self._beams(high, LARGEST_TARGET * high, self.effort.width, self.effort.targets)
         if math.isinf(self._known_s):
-            self.know(greedy_code(self.tables, self.kernel, self.goal, self.budget))
+            self.know(greedy_code(self.question))
         if math.isinf(self._known_s) and self._left > 0 and not self.budget.is_exhausted:
             budget = Budget(min(self._left, RESCUE_EVALUATIONS), self.budget.seconds_left)
-            self.know(cross_entropy_code(self.tables, self.kernel, self.goal, budget, 0))
+            self.know(cross_entropy_code(self.question._replace(budget=budget, seed=0, start=None)))
             self.budget.spend(budget.evaluations_used)
 
     def _begin_with(self, effort: Effort) -> None:
         """All that a smaller effort does; its best placements are where this one goes on."""
         effort = dataclasses.replace(effort, sweeps=self.effort.sweeps)
-        smaller = _Search(self.scorer, self.tables, self.kernel, self.goal, self.budget, effort)
+        smaller = _Search(self.scorer, self.question, effort)
         smaller.know(self.code)
         smaller.find_fast()
         self._is_proven, found = smaller._is_proven, smaller._elite
@@ -236,7 +213,7 @@ class _Search:
         if self.budget.is_exhausted:
             return
         spent = descend_best(
-            self.kernel, self.goal.is_price, self.goal.floor_s, step_time_s, codes, most,
+            self.kernel, self.goal, step_time_s, codes, most,
             self._left, self._elite,
         )  # fmt: skip
         self.budget.spend(spent)
@@ -292,7 +269,7 @@ class _Search:
             most = min(self.effort.window_tries, self._left * per_evaluation)
             count, cost, tried = improve_windows(
                 self.kernel, self.problems.class_price[0], self.problems.value_prefix_s[0],
-                self.goal.is_price, self.goal.floor_s, stages, count, cost,
+                self.goal, stages, count, cost,
                 size, self._labels, most,
             )  # fmt: skip
             self.budget.spend(-(-tried // per_evaluation))
@@ -319,7 +296,7 @@ class _Search:
 
     def _fastest(self, effort: Effort, start: Code | None) -> _Search:
         """The search for the least step time, from what is known."""
-        fast = _Search(self.scorer, self.tables, self.kernel, Goal(), self.budget, effort)
+        fast = _Search(self.scorer, self.question._replace(goal=STEP_TIME), effort)
         fast.know(start)
         fast.find_fast()
         return fast
@@ -374,7 +351,7 @@ class _Search:
         """Step time of the best placement, and the bottleneck's share of it."""
         stages, count = self._elite.stages[0], int(self._elite.num_stages[0])
         used = np.empty(self.kernel.num_classes, np.int64)
-        step_time_s = search_cost(stages, count, self.kernel, used, False, math.inf)
+        step_time_s = search_cost(stages, count, self.kernel, used, STEP_TIME)
         return step_time_s, 1 - fill_s(self.kernel, stages, count) / step_time_s
 
     def _cheap_beams(self, slowest_s: float) -> None:

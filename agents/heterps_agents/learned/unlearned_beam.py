@@ -15,17 +15,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import EFFORTS, Effort
 from heterps_agents.learned.search import learned_code
-from heterps_agents.search.planner import SearchPlanner
+from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import KernelTables
-from heterps_envs.closed_form.objective import Goal
-from heterps_envs.problem import CostTables
 
 Floats = NDArray[np.float32]
 
@@ -37,36 +34,15 @@ SHARPNESS = 4.0
 _EFFICIENCY = 2
 
 
-@register("unlearned-beam")
-def unlearned_beam(seed: int = 0) -> SearchPlanner:
-    """The planner `unlearned-beam`."""
-    return SearchPlanner("unlearned-beam", beam_code, seed)
+@search_planner("unlearned-beam", simple_start)
+def beam_code(question: Question) -> Code | None:
+    """By price: code of the best placement found."""
+    return _search(PriceScorer(), question)
 
 
-def beam_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: Code | None = None,
-) -> Code | None:
-    """By price: code of the best placement found, see `heterps_agents.search.planner.Search`."""
-    return _search(PriceScorer(), tables, kernel, goal, budget, start)
-
-
-def random_beam_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: Code | None = None,
-) -> Code | None:
+def random_beam_code(question: Question) -> Code | None:
     """With random scores, see `beam_code`."""
-    return _search(RandomScorer(seed), tables, kernel, goal, budget, start)
+    return _search(RandomScorer(question.seed), question)
 
 
 def widening_efforts() -> Iterator[Effort]:
@@ -83,24 +59,15 @@ def widening_efforts() -> Iterator[Effort]:
         yield effort
 
 
-def _search(
-    scorer: Scorer,
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    start: Code | None,
-) -> Code | None:
+def _search(scorer: Scorer, question: Question) -> Code | None:
     """Each effort goes on from the best placement so far, while anything of the budget is left."""
-    if math.isinf(price_bound(tables)[0]):
-        return start
-    is_limited = budget.evaluations is not None or budget.has_time_limit
-    best = start
-    for effort in widening_efforts() if is_limited else EFFORTS.values():
-        if budget.is_exhausted:
+    if math.isinf(price_bound(question.tables)[0]):
+        return question.start
+    for effort in widening_efforts() if question.budget.is_limited else EFFORTS.values():
+        if question.budget.is_exhausted:
             break
-        best = learned_code(scorer, tables, kernel, goal, budget, effort, best)
-    return best if best is not None and math.isfinite(goal.cost(best, kernel)) else None
+        question = question._replace(start=learned_code(scorer, question, effort))
+    return question.start if math.isfinite(question.cost(question.start)) else None
 
 
 class PriceScorer:

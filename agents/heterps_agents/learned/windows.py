@@ -29,8 +29,7 @@ def improve_windows(
     k: Any,
     class_price: Any,
     value_prefix_s: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     stages: Any,
     count: int,
     cost: float,
@@ -44,8 +43,7 @@ def improve_windows(
         k: `KernelTables`.
         class_price: (T,) see `heterps_envs.environments.stage.packed.StageProblems`.
         value_prefix_s: (L + 1,) the same.
-        is_price: See `heterps_envs.closed_form.objective.Goal`.
-        floor_s: See `Goal`.
+        goal: `heterps_envs.closed_form.objective.Goal`.
         stages: (L + 1, 3) int64, see `heterps_envs.closed_form.objective.read_stages`; changed in
         place.
         count: Stages in use.
@@ -63,7 +61,7 @@ def improve_windows(
         row = row % max(1, count - size + 1)
         last = min(row + size, count) - 1
         count, better = improve_window(
-            k, class_price, value_prefix_s, is_price, floor_s, stages, count, row, last,
+            k, class_price, value_prefix_s, goal, stages, count, row, last,
             last - row + 2, cost, labels, work, most,
         )  # fmt: skip
         since = 0 if better < cost else since + 1
@@ -76,8 +74,7 @@ def improve_window(
     k: Any,
     class_price: Any,
     value_prefix_s: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     stages: Any,
     count: int,
     first: int,
@@ -106,7 +103,7 @@ def improve_window(
     scratch = np.empty((2, k.num_classes))
     _least_delays(k, stages, first, begin, end, free, labels.delay_s, scratch)
     winner, best = _sweep(
-        k, class_price, value_prefix_s, is_price, floor_s, stages, first, begin, end, most_stages,
+        k, class_price, value_prefix_s, goal, stages, first, begin, end, most_stages,
         free, front_price, labels, best, work, most,
     )  # fmt: skip
     if winner < 0:
@@ -119,8 +116,7 @@ def _sweep(
     k: Any,
     class_price: Any,
     value_prefix_s: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     stages: Any,
     first: int,
     begin: int,
@@ -146,7 +142,7 @@ def _sweep(
         while label >= 0:
             if labels.depth[label] < most_stages:
                 unused, winner, best = _extend(
-                    k, class_price, value_prefix_s, is_price, floor_s, stages, first, begin,
+                    k, class_price, value_prefix_s, goal, stages, first, begin,
                     stop, label, free, front_price, labels, unused, winner, best, work, most,
                 )  # fmt: skip
             if unused >= room - 1 or work[0] >= most:
@@ -222,8 +218,7 @@ def _extend(
     k: Any,
     class_price: Any,
     value_prefix_s: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     stages: Any,
     first: int,
     begin: int,
@@ -252,7 +247,7 @@ def _extend(
             share = (k.num_micro_batches + replicas - 1) // replicas
             held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
             price = labels.price[label] + replicas * k.price_usd_per_hour[kind]
-            limit_s = min(best / (price + front_price) if is_price else best, floor_s)
+            limit_s = min(best / (price + front_price) if goal.is_price else best, goal.floor_s)
             work_left_s = limit_s * (free_price - replicas * class_price[kind])
             for start in range(stop - 1, begin - 1, -1):
                 memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
@@ -279,11 +274,13 @@ def _extend(
                 if start > begin:
                     unused = _keep(labels, unused)
                     continue
-                cost = _complete(k, is_price, floor_s, stages, first, labels, unused)
+                cost = _complete(k, goal, stages, first, labels, unused)
                 if cost < best * _GAIN:
                     best, winner = cost, unused
                     unused += 1
-                    limit_s = min(best / (price + front_price) if is_price else best, floor_s)
+                    limit_s = min(
+                        best / (price + front_price) if goal.is_price else best, goal.floor_s
+                    )
     return unused, winner, best
 
 
@@ -340,9 +337,7 @@ def _keep(labels: Any, label: int) -> int:
 
 
 @uncounted
-def _complete(
-    k: Any, is_price: bool, floor_s: float, stages: Any, first: int, labels: Any, label: int
-) -> float:
+def _complete(k: Any, goal: Any, stages: Any, first: int, labels: Any, label: int) -> float:
     """Cost with the fixed stages in front; inf where they do not fit any more."""
     behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]
     total, next_kind, price = labels.total[label], labels.kind[label], labels.price[label]
@@ -361,9 +356,9 @@ def _complete(
         total += replicas
         price += replicas * k.price_usd_per_hour[kind]
         next_kind = kind
-    if behind_s > floor_s:
-        return MISSES_FLOOR * (behind_s / floor_s)  # type: ignore[no-any-return]
-    return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if is_price else behind_s  # type: ignore[no-any-return]
+    if behind_s > goal.floor_s:
+        return MISSES_FLOOR * (behind_s / goal.floor_s)  # type: ignore[no-any-return]
+    return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if goal.is_price else behind_s  # type: ignore[no-any-return]
 
 
 @njit(cache=True, error_model="numpy")

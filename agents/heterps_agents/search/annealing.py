@@ -11,26 +11,24 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from heterps_agents.interface.answer import answer
 from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.stage_changes import copy_stage, copy_stages
-from heterps_agents.search.starts import simple_codes
-from heterps_configs.documents.plan import Plan
-from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, kernel_tables
+from heterps_agents.search.starts import simple_start
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables
 from heterps_envs.closed_form.objective import (
     ROUNDING,
     Goal,
     code_cost,
+    code_of,
     limited_cost,
     read_stages,
-    write_code,
 )
 from heterps_envs.compiled import uncounted
-from heterps_envs.problem import CostTables, Problem
 
 DEFAULT_EVALUATIONS = 100_000
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
@@ -38,32 +36,8 @@ START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
 SECOND_MOVE = 0.3
 
 
-@register("annealing")
-class AnnealingPlanner:
-    """Starts from the best of greedy and the proportional placements."""
-
-    name = "annealing"
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
-    def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """The best plan seen.
-
-        Raises:
-            InfeasibleError: None of the placements seen can be used.
-        """
-        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-        start = min(
-            simple_codes(problem, kernel, goal, budget),
-            key=lambda code: code_cost(code, kernel, goal.is_price, goal.floor_s),
-        )
-        code = anneal(start, kernel, goal, budget, self.seed)
-        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
-
-
 def anneal(
-    code: NDArray[np.int16],
+    code: Code,
     kernel: KernelTables,
     goal: Goal,
     budget: Budget,
@@ -71,7 +45,7 @@ def anneal(
     *,
     temperature: float = START_TEMPERATURE,
     max_evaluations: int | None = None,
-) -> NDArray[np.int16]:
+) -> Code:
     """The best code seen by simulated annealing; never a worse one than the start.
 
     Args:
@@ -90,43 +64,32 @@ def anneal(
     used = np.empty(kernel.num_classes, np.int64)
     counts = np.full(2, read_stages(code, stages))
     best[:] = stages
-    costs = np.full(2, code_cost(code, kernel, goal.is_price, goal.floor_s))
+    costs = np.full(2, code_cost(code, kernel, goal))
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
-            kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng,
+            kernel, goal, chunk.evaluations, chunk.rng,
             temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
             stages, best, counts, costs, trial, used,
         )  # fmt: skip
-    out = np.zeros_like(code)
-    write_code(best, counts[1], out)
-    return out
+    return code_of(best, counts[1])
 
 
-def annealed_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: NDArray[np.int16] | None = None,
-) -> NDArray[np.int16] | None:
-    """`anneal` as a `heterps_agents.search.planner.Search`; from one stage where nothing is known.
-
-    None where nothing was seen that may be used.
-    """
+@search_planner("annealing", simple_start)
+def annealed_code(question: Question) -> Code | None:
+    """Code of the best placement seen; the search begins with one stage where nothing is known."""
+    _, kernel, goal, budget, seed, start = question
     first = np.zeros(kernel.num_layers, np.int16) if start is None else start
     code = anneal(first, kernel, goal, budget, seed)
-    return code if math.isfinite(goal.cost(code, kernel)) else None
+    return code if math.isfinite(question.cost(code)) else None
 
 
 def polish(
-    code: NDArray[np.int16],
+    code: Code,
     kernel: KernelTables,
     evaluations: int,
     seed: int,
     goal: Goal | None = None,
-) -> NDArray[np.int16]:
+) -> Code:
     """A short, cool annealing: the best code seen, never a worse one.
 
     Args:
@@ -143,8 +106,7 @@ def polish(
 @uncounted
 def _anneal(
     k: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     evaluations: int,
     rng: Any,
     start_temperature: float,
@@ -167,14 +129,14 @@ def _anneal(
         count = move(k, rng, trial, counts[0], used)
         if rng.random() < SECOND_MOVE:
             count = move(k, rng, trial, count, used)
-        cost = limited_cost(trial, count, k, used, is_price, floor_s, costs[0])
+        cost = limited_cost(trial, count, k, used, goal, costs[0])
         if cost > costs[0]:
             draw = rng.random()
             # What is accepted at most; where that is close, the rule itself decides.
             limit = costs[0] * math.exp(-math.log(draw) * temperature) * (1.0 + ROUNDING)
             if cost > limit:
                 continue
-            cost = limited_cost(trial, count, k, used, is_price, floor_s, limit)
+            cost = limited_cost(trial, count, k, used, goal, limit)
             if draw >= math.exp(-math.log(cost / costs[0]) / temperature):
                 continue
         copy_stages(trial, count, stages)

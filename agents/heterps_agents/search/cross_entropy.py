@@ -15,22 +15,20 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.interface.chunks import chunks
-from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.genetic import draw_member
-from heterps_agents.search.planner import SearchPlanner
+from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, in_flight
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
-    Goal,
     code_cost,
+    code_of,
     read_stages,
     reverse_stages,
     search_cost,
-    write_code,
 )
-from heterps_envs.problem import CostTables
 
 DEFAULT_EVALUATIONS = 100_000
 # A generation: this share of the evaluations, within limits; and where only seconds are limited.
@@ -38,12 +36,6 @@ EVALUATIONS_PER_MEMBER, SMALLEST, LARGEST, USUAL = 16, 20, 400, 200
 ELITE_SHARE = 0.1
 # How far the probabilities move towards the elite, and how near to 0 and 1 a cut may come.
 SMOOTHING, LEAST_CHANCE = 0.6, 0.02
-
-
-@register("cross-entropy")
-def cross_entropy(seed: int = 0) -> SearchPlanner:
-    """The planner `cross-entropy`."""
-    return SearchPlanner("cross-entropy", cross_entropy_code, seed)
 
 
 class _Model(NamedTuple):
@@ -76,38 +68,27 @@ class _Generation(NamedTuple):
     filled: NDArray[np.int64]
 
 
-def cross_entropy_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: Code | None = None,
-) -> Code | None:
-    """Code of the best placement drawn, see `heterps_agents.search.planner.Search`."""
-    size = generation_size(budget.evaluations_left)
-    layers, model = kernel.num_layers, _uniform(kernel)
+@search_planner("cross-entropy", simple_start)
+def cross_entropy_code(question: Question) -> Code | None:
+    """Code of the best placement drawn."""
+    _, kernel, goal, budget, seed, start = question
+    size, model = generation_size(budget.evaluations_left), _uniform(kernel)
     generation = _Generation(
-        np.zeros((size, layers, 3), np.int64),
+        np.zeros((size, kernel.num_layers, 3), np.int64),
         np.zeros(size, np.int64),
         np.full(size, np.inf),
         np.zeros(2, np.int64),
     )
     if start is not None:
         generation.counts[0] = read_stages(start, generation.stages[0])
-        generation.costs[0] = code_cost(start, kernel, goal.is_price, goal.floor_s)
+        generation.costs[0] = code_cost(start, kernel, goal)
         generation.filled[0] = 1
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
-        _search(
-            kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng, model, generation
-        )
+        _search(kernel, goal, chunk.evaluations, chunk.rng, model, generation)
     best = int(generation.costs.argmin())
     if generation.costs[best] >= MISSES_FLOOR:
         return None
-    code = np.zeros(layers, np.int16)
-    write_code(generation.stages[best], generation.counts[best], code)
-    return code
+    return code_of(generation.stages[best], generation.counts[best])
 
 
 def generation_size(evaluations: int | None) -> int:
@@ -127,9 +108,7 @@ def _uniform(kernel: KernelTables) -> _Model:
 
 
 @njit(cache=True)
-def _search(
-    k: Any, is_price: bool, floor_s: float, evaluations: int, rng: Any, model: Any, generation: Any
-) -> None:
+def _search(k: Any, goal: Any, evaluations: int, rng: Any, model: Any, generation: Any) -> None:
     """Draws one member for each evaluation; fits the model whenever a generation is full."""
     used = np.empty(k.num_classes, np.int64)
     size, filled = len(generation.costs), generation.filled
@@ -144,7 +123,7 @@ def _search(
         else:
             count = _draw(k, rng, model, stages, used)
         generation.counts[row] = count
-        generation.costs[row] = search_cost(stages, count, k, used, is_price, floor_s)
+        generation.costs[row] = search_cost(stages, count, k, used, goal)
         filled[0] += 1
 
 

@@ -15,24 +15,21 @@ import numpy as np
 from numba import njit
 
 from heterps_agents.interface.chunks import chunks
-from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.annealing import SECOND_MOVE, move
-from heterps_agents.search.planner import SearchPlanner
 from heterps_agents.search.random import draw
 from heterps_agents.search.stage_changes import copy_stage
+from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
-    Goal,
+    code_cost,
+    code_of,
     limited_cost,
     read_stages,
-    search_cost,
-    write_code,
 )
 from heterps_envs.compiled import uncounted
-from heterps_envs.problem import CostTables
 
 DEFAULT_EVALUATIONS = 100_000
 # Population: this share of the evaluations, within limits.
@@ -42,39 +39,20 @@ MUTATION = 0.9
 DRAWS = 16
 
 
-@register("genetic")
-def genetic(seed: int = 0) -> SearchPlanner:
-    """The planner `genetic`."""
-    return SearchPlanner("genetic", genetic_code, seed)
-
-
-def genetic_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: Code | None = None,
-) -> Code | None:
-    """Code of the best placement that ever lived, see `heterps_agents.search.planner.Search`."""
+@search_planner("genetic", simple_start)
+def genetic_code(question: Question) -> Code | None:
+    """Code of the best placement that ever lived."""
+    _, kernel, goal, budget, seed, start = question
     size = population_size(budget.evaluations_left)
     population = np.zeros((size, kernel.num_layers, 3), np.int64)
     counts, costs = np.zeros(size, np.int64), np.full(size, np.inf)
     if start is not None:
         counts[0] = read_stages(start, population[0])
-        costs[0] = _cost(population[0], counts[0], kernel, goal)
+        costs[0] = code_cost(start, kernel, goal)
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
-        _evolve(
-            kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng,
-            population, counts, costs,
-        )  # fmt: skip
+        _evolve(kernel, goal, chunk.evaluations, chunk.rng, population, counts, costs)
     best = int(costs.argmin())
-    if costs[best] >= MISSES_FLOOR:
-        return None
-    code = np.zeros(kernel.num_layers, np.int16)
-    write_code(population[best], counts[best], code)
-    return code
+    return code_of(population[best], counts[best]) if costs[best] < MISSES_FLOOR else None
 
 
 def population_size(evaluations: int | None) -> int:
@@ -83,28 +61,15 @@ def population_size(evaluations: int | None) -> int:
     return min(LARGEST, max(SMALLEST, wanted))
 
 
-def _cost(stages: Any, count: int, kernel: KernelTables, goal: Goal) -> float:
-    used = np.empty(kernel.num_classes, np.int64)
-    return float(search_cost(stages, count, kernel, used, goal.is_price, goal.floor_s))
-
-
 @njit(cache=True)
 def _evolve(
-    k: Any,
-    is_price: bool,
-    floor_s: float,
-    evaluations: int,
-    rng: Any,
-    population: Any,
-    counts: Any,
-    costs: Any,
+    k: Any, goal: Any, evaluations: int, rng: Any, population: Any, counts: Any, costs: Any
 ) -> None:
     """One member for each evaluation: drawn at random while there is room, then a child.
 
     Args:
         k: `KernelTables`.
-        is_price: See `Goal`.
-        floor_s: See `Goal`.
+        goal: `Goal`.
         evaluations: How many.
         rng: `numpy.random.Generator`.
         population: (P, L, 3) int64 stages, written to.
@@ -124,7 +89,7 @@ def _evolve(
                 count = move(k, rng, child, count, used)
                 if rng.random() < SECOND_MOVE:
                     count = move(k, rng, child, count, used)
-        cost = limited_cost(child, count, k, used, is_price, floor_s, costs[worst])
+        cost = limited_cost(child, count, k, used, goal, costs[worst])
         if counts[worst] == 0 or (cost < costs[worst] and not (costs == cost).any()):
             population[worst, :count] = child[:count]
             counts[worst], costs[worst] = count, cost

@@ -15,23 +15,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.stage_changes import copy_stages
-from heterps_configs.documents.plan import Plan
-from heterps_envs.arrays import Floats
+from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import (
     KernelTables,
     append_stage,
     in_flight,
     is_dominated,
-    kernel_tables,
 )
-from heterps_envs.closed_form.objective import Goal, reverse_stages, search_cost, write_code
+from heterps_envs.closed_form.objective import STEP_TIME, Goal, code_of, reverse_stages, search_cost
 from heterps_envs.compiled import uncounted
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.problem import CostTables
 
 # The layers before a stage delay it at least by their compute on the fastest class; in fact by
 # more. Targets are kept with each of these multiples of that least delay.
@@ -41,38 +39,15 @@ BISECTIONS, PRICE_TARGETS = 12, 16
 _COMPLETES = 1e6
 
 
-@register("greedy")
-class GreedyPlanner:
-    """About a hundred placements; no randomness."""
-
-    name = "greedy"
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
-    def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """The best greedy plan.
-
-        Raises:
-            InfeasibleError: None was found; there may be one.
-        """
-        kernel = kernel_tables(problem.tables)
-        code = greedy_code(problem.tables, kernel, Goal.of(problem.job), budget)
-        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
-
-
-def greedy_code(
-    tables: CostTables, kernel: KernelTables, goal: Goal, budget: Budget
-) -> NDArray[np.int16] | None:
+@search_planner("greedy")
+def greedy_code(question: Question) -> Code | None:
     """Code of the best placement that greedy finds; None when nothing fits the memory.
 
-    Args:
-        tables: For the prices.
-        kernel: The same tables, for the kernels.
-        goal: What to minimise. A placement that misses the floor is returned if none keeps it.
-        budget: Charged one evaluation for each target; greedy stops when it is spent. The clock is
-            read before a target is bisected, about every tenth of a millisecond.
+    About a hundred placements, without randomness; starts are ignored. The budget is charged one
+    evaluation for each target. The clock is read before a target is bisected, about every tenth of
+    a millisecond. A placement that misses the floor is returned if none keeps it.
     """
+    tables, kernel, goal, budget, *_ = question
     lower_s, prices = price_bound(tables)
     if math.isinf(lower_s):
         return None
@@ -143,13 +118,10 @@ class _Search:
         return float(self._best.fastest_s[0])
 
     @property
-    def best_code(self) -> NDArray[np.int16] | None:
+    def best_code(self) -> Code | None:
         """(L,) int16 of the best placement so far; None where there is none."""
-        if self._best.num_stages[0] == 0:
-            return None
-        code = np.zeros(self.kernel.num_layers, np.int16)
-        write_code(self._best.stages, self._best.num_stages[0], code)
-        return code
+        count = self._best.num_stages[0]
+        return code_of(self._best.stages, count) if count > 0 else None
 
     def attempt(
         self, value_prefix: Floats, class_price: Floats, fill_factor: float, target_s: float
@@ -160,7 +132,7 @@ class _Search:
         self.budget.spend()
         _attempt(
             self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, target_s,
-            self.goal.is_price, self.goal.floor_s, self._best, self._stages, self._used,
+            self.goal, self._best, self._stages, self._used,
         )  # fmt: skip
 
     def bisect(
@@ -173,7 +145,7 @@ class _Search:
         spent = _bisect(
             self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, lower_s,
             1 + BISECTIONS if left is None else min(left, 1 + BISECTIONS),
-            self.goal.is_price, self.goal.floor_s, self._best, self._stages, self._used,
+            self.goal, self._best, self._stages, self._used,
         )  # fmt: skip
         self.budget.spend(spent)
 
@@ -186,23 +158,20 @@ def _bisect(
     delay_s: Any,
     lower_s: float,
     most: int,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     best: Any,
     stages: Any,
     used: Any,
 ) -> int:
     """At most `most` attempts, the first one without a target; returns how many there were."""
     low_s = max(lower_s, 1e-12)
-    high_s = _attempt(
-        k, value_prefix, class_price, delay_s, math.inf, is_price, floor_s, best, stages, used
-    )
+    high_s = _attempt(k, value_prefix, class_price, delay_s, math.inf, goal, best, stages, used)
     if high_s == math.inf:
         return 1
     for _ in range(most - 1):
         target_s = math.sqrt(low_s * high_s)
         reached_s = _attempt(
-            k, value_prefix, class_price, delay_s, target_s, is_price, floor_s, best, stages, used
+            k, value_prefix, class_price, delay_s, target_s, goal, best, stages, used
         )
         if reached_s == math.inf:
             low_s = target_s
@@ -219,21 +188,20 @@ def _attempt(
     class_price: Any,
     delay_s: Any,
     target_s: float,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     best: Any,
     stages: Any,
     used: Any,
 ) -> float:
     """One placement; its step time, inf where it does not get through.
 
-    Arguments as for `_place`, and `Goal`'s; `best` is a `_Best`.
+    Arguments as for `_place`; `goal` is a `Goal`, `best` a `_Best`.
     """
     count = _place(k, value_prefix, class_price, delay_s, target_s, stages, used)
     if count == 0:
         return math.inf
-    step_time_s: float = search_cost(stages, count, k, used, False, math.inf)
-    cost = search_cost(stages, count, k, used, is_price, floor_s)
+    step_time_s: float = search_cost(stages, count, k, used, STEP_TIME)
+    cost = search_cost(stages, count, k, used, goal)
     best.fastest_s[0] = min(best.fastest_s[0], step_time_s)
     if cost < best.cost[0]:
         best.cost[0], best.num_stages[0] = cost, count

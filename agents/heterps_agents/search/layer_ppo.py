@@ -14,50 +14,35 @@ import numpy as np
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
-from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.interface.torch_threads import one_thread
-from heterps_agents.search.planner import SearchPlanner
+from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import KernelTables
-from heterps_envs.closed_form.objective import Goal
 from heterps_envs.environments.layer.pool import LayerPool
 from heterps_envs.environments.layer.vector_env import LayerPlacementVecEnv
-from heterps_envs.problem import CostTables
 
 DEFAULT_EVALUATIONS = 2048
 NUM_ENVIRONMENTS, STEPS, MINIBATCH, EPOCHS, LEARNING_RATE = 32, 32, 256, 4, 1e-3
 _ENDLESS = 10**12
 
 
-@register("layer-ppo")
-def layer_ppo(seed: int = 0) -> SearchPlanner:
-    """The planner `layer-ppo`."""
-    return SearchPlanner("layer-ppo", layer_ppo_code, seed)
-
-
-def layer_ppo_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: Code | None = None,
-) -> Code | None:
-    """Code of the best episode, see `heterps_agents.search.planner.Search`.
+@search_planner("layer-ppo", simple_start)
+def layer_ppo_code(question: Question) -> Code | None:
+    """Code of the best episode.
 
     Every episode is one evaluation, those too that end without a placement. The network makes
     nothing of a start.
     """
+    tables, _, goal, budget, seed, start = question
     if not np.isfinite(price_bound(tables)[0]) or budget.is_exhausted:
         return start
     pool = LayerPool.from_tables(
         [tables], objective="price" if goal.is_price else "throughput", floors_s=[goal.floor_s]
     )
     env = LayerPlacementVecEnv(pool, NUM_ENVIRONMENTS, seed)
-    episodes = _BestEpisode(kernel, goal, budget, start)
+    episodes = _BestEpisode(question)
     with one_thread():
         model = PPO(
             "MlpPolicy", env, LEARNING_RATE, n_steps=STEPS, batch_size=MINIBATCH, n_epochs=EPOCHS,
@@ -70,15 +55,12 @@ def layer_ppo_code(
 class _BestEpisode(BaseCallback):
     """Charges the budget for episodes, keeps the best, and ends the training with the budget."""
 
-    def __init__(
-        self, kernel: KernelTables, goal: Goal, budget: Budget, start: Code | None
-    ) -> None:
+    def __init__(self, question: Question) -> None:
         super().__init__()
-        self._kernel, self._goal, self._budget = kernel, goal, budget
-        self.code = start
-        self._cost = np.inf if start is None else goal.cost(start, kernel)
-        limited = budget.evaluations is not None or budget.has_time_limit
-        self._left = None if limited else DEFAULT_EVALUATIONS
+        self._question, self._budget = question, question.budget
+        self.code = question.start
+        self._cost = question.cost(question.start)
+        self._left = None if self._budget.is_limited else DEFAULT_EVALUATIONS
 
     def _on_step(self) -> bool:
         infos: list[dict[str, Any]] = self.locals["infos"]
@@ -98,6 +80,6 @@ class _BestEpisode(BaseCallback):
         if self._left is not None:
             self._left -= 1
         if info["is_success"]:
-            cost = self._goal.cost(info["code"], self._kernel)
+            cost = self._question.cost(info["code"])
             if cost < self._cost:
                 self.code, self._cost = info["code"], cost

@@ -7,76 +7,37 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from heterps_agents.interface.answer import answer
 from heterps_agents.interface.chunks import chunks
-from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
-from heterps_configs.documents.plan import Plan
-from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, in_flight, kernel_tables
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
-    Goal,
     reverse_stages,
     search_cost,
     write_code,
 )
-from heterps_envs.problem import CostTables, Problem
 
 DEFAULT_EVALUATIONS = 10_000
 
 
-@register("random")
-class RandomPlanner:
-    """As many random placements as the budget allows."""
-
-    name = "random"
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
-    def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """The best of the random placements.
-
-        Raises:
-            InfeasibleError: None of them fits.
-        """
-        kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-        code = random_code(kernel, goal, budget, self.seed)
-        return answer(problem, kernel, code, planner=self.name, seed=self.seed)
-
-
-def random_code(
-    kernel: KernelTables, goal: Goal, budget: Budget, seed: int
-) -> NDArray[np.int16] | None:
-    """Code of the best random placement; None when none of them can be used."""
+@search_planner("random")
+def random_code(question: Question) -> Code | None:
+    """Code of the best of as many random placements as the budget allows; starts are ignored."""
+    _, kernel, goal, budget, seed, _ = question
     best_code, best_cost = None, math.inf
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
         code = np.zeros(kernel.num_layers, np.int16)
-        cost = _sample(kernel, goal.is_price, goal.floor_s, chunk.evaluations, chunk.rng, code)
+        cost = _sample(kernel, goal, chunk.evaluations, chunk.rng, code)
         if cost < min(best_cost, MISSES_FLOOR):
             best_code, best_cost = code, cost
     return best_code
 
 
-def best_random_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: NDArray[np.int16] | None = None,
-) -> NDArray[np.int16] | None:
-    """`random_code` as a `heterps_agents.search.planner.Search`; it makes nothing of a start."""
-    return random_code(kernel, goal, budget, seed)
-
-
 @njit(cache=True)
-def _sample(
-    k: Any, is_price: bool, floor_s: float, evaluations: int, rng: Any, best_code: Any
-) -> float:
+def _sample(k: Any, goal: Any, evaluations: int, rng: Any, best_code: Any) -> float:
     """Writes the code of the best of some random placements; returns its cost, inf for none."""
     stages = np.empty((k.num_layers, 3), np.int64)
     used = np.empty(k.num_classes, np.int64)
@@ -85,7 +46,7 @@ def _sample(
         count = draw(k, rng, stages, used)
         if count == 0:
             continue
-        cost = search_cost(stages, count, k, used, is_price, floor_s)
+        cost = search_cost(stages, count, k, used, goal)
         if cost < best_cost:
             best_cost = cost
             write_code(stages, count, best_code)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from heterps_agents.search.stage_changes import change_stages, copy_stages, num_changes
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import (
+    STEP_TIME,
     code_cost,
     limited_cost,
     read_stages,
@@ -93,8 +94,8 @@ def _refine_all(k: Any, step_time_s: Any, bottleneck_s: Any, codes: Any) -> None
     for index in range(len(step_time_s)):
         if step_time_s[index] < math.inf:
             count = read_stages(codes[index], stages)
-            cost = search_cost(stages, count, k, used, False, math.inf)
-            step_time_s[index], _ = _climb(k, False, math.inf, stages, count, used, cost, _ENDLESS)
+            cost = search_cost(stages, count, k, used, STEP_TIME)
+            step_time_s[index], _ = _climb(k, STEP_TIME, stages, count, used, cost, _ENDLESS)
             bottleneck_s[index] = step_time_s[index] - fill_s(k, stages, count)
             codes[index] = 0
             write_code(stages, count, codes[index])
@@ -118,8 +119,7 @@ def fill_s(k: Any, stages: Any, count: int) -> float:
 @uncounted
 def _climb(
     k: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     stages: Any,
     count: int,
     used: Any,
@@ -139,7 +139,7 @@ def _climb(
                 if spent >= most:
                     return best, spent
                 stages[row, 0] = old + move
-                cost = limited_cost(stages, count, k, used, is_price, floor_s, best)
+                cost = limited_cost(stages, count, k, used, goal, best)
                 spent += 1
                 if cost < best * _GAIN:
                     best, improved = cost, True
@@ -151,8 +151,7 @@ def _climb(
 @uncounted
 def descend(
     k: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     stages: Any,
     count: int,
     cost: float,
@@ -164,8 +163,7 @@ def descend(
 
     Args:
         k: `KernelTables`.
-        is_price: See `heterps_envs.closed_form.objective.Goal`.
-        floor_s: See `Goal`.
+        goal: `heterps_envs.closed_form.objective.Goal`.
         stages: (L + 1, 3) int64, changed in place.
         count: Stages in use.
         cost: Of these stages.
@@ -176,7 +174,7 @@ def descend(
     Returns:
         Stages in use, their cost, and the evaluations.
     """
-    cost, spent = _climb(k, is_price, floor_s, stages, count, used, cost, most)
+    cost, spent = _climb(k, goal, stages, count, used, cost, most)
     index, since = 0, 0
     while since < num_changes(k, count) and spent < most:
         index, since = (index + 1) % num_changes(k, count), since + 1
@@ -185,11 +183,11 @@ def descend(
         if changed == 0:
             continue
         most_cost = _PROMISING * cost
-        new = limited_cost(trial, changed, k, used, is_price, floor_s, most_cost)
+        new = limited_cost(trial, changed, k, used, goal, most_cost)
         spent += 1
         if new > most_cost:
             continue
-        new, more = _climb(k, is_price, floor_s, trial, changed, used, new, most - spent)
+        new, more = _climb(k, goal, trial, changed, used, new, most - spent)
         spent += more
         if new < cost * _GAIN:
             cost, count, since = new, changed, 0
@@ -243,8 +241,7 @@ def admit(elite: Elite, stages: Any, count: int, cost: float, is_done: bool) -> 
 @njit(cache=True)
 def descend_best(
     k: Any,
-    is_price: bool,
-    floor_s: float,
+    goal: Any,
     step_time_s: Any,
     codes: Any,
     most_placements: int,
@@ -257,8 +254,7 @@ def descend_best(
 
     Args:
         k: `KernelTables`.
-        is_price: See `heterps_envs.closed_form.objective.Goal`.
-        floor_s: See `Goal`.
+        goal: `heterps_envs.closed_form.objective.Goal`.
         step_time_s: (P,) inf where there is no placement.
         codes: (P, L) int16.
         most_placements: How many are improved.
@@ -271,7 +267,7 @@ def descend_best(
     costs, spent = np.full(len(codes), np.inf), 0
     for index in range(len(codes)):
         if step_time_s[index] < np.inf and spent < most:
-            costs[index] = code_cost(codes[index], k, is_price, floor_s)
+            costs[index] = code_cost(codes[index], k, goal)
             spent += 1
     shapes, seen = np.empty(most_placements, np.int64), 0
     stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
@@ -285,9 +281,7 @@ def descend_best(
             continue
         seen += 1
         left = min(_MOST_EACH, most - spent)
-        count, cost, more = descend(
-            k, is_price, floor_s, stages, count, costs[index], left, trial, used
-        )
+        count, cost, more = descend(k, goal, stages, count, costs[index], left, trial, used)
         spent += more
         admit(elite, stages, count, cost, False)
     return spent

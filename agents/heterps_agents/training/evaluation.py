@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.learned.decode import TARGETS_PER_ROUND, Decoded, decode
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
@@ -113,7 +114,9 @@ class CheapestHeldOut:
         """Of what the planner `ppo` finds with an effort, from the policy alone."""
         gaps = np.full(len(self.optimum), np.inf)
         for index, (tables, kernel, goal) in enumerate(self._problems):
-            code = learned_code(policy, tables, kernel, goal, Budget(), effort_named(effort))
+            code = learned_code(
+                policy, Question(tables, kernel, goal, Budget()), effort_named(effort)
+            )
             if code is not None:
                 gaps[index] = max(0.0, goal.cost(code, kernel) / self.optimum[index] - 1)
         return Gap.of(gaps)

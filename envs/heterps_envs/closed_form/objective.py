@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.documents.job import Job
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import (
     CLASS_MASK,
     CUT_BIT,
@@ -30,8 +30,7 @@ MISSES_FLOOR, DOES_NOT_FIT = 1e9, 1e12
 TIE_BREAK_USD_PER_HOUR = 1e-9
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(NamedTuple):
     """The objective of a job, as kernels take it.
 
     Attributes:
@@ -51,8 +50,11 @@ class Goal:
 
     def cost(self, code: NDArray[np.int16], kernel: KernelTables) -> float:
         """`search_cost` of a coded placement; inf where it may not be used at all."""
-        cost = float(code_cost(code, kernel, self.is_price, self.floor_s))
+        cost = float(code_cost(code, kernel, self))
         return cost if cost < MISSES_FLOOR else math.inf
+
+
+STEP_TIME = Goal()
 
 
 @uncounted
@@ -90,6 +92,13 @@ def write_code(stages: Any, num_stages: int, code: Any) -> None:
         start = stop
 
 
+def code_of(stages: NDArray[np.int64], num_stages: int) -> Code:
+    """(L,) int16 of stages, see `read_stages`."""
+    code = np.zeros(stages[num_stages - 1, 0], np.int16)
+    write_code(stages, num_stages, code)
+    return code
+
+
 @uncounted
 def reverse_stages(stages: Any, count: int) -> None:
     """Turns the first rows around: stages that were written back to front."""
@@ -101,9 +110,7 @@ def reverse_stages(stages: Any, count: int) -> None:
 
 
 @uncounted
-def search_cost(
-    stages: Any, num_stages: int, k: Any, used: Any, is_price: bool, floor_s: float
-) -> float:
+def search_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any) -> float:
     """What a search minimises.
 
     A placement that can be used costs its step time in seconds or, for the objective price, its
@@ -116,26 +123,17 @@ def search_cost(
         num_stages: Rows in use.
         k: `KernelTables`.
         used: (T,) int64 scratch.
-        is_price: See `Goal`.
-        floor_s: See `Goal`.
+        goal: `Goal`.
     """
-    return limited_cost(stages, num_stages, k, used, is_price, floor_s, math.inf)
+    return limited_cost(stages, num_stages, k, used, goal, math.inf)
 
 
 @uncounted
-def limited_cost(
-    stages: Any,
-    num_stages: int,
-    k: Any,
-    used: Any,
-    is_price: bool,
-    floor_s: float,
-    limit: float,
-) -> float:
+def limited_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any, limit: float) -> float:
     """`search_cost` up to a limit; above it a number between the limit and the cost.
 
     Step time and price only grow with the stages put in front, so most of what costs more than the
-    limit is known after a stage or two. The first six arguments are those of `search_cost`.
+    limit is known after a stage or two. The first five arguments are those of `search_cost`.
     """
     if _count_devices(stages, num_stages, k, used) > 0 and limit < DOES_NOT_FIT:
         return DOES_NOT_FIT
@@ -160,17 +158,17 @@ def limited_cost(
         price += replicas * k.price_usd_per_hour[kind]
         replicas_behind += replicas
         if stops:
-            least = _price_or_time(price, behind_s, is_price)
-            if least > limit or behind_s > floor_s:
-                return MISSES_FLOOR if behind_s > floor_s else min(least, MISSES_FLOOR)
+            least = _price_or_time(price, behind_s, goal.is_price)
+            if least > limit or behind_s > goal.floor_s:
+                return MISSES_FLOOR if behind_s > goal.floor_s else min(least, MISSES_FLOOR)
     for kind in range(k.num_classes):
         if used[kind] > k.device_count[kind]:
             excess += used[kind] - k.device_count[kind]
     if excess > 0.0:
         return DOES_NOT_FIT * (1.0 + excess)
-    if behind_s > floor_s:
-        return MISSES_FLOOR * (behind_s / floor_s)
-    return _price_or_time(price, behind_s, is_price)
+    if behind_s > goal.floor_s:
+        return MISSES_FLOOR * (behind_s / goal.floor_s)  # type: ignore[no-any-return]
+    return _price_or_time(price, behind_s, goal.is_price)
 
 
 @uncounted
@@ -191,8 +189,8 @@ def _price_or_time(price: float, behind_s: float, is_price: bool) -> float:
 
 
 @njit(cache=True)
-def code_cost(code: Any, k: Any, is_price: bool, floor_s: float) -> float:
+def code_cost(code: Any, k: Any, goal: Any) -> float:
     """`search_cost` of a coded placement."""
     stages = np.empty((k.num_layers, 3), np.int64)
     used = np.empty(k.num_classes, np.int64)
-    return search_cost(stages, read_stages(code, stages), k, used, is_price, floor_s)
+    return search_cost(stages, read_stages(code, stages), k, used, goal)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.efforts import EFFORTS
 from heterps_agents.learned.planner import PolicyPlanner
@@ -161,7 +162,7 @@ def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
     gaps = []
     for tables, optimum_s in zip(held.tables, held.optimum_s, strict=True):
         kernel = kernel_tables(tables)
-        code = learned_code(policy, tables, kernel, Goal(), Budget(), EFFORTS["normal"])
+        code = learned_code(policy, Question(tables, kernel, Goal(), Budget()), EFFORTS["normal"])
         assert code is not None
         gaps.append(Goal().cost(code, kernel) / optimum_s - 1)
     assert np.median(gaps) < 1e-9

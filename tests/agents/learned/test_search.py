@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.learned.efforts import EFFORTS
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
@@ -33,7 +34,7 @@ GOALS = [Goal(), Goal(is_price=True)]
 
 
 def greedy_start(tables: CostTables, kernel: KernelTables, goal: Goal) -> Any:
-    return greedy_code(tables, kernel, goal, Budget())
+    return greedy_code(Question(tables, kernel, goal, Budget()))
 
 
 @pytest.mark.parametrize("goal", GOALS)
@@ -44,7 +45,9 @@ def test_placements_are_never_worse_than_their_start(
     for tables in generate(3, seed=41, **sizes):
         kernel = kernel_tables(tables)
         start = greedy_start(tables, kernel, goal)
-        code = learned_code(random_policy, tables, kernel, goal, Budget(), EFFORTS["fast"], start)
+        code = learned_code(
+            random_policy, Question(tables, kernel, goal, Budget(), start=start), EFFORTS["fast"]
+        )
         if start is not None:
             assert code is not None
             assert goal.cost(code, kernel) <= goal.cost(start, kernel)
@@ -61,7 +64,9 @@ def test_policies_that_know_prices_never_lose_their_start_and_keep_the_floor(
             continue
         goal = Goal(is_price=True, floor_s=1.2 * Goal().cost(start, kernel))
         effort = EFFORTS["fast"]
-        code = learned_code(random_price_policy, tables, kernel, goal, Budget(), effort, start)
+        code = learned_code(
+            random_price_policy, Question(tables, kernel, goal, Budget(), start=start), effort
+        )
         assert code is not None
         assert goal.cost(code, kernel) <= goal.cost(start, kernel)
 
@@ -76,7 +81,7 @@ def test_larger_budgets_never_cost_policies_that_know_prices(
     goal = Goal(is_price=True)
     for budget in sorted(evaluations):
         code = learned_code(
-            random_price_policy, tables, kernel, goal, Budget(budget), EFFORTS["fast"]
+            random_price_policy, Question(tables, kernel, goal, Budget(budget)), EFFORTS["fast"]
         )
         costs.append(np.inf if code is None else goal.cost(code, kernel))
     assert costs == sorted(costs, reverse=True)
@@ -97,7 +102,7 @@ def test_larger_budgets_never_lose_and_equal_ones_are_equal(
     costs = []
     for evaluations in [*sorted(budgets), max(budgets)]:
         budget = Budget(evaluations)
-        code = learned_code(random_policy, tables, kernel, goal, budget, EFFORTS[effort])
+        code = learned_code(random_policy, Question(tables, kernel, goal, budget), EFFORTS[effort])
         assert budget.evaluations_used <= evaluations
         costs.append(np.inf if code is None else goal.cost(code, kernel))
     assert costs == sorted(costs, reverse=True)
@@ -113,7 +118,9 @@ def test_a_floor_is_kept_for_the_price_and_without_it_cheap_is_slow(
         if optimum.code is None:
             continue
         goal = Goal(is_price=True, floor_s=1.3 * optimum.step_time_s)
-        code = learned_code(random_policy, tables, kernel, goal, Budget(), EFFORTS["normal"])
+        code = learned_code(
+            random_policy, Question(tables, kernel, goal, Budget()), EFFORTS["normal"]
+        )
         assert code is not None
         kept += goal.cost(code, kernel) < np.inf
         best = goal.cost(solve(kernel, goal).code, kernel)  # type: ignore[arg-type]
@@ -129,9 +136,9 @@ def improved(
     stages = np.empty((kernel.num_layers + 1, 3), np.int64)
     used = np.empty(kernel.num_classes, np.int64)
     count = read_stages(code, stages)
-    cost = search_cost(stages, count, kernel, used, goal.is_price, goal.floor_s)
+    cost = search_cost(stages, count, kernel, used, goal)
     count, better, _ = improve_windows(
-        kernel, packed.class_price[0], packed.value_prefix_s[0], goal.is_price, goal.floor_s,
+        kernel, packed.class_price[0], packed.value_prefix_s[0], goal,
         stages, count, cost, size, labels_for(50_000, kernel.num_layers, kernel.num_classes),
         1 << 60,
     )  # fmt: skip
@@ -162,7 +169,7 @@ def test_where_the_best_placement_has_few_stages_even_a_poor_policy_finds_the_op
     effort, swept = EFFORTS["high"], 0
     for tables in generate(12, seed=71, layers=(6, 14), classes=(2, 3)):
         kernel = kernel_tables(tables)
-        code = learned_code(random_policy, tables, kernel, goal, Budget(), effort)
+        code = learned_code(random_policy, Question(tables, kernel, goal, Budget()), effort)
         best = solve(kernel, goal).code
         assert code is not None
         assert best is not None
@@ -195,7 +202,9 @@ def test_the_search_beats_its_start_as_much_as_annealing_does(random_policy: Pol
         if start is None:
             continue
         found = learned_code(
-            random_policy, tables, kernel, Goal(), Budget(), EFFORTS["normal"], start
+            random_policy,
+            Question(tables, kernel, Goal(), Budget(), start=start),
+            EFFORTS["normal"],
         )
         assert found is not None
         learned.append(Goal().cost(found, kernel))
@@ -208,6 +217,6 @@ def test_all_efforts_take_problems_of_one_layer_or_one_class(random_policy: Poli
         EFFORTS.values(), generate(2, 47, layers=(1, 2), classes=(1, 1), count_range=(1, 1))
     ):
         kernel = kernel_tables(tables)
-        code = learned_code(random_policy, tables, kernel, Goal(), Budget(), effort)
+        code = learned_code(random_policy, Question(tables, kernel, Goal(), Budget()), effort)
         optimum = solve(kernel)
         assert (code is None) == (optimum.code is None)

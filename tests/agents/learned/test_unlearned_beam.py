@@ -9,6 +9,7 @@ import pytest
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.unlearned_beam import (
     LARGEST_WIDTH,
@@ -49,7 +50,7 @@ def test_wide_beams_solve_most_small_problems() -> None:
         optimum = solve(kernel)
         if optimum.code is None:
             continue
-        code = beam_code(tables, kernel, Goal(), Budget(5000), 0)
+        code = beam_code(Question(tables, kernel, Goal(), Budget(5000)))
         assert code is not None
         solved.append(Goal().cost(code, kernel) < 1.001 * optimum.step_time_s)
     assert np.mean(solved) > 0.7
@@ -58,10 +59,10 @@ def test_wide_beams_solve_most_small_problems() -> None:
 def test_beams_widen_as_long_as_there_is_time() -> None:
     tables = generate(1, seed=1)[0]
     kernel = kernel_tables(tables)
-    beam_code(tables, kernel, Goal(), Budget(300), 0)  # compiles
+    beam_code(Question(tables, kernel, Goal(), Budget(300)))  # compiles
     short, longer = Budget(cpu_seconds=1e-3), Budget(cpu_seconds=0.2)
     for budget in (short, longer):
-        beam_code(tables, kernel, Goal(), budget, 0)
+        beam_code(Question(tables, kernel, Goal(), budget))
     assert 0 < short.evaluations_used < longer.evaluations_used
 
 
@@ -69,7 +70,7 @@ def test_a_layer_that_fits_nowhere_ends_the_search_at_once() -> None:
     tables = generate(1, seed=1)[0]
     tables = replace(tables, state_bytes=np.full(tables.num_layers, 1e18))
     budget = Budget()
-    assert beam_code(tables, kernel_tables(tables), Goal(), budget, 0) is None
+    assert beam_code(Question(tables, kernel_tables(tables), Goal(), budget)) is None
     assert budget.evaluations_used == 0
 
 

@@ -17,7 +17,7 @@ from heterps_agents.search.cross_entropy import (
     generation_size,
 )
 from heterps_envs.closed_form.formula import kernel_tables
-from heterps_envs.closed_form.objective import search_cost
+from heterps_envs.closed_form.objective import STEP_TIME, search_cost
 from heterps_envs.problem_sets.chains import generate
 
 
@@ -33,7 +33,7 @@ def test_draws_cover_all_layers_on_devices_that_there_are() -> None:
             stops = stages[:count, 0].tolist()
             assert stops == sorted(set(stops))
             assert stops[-1] == tables.num_layers
-            search_cost(stages, count, kernel, used, False, np.inf)
+            search_cost(stages, count, kernel, used, STEP_TIME)
             assert (used <= tables.device_count).all()
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.search.genetic import LARGEST, SMALLEST, cross, draw_member, population_size
 from heterps_envs.closed_form.formula import kernel_tables
-from heterps_envs.closed_form.objective import DOES_NOT_FIT, search_cost
+from heterps_envs.closed_form.objective import DOES_NOT_FIT, STEP_TIME, search_cost
 from heterps_envs.problem_sets.chains import generate
 
 Stages = NDArray[np.int64]
@@ -78,7 +78,7 @@ def test_members_cover_all_layers_and_fit_where_draws_do() -> None:
         used = used[: tables.num_classes]
         count = draw_member(kernel, rng, stages, used)
         assert stages[count - 1, 0] == tables.num_layers
-        fits += search_cost(stages, count, kernel, used, False, np.inf) < DOES_NOT_FIT
+        fits += search_cost(stages, count, kernel, used, STEP_TIME) < DOES_NOT_FIT
     assert fits >= 15
 
 

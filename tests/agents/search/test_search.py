@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.chunks import CHUNK, chunks
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import SECOND_MOVE, anneal, move, polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
@@ -31,7 +32,7 @@ def test_greedy_is_near_the_optimum_in_the_median(
 ) -> None:
     gaps = []
     for tables, kernel, best_s in problems:
-        code = greedy_code(tables, kernel, Goal(), Budget())
+        code = greedy_code(Question(tables, kernel, Goal(), Budget()))
         gaps.append(math.inf if code is None else Goal().cost(code, kernel) / best_s - 1)
     assert np.median(gaps) < 0.15
     assert np.mean(np.isinf(gaps)) < 0.1
@@ -53,8 +54,8 @@ def test_random_placements_keep_devices_and_memory(
     problems: list[tuple[CostTables, KernelTables, float]],
 ) -> None:
     found = 0
-    for _, kernel, _ in problems:
-        code = random_code(kernel, Goal(), Budget(evaluations=2000), seed=0)
+    for tables, kernel, _ in problems:
+        code = random_code(Question(tables, kernel, Goal(), Budget(evaluations=2000)))
         if code is not None:
             found += 1
             assert evaluate(code[None], kernel)[2][0] == FITS
@@ -85,14 +86,14 @@ def _annealed_slowly(
     rng, used = np.random.default_rng(seed), np.empty(kernel.num_classes, np.int64)
     stages = np.empty((kernel.num_layers, 3), np.int64)
     count = read_stages(start, stages)
-    cost = search_cost(stages, count, kernel, used, goal.is_price, goal.floor_s)
+    cost = search_cost(stages, count, kernel, used, goal)
     best, best_count, best_cost = stages.copy(), count, cost
     for step in range(evaluations):
         trial = stages.copy()
         trial_count = move(kernel, rng, trial, count, used)
         if rng.random() < SECOND_MOVE:
             trial_count = move(kernel, rng, trial, trial_count, used)
-        new = search_cost(trial, trial_count, kernel, used, goal.is_price, goal.floor_s)
+        new = search_cost(trial, trial_count, kernel, used, goal)
         now = temperature * (1 - step / evaluations) + 1e-9
         if new > cost and rng.random() >= math.exp(-math.log(new / cost) / now):
             continue
@@ -109,15 +110,15 @@ def test_polish_never_makes_a_code_worse_and_repeats_itself(
 ) -> None:
     for goal in (Goal(), Goal(is_price=True)):
         for tables, kernel, _ in problems[:10]:
-            start = greedy_code(tables, kernel, goal, Budget())
+            start = greedy_code(Question(tables, kernel, goal, Budget()))
             if start is None:
                 continue
             before = start.copy()
             codes = [polish(start, kernel, 500, 3, goal) for _ in range(2)]
             np.testing.assert_array_equal(codes[0], codes[1])
             np.testing.assert_array_equal(start, before)
-            after = code_cost(codes[0], kernel, goal.is_price, goal.floor_s)
-            assert after <= code_cost(start, kernel, goal.is_price, goal.floor_s)
+            after = code_cost(codes[0], kernel, goal)
+            assert after <= code_cost(start, kernel, goal)
 
 
 def test_chunks_cover_the_budget_once() -> None:

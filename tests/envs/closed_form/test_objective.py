@@ -66,15 +66,15 @@ def test_cost_equals_the_closed_form_of_everything_that_fits() -> None:
                 ]
             )
             step_time_s, price, verdict = (value[0] for value in evaluate(code[None], kernel))
-            cost = code_cost(code, kernel, False, math.inf)
+            cost = code_cost(code, kernel, Goal())
             if verdict != FITS:
                 assert cost > DOES_NOT_FIT
                 continue
             seen += 1
             assert cost == pytest.approx(step_time_s, rel=1e-12)
-            dollars = code_cost(code, kernel, True, math.inf)
+            dollars = code_cost(code, kernel, Goal(is_price=True))
             assert dollars == pytest.approx(price * step_time_s, rel=1e-6)
-            late = code_cost(code, kernel, True, step_time_s / 2)
+            late = code_cost(code, kernel, Goal(is_price=True, floor_s=step_time_s / 2))
             assert late == pytest.approx(2 * MISSES_FLOOR)
     assert seen > 100
 
@@ -86,7 +86,7 @@ def test_the_cost_of_what_does_not_fit_grows_with_what_is_missing(
     whole = encode([PlacedStage(0, 9, 1)])
     halves = encode([PlacedStage(0, 4, 1), PlacedStage(5, 9, 0)])
     many = encode([PlacedStage(0, 9, 1, replicas=3)])
-    costs = [code_cost(code, kernel, False, math.inf) for code in (halves, whole, many)]
+    costs = [code_cost(code, kernel, Goal()) for code in (halves, whole, many)]
     assert DOES_NOT_FIT < costs[0] < costs[1] < costs[2]
 
 
@@ -113,11 +113,11 @@ def test_a_limit_changes_no_cost_below_it_and_what_is_above_stays_above(
         np.empty(kernel.num_classes, np.int64),
     )
     count = draw_member(kernel, rng, stages, used)
-    limit = slack * search_cost(stages, count, kernel, used, is_price, math.inf)
-    floor_s = floor_share * search_cost(stages, count, kernel, used, False, math.inf)
+    limit = slack * search_cost(stages, count, kernel, used, Goal(is_price))
+    goal = Goal(is_price, floor_share * search_cost(stages, count, kernel, used, Goal()))
     for _ in range(10):
         count = move(kernel, rng, stages, count, used)
-        cost = search_cost(stages, count, kernel, used, is_price, floor_s)
+        cost = search_cost(stages, count, kernel, used, goal)
         for each in (limit, MISSES_FLOOR * slack, DOES_NOT_FIT * slack):
-            found = limited_cost(stages, count, kernel, used, is_price, floor_s, each)
+            found = limited_cost(stages, count, kernel, used, goal, each)
             assert found == cost if cost <= each else each < found <= cost

@@ -23,14 +23,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.interface.torch_threads import one_thread
-from heterps_agents.search.planner import SearchPlanner
+from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.closed_form.formula import KernelTables
-from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, Goal, code_cost
+from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, code_cost
 from heterps_envs.environments.layer.provisioning import provision
 from heterps_envs.problem import CostTables
 
@@ -41,33 +40,19 @@ BASELINE_RATE, ENTROPY_WEIGHT, LARGEST_GRADIENT = 0.2, 0.01, 1.0
 MISSED_REWARD, MISFIT_REWARD = -6.0, -8.0
 
 
-@register("heterps-lstm")
-def heterps_lstm(seed: int = 0) -> SearchPlanner:
-    """The planner `heterps-lstm`."""
-    return SearchPlanner("heterps-lstm", lstm_code, seed)
-
-
-def lstm_code(
-    tables: CostTables,
-    kernel: KernelTables,
-    goal: Goal,
-    budget: Budget,
-    seed: int,
-    *,
-    start: Code | None = None,
-) -> Code | None:
-    """Code of the best sample of all rounds, see `heterps_agents.search.planner.Search`.
+@search_planner("heterps-lstm", simple_start)
+def lstm_code(question: Question) -> Code | None:
+    """Code of the best sample of all rounds.
 
     A provisioned placement is one evaluation. The network makes nothing of a start.
     """
-    best, best_cost = start, np.inf if start is None else goal.cost(start, kernel)
-    limited = budget.evaluations is not None or budget.has_time_limit
-    spent, most = 0, math.inf if limited else DEFAULT_EVALUATIONS
-    if math.isinf(lower_bound(tables)):
-        return start
+    budget, best, best_cost = question.budget, question.start, question.cost(question.start)
+    spent, most = 0, math.inf if budget.is_limited else DEFAULT_EVALUATIONS
+    if math.isinf(lower_bound(question.tables)):
+        return best
     with one_thread(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        trainer = _Trainer(tables, kernel, goal)
+        torch.manual_seed(question.seed)
+        trainer = _Trainer(question)
         while not budget.is_exhausted and spent < most:
             left = budget.evaluations_left
             count = SAMPLES_PER_ROUND if left is None else min(SAMPLES_PER_ROUND, left)
@@ -83,22 +68,22 @@ def lstm_code(
 class _Trainer:
     """One network, its optimizer and its baseline, for one problem."""
 
-    def __init__(self, tables: CostTables, kernel: KernelTables, goal: Goal) -> None:
-        self.kernel, self.goal = kernel, goal
+    def __init__(self, question: Question) -> None:
+        tables, self.kernel, self.goal, *_ = question
         self.network = LayerSequence(
             torch.from_numpy(layer_features(tables)), torch.from_numpy(tables.device_count)
         )
         self.optimizer = torch.optim.Adam(self.network.parameters(), LEARNING_RATE)
         self.baseline: float | None = None
         self.reference = lower_bound(tables)
-        if goal.is_price:
+        if self.goal.is_price:
             self.reference *= max(float(tables.price_usd_per_hour.max()), 1e-9)
 
     def round(self, count: int) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
         """Samples placements and learns from them; (count, L) codes and (count,) costs."""
         kinds, log_probability, entropy = self.network.sample(count)
         codes = provision(kinds, self.kernel, self.goal.is_price, self.goal.floor_s)
-        costs = _costs(codes, self.kernel, self.goal)
+        costs = np.array([code_cost(code, self.kernel, self.goal) for code in codes])
         rewards = reward_of(costs, self.reference)
         mean = float(rewards.mean())
         if self.baseline is None:
@@ -169,7 +154,3 @@ def reward_of(costs: NDArray[np.float64], reference: float) -> NDArray[np.float6
     misfit = MISFIT_REWARD - np.log(np.maximum(costs / DOES_NOT_FIT, 1.0))
     conditions = [costs < MISSES_FLOOR, costs < DOES_NOT_FIT]
     return np.select(conditions, [usable, np.maximum(missed, MISFIT_REWARD)], misfit)
-
-
-def _costs(codes: NDArray[np.int16], kernel: KernelTables, goal: Goal) -> NDArray[np.float64]:
-    return np.array([code_cost(code, kernel, goal.is_price, goal.floor_s) for code in codes])

@@ -12,6 +12,7 @@ import torch
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question, Search
 from heterps_agents.interface.registry import (
     SECONDS_PER_LAYER,
     SECONDS_TO_START,
@@ -19,7 +20,6 @@ from heterps_agents.interface.registry import (
     predicted_training_s,
 )
 from heterps_agents.search.layer_ppo import layer_ppo_code
-from heterps_agents.search.planner import Search
 from heterps_agents.systems.heterps.lstm import (
     MISFIT_REWARD,
     MISSED_REWARD,
@@ -60,7 +60,7 @@ def test_budgets_are_kept_and_equal_seeds_give_equal_codes(
     tables, kernel, best_s = chain
     goal = Goal(is_price=True, floor_s=3 * best_s) if is_price else Goal()
     budgets = [Budget(evaluations=150) for _ in range(2)]
-    codes = [SEARCHES[name](tables, kernel, goal, budget, 3) for budget in budgets]
+    codes = [SEARCHES[name](Question(tables, kernel, goal, budget, 3)) for budget in budgets]
     assert [budget.evaluations_used for budget in budgets] == [150, 150]
     assert codes[0] is not None
     np.testing.assert_array_equal(codes[0], codes[1])
@@ -72,7 +72,7 @@ def test_budgets_are_kept_and_equal_seeds_give_equal_codes(
 @pytest.mark.parametrize("name", SEARCHES)
 def test_seconds_end_the_training(name: str, chain: tuple[CostTables, KernelTables, float]) -> None:
     budget = Budget(cpu_seconds=0.2)
-    SEARCHES[name](*chain[:2], Goal(), budget, 0)
+    SEARCHES[name](Question(*chain[:2], Goal(), budget))
     assert budget.is_exhausted
     assert budget.evaluations_used > 0
 
@@ -83,7 +83,7 @@ def test_a_start_is_never_lost_and_threads_stay_as_they_were(
 ) -> None:
     tables, kernel, best_s = chain
     threads = torch.get_num_threads()
-    found = SEARCHES[name](tables, kernel, Goal(), Budget(20), 0, start=solve(kernel).code)
+    found = SEARCHES[name](Question(tables, kernel, Goal(), Budget(20), start=solve(kernel).code))
     assert found is not None
     assert Goal().cost(found, kernel) == pytest.approx(best_s)
     assert torch.get_num_threads() == threads
@@ -93,7 +93,7 @@ def test_the_lstm_learns_the_small_problem(
     chain: tuple[CostTables, KernelTables, float],
 ) -> None:
     tables, kernel, best_s = chain
-    code = lstm_code(tables, kernel, Goal(), Budget(1000), 0)
+    code = lstm_code(Question(tables, kernel, Goal(), Budget(1000)))
     assert code is not None
     assert Goal().cost(code, kernel) <= 1.1 * best_s
 

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question, Search
 from heterps_agents.learned.unlearned_beam import beam_code, random_beam_code
 from heterps_agents.search.annealing import annealed_code
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
-from heterps_agents.search.planner import Search, cheapest
-from heterps_agents.search.random import best_random_code
+from heterps_agents.search.random import random_code
 from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 SEARCHES: dict[str, Search] = {
-    "random": best_random_code,
+    "random": random_code,
     "annealing": annealed_code,
     "genetic": genetic_code,
     "cross-entropy": cross_entropy_code,
@@ -46,7 +46,7 @@ def run(
 ) -> tuple[float, int]:
     """Cost of what a search finds, and the evaluations that it used."""
     budget, kernel = Budget(evaluations), kernel_tables(tables)
-    code = search(tables, kernel, goal, budget, seed)
+    code = search(Question(tables, kernel, goal, budget, seed))
     cost = math.inf if code is None else goal.cost(code, kernel)
     assert code is None or (code.shape == (tables.num_layers,) and code.dtype == np.int16)
     return cost, budget.evaluations_used
@@ -83,7 +83,7 @@ def test_no_search_beats_the_exact_solver_or_spends_more_than_it_may(
 def test_equal_seeds_give_equal_codes(name: str, is_price: bool) -> None:
     tables = SMALL[3]
     kernel, goal = kernel_tables(tables), goal_of(tables, is_price, 2.0)
-    codes = [SEARCHES[name](tables, kernel, goal, Budget(1500), 7) for _ in range(2)]
+    codes = [SEARCHES[name](Question(tables, kernel, goal, Budget(1500), 7)) for _ in range(2)]
     assert codes[0] is not None
     np.testing.assert_array_equal(codes[0], codes[1])
 
@@ -107,7 +107,7 @@ def test_a_search_never_loses_the_placement_that_it_starts_from(name: str) -> No
         best = solve(kernel).code
         if best is None:
             continue
-        found = SEARCHES[name](tables, kernel, Goal(), Budget(64), 0, start=best)
+        found = SEARCHES[name](Question(tables, kernel, Goal(), Budget(64), start=best))
         assert found is not None
         assert Goal().cost(found, kernel) == pytest.approx(Goal().cost(best, kernel))
 
@@ -116,9 +116,9 @@ def test_a_search_never_loses_the_placement_that_it_starts_from(name: str) -> No
 def test_processor_seconds_end_a_search(name: str) -> None:
     tables = SMALL[0]
     kernel = kernel_tables(tables)
-    SEARCHES[name](tables, kernel, Goal(), Budget(50), 0)  # compiles
+    SEARCHES[name](Question(tables, kernel, Goal(), Budget(50)))  # compiles
     budget = Budget(cpu_seconds=0.05)
-    assert SEARCHES[name](tables, kernel, Goal(), budget, 0) is not None
+    assert SEARCHES[name](Question(tables, kernel, Goal(), budget)) is not None
     assert budget.is_exhausted
     assert budget.evaluations_used > 0
 
@@ -127,7 +127,7 @@ def test_codes_of_searches_keep_devices_and_memory() -> None:
     for tables in SMALL[:10]:
         kernel = kernel_tables(tables)
         for name, search in SEARCHES.items():
-            code = search(tables, kernel, Goal(), Budget(500), 1)
+            code = search(Question(tables, kernel, Goal(), Budget(500), 1))
             if code is not None:
                 assert evaluate(code[None], kernel)[2][0] == FITS, name
 
@@ -138,4 +138,5 @@ def test_the_cheapest_of_codes_that_do_not_fit_comes_nearest_to_fitting() -> Non
     best = solve(kernel).code
     assert best is not None
     too_many = np.full(tables.num_layers, 63 << 5, np.int16)
-    assert cheapest([too_many, best], kernel, Goal()) is best
+    question = Question(tables, kernel, Goal(), Budget())
+    assert question.cheapest([too_many, best]) is best

@@ -1,0 +1,55 @@
+"""What every search is asked, and what a search is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from heterps_agents.interface.planner import Budget
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.objective import Goal, code_cost
+from heterps_envs.problem import CostTables, Problem
+
+
+class Question(NamedTuple):
+    """What to minimise on which problem, and what that may take.
+
+    Attributes:
+        tables: The problem.
+        kernel: The same tables, for the kernels.
+        goal: What to minimise.
+        budget: What may be spent.
+        seed: Equal seeds give equal codes, unless a limit in seconds ends the search.
+        start: (L,) int16 placement that the search knows from the beginning; it need not fit. Its
+            evaluation was paid for by who found it.
+    """
+
+    tables: CostTables
+    kernel: KernelTables
+    goal: Goal
+    budget: Budget
+    seed: int = 0
+    start: Code | None = None
+
+    @classmethod
+    def of(cls, problem: Problem, budget: Budget, seed: int = 0) -> Question:
+        """What a job asks, with no start."""
+        kernel = kernel_tables(problem.tables)
+        return cls(problem.tables, kernel, Goal.of(problem.job), budget, seed)
+
+    def cost(self, code: Code | None) -> float:
+        """What is minimised; inf for a placement that may not be used, and for none."""
+        return float("inf") if code is None else self.goal.cost(code, self.kernel)
+
+    def cheapest(self, codes: Iterable[Code]) -> Code:
+        """The best code by the closed form, or the one that comes nearest to fitting."""
+        return min(codes, key=lambda code: float(code_cost(code, self.kernel, self.goal)))
+
+
+class Search(Protocol):
+    """What all searches have in common."""
+
+    def __call__(self, question: Question) -> Code | None:
+        """The best code that was found; None where no placement was found that may be used."""
+        ...
