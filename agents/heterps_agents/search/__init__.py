@@ -1,4 +1,4 @@
 """Searches that learn nothing: greedy, random, genetic, annealing, proportional.
 
-Front door: `planner.SearchPlanner`: a search as a planner.
+Front door: `starts.simple_start`, where they begin.
 """
