@@ -132,8 +132,9 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
             alive: Devices that plans may use from now on.
         """
         gone = frozenset(self.belief.devices) - frozenset(alive)
-        is_same = (plan.stages, plan.pipelines) == (self.plan.stages, self.plan.pipelines)
-        if is_same and gone == self._gone:  # an own plan, taken over: the search may go on
+        if (
+            plan.runs_like(self.plan) and gone == self._gone
+        ):  # an own plan, taken over: the search may go on
             return
         if self._search is not None and self._search.close():
             self._on_message("the search for plans was ended: the devices or the plan have changed")

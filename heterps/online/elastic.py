@@ -170,7 +170,7 @@ class ElasticController:
             alive: Devices that there are; by default as before.
         """
         is_same = problem is None and (alive is None or frozenset(alive) == self._alive)
-        if is_same and (plan.stages, plan.pipelines) == (self.plan.stages, self.plan.pipelines):
+        if is_same and plan.runs_like(self.plan):
             return
         self.plan = plan
         if problem is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -31,14 +32,18 @@ def class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
 def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
     """The problem with some device classes only."""
     kept = list(classes)
-    fields = {name: getattr(tables, name) for name in CostTables.__dataclass_fields__}
-    for name in ("forward_s", "backward_s", "optimizer_s"):
-        fields[name] = fields[name][:, kept]
-    for name in ("device_count", "memory_bytes", "price_usd_per_hour"):
-        fields[name] = fields[name][kept]
-    for name in ("latency_s", "inverse_bandwidth_s_per_byte"):
-        fields[name] = fields[name][np.ix_(kept, kept)]
-    return CostTables(**fields)
+    both = np.ix_(kept, kept)
+    return replace(
+        tables,
+        forward_s=tables.forward_s[:, kept],
+        backward_s=tables.backward_s[:, kept],
+        optimizer_s=tables.optimizer_s[:, kept],
+        device_count=tables.device_count[kept],
+        memory_bytes=tables.memory_bytes[kept],
+        price_usd_per_hour=tables.price_usd_per_hour[kept],
+        latency_s=tables.latency_s[both],
+        inverse_bandwidth_s_per_byte=tables.inverse_bandwidth_s_per_byte[both],
+    )
 
 
 def renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:

@@ -95,11 +95,7 @@ class RecoveryBook(AbstractContextManager["RecoveryBook", None]):
         """
         with self._lock:
             request, page = self._request, self._pages.get(alive)
-        is_other = (
-            request is None
-            or request.plan.stages != situation.plan.stages
-            or request.plan.pipelines != situation.plan.pipelines
-        )
+        is_other = request is None or not request.plan.runs_like(situation.plan)
         if page is None or is_other or not page.predictions:
             return None
         return [at_step(each, situation) for each in page.predictions]

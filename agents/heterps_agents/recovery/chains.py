@@ -9,20 +9,20 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from heterps_agents.finishing.chains import Chain, Column, routed
-from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Bound, Plan, Stage
 from heterps_envs.problem import Problem
 
 
 def chains_of(plan: Plan) -> tuple[Chain, ...]:
     """The chains of a plan, in the order of its pipelines."""
     found: list[Chain] = []
-    for pipelines in _connected(plan.pipelines):
-        stages = [plan.stage(name) for name in dict.fromkeys(s for p in pipelines for s in p)]
-        whole = _columns(stages)
+    for pipelines in plan.groups():
+        names = dict.fromkeys(name for pipeline in pipelines for name in pipeline.stages)
+        whole = _columns(plan.stage(name) for name in names)
         if _covers(whole, plan.num_layers):
             found.append(whole)
         else:
-            found += [_columns([plan.stage(name) for name in names]) for names in pipelines]
+            found += [_columns(map(plan.stage, pipeline.stages)) for pipeline in pipelines]
     return tuple(found)
 
 
@@ -51,22 +51,6 @@ def _as_one(chains: Sequence[Chain]) -> Chain:
         )
         for columns in zip(*chains, strict=True)
     )
-
-
-def _connected(pipelines: Iterable[Pipeline]) -> list[list[tuple[str, ...]]]:
-    """Routes that share a stage, directly or through others."""
-    groups: list[tuple[set[str], list[tuple[str, ...]]]] = []
-    for pipeline in pipelines:
-        names, routes = set(pipeline.stages), [pipeline.stages]
-        apart = []
-        for group in groups:
-            if group[0] & names:
-                names |= group[0]
-                routes = group[1] + routes
-            else:
-                apart.append(group)
-        groups = [*apart, (names, routes)]
-    return [routes for _, routes in groups]
 
 
 def _columns(stages: Iterable[Stage]) -> Chain:

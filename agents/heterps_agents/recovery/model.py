@@ -116,8 +116,6 @@ def predict(situation: Situation, rule: str, plan: Plan) -> Prediction:
     if step_s is None:
         step_s = estimate(situation.left, plan).step_time_s
     moves = state_moves(situation.problem, situation.plan, plan, situation.lost)
-    old = situation.plan
-    is_same = (plan.stages, plan.pipelines) == (old.stages, old.pipelines)
     remaining = max(0, situation.num_steps - situation.step)
     return Prediction(
         rule=rule,
@@ -127,7 +125,7 @@ def predict(situation: Situation, rule: str, plan: Plan) -> Prediction:
         state_s=move_s(
             situation.problem,
             moves,
-            overhead_s=0.0 if is_same else situation.overhead_s,
+            overhead_s=0.0 if plan.runs_like(situation.plan) else situation.overhead_s,
             storage_bytes_per_s=situation.storage_bytes_per_s,
         ),
         moved_bytes=moved_bytes(moves),

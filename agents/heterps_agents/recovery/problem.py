@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from heterps_configs.documents.cluster import Cluster, DeviceGroup, Node
+from heterps_configs.documents.cluster import DeviceGroup, Node
 from heterps_envs.problem import Problem
 
 
@@ -31,14 +31,8 @@ def with_missing_devices(problem: Problem, everything: Problem) -> Problem:
     own |= {entry.name: entry for entry in problem.cluster.device_types}
     links = {entry.between: entry for entry in everything.cluster.link_overrides}
     links |= {entry.between: entry for entry in problem.cluster.link_overrides}
-    fields = {name: getattr(problem.cluster, name) for name in Cluster.model_fields}
-    cluster = Cluster.model_validate(
-        {
-            **fields,
-            "nodes": nodes,
-            "device_types": tuple(own.values()),
-            "link_overrides": tuple(links.values()),
-        }
+    cluster = problem.cluster.changed(
+        nodes=nodes, device_types=tuple(own.values()), link_overrides=tuple(links.values())
     )
     return replace(problem, cluster=cluster)
 

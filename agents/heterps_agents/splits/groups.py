@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
 
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.operators import GraphArrays
@@ -93,21 +95,12 @@ def clusters_over(graph: GroupGraph, limit_s: float) -> Integers:
         graph: The groups.
         limit_s: Nets of at most these seconds join nothing.
     """
-    parent = list(range(graph.num_groups))
-
-    def root(group: int) -> int:
-        while parent[group] != group:
-            parent[group] = parent[parent[group]]
-            group = parent[group]
-        return group
-
-    for index in np.flatnonzero(graph.net_s > limit_s).tolist():
-        producer, *readers = graph.net(index).tolist()
-        for reader in readers:
-            parent[root(reader)] = root(producer)
-    roots = [root(group) for group in range(graph.num_groups)]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(roots))}
-    return np.array([numbers[key] for key in roots], dtype=np.int64)
+    sizes = np.diff(graph.member_start)
+    producers = np.repeat(graph.members[graph.member_start[:-1]], sizes)
+    joins = np.repeat(graph.net_s > limit_s, sizes)
+    ends = producers[joins], graph.members[joins]
+    links = csr_matrix((np.ones(len(ends[0])), ends), shape=(graph.num_groups, graph.num_groups))
+    return np.asarray(connected_components(links, directed=False)[1], np.int64)
 
 
 def _assemble(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -236,11 +237,8 @@ def perturbed(
             class_sigma * rng.standard_normal(base.num_classes)
             + layer_sigma * rng.standard_normal(base.forward_s.shape)
         )
-        changed: dict[str, NDArray[np.float64]] = {
-            name: getattr(base, name) * drift for name in ("forward_s", "backward_s", "optimizer_s")
-        }
-        fields = {name: getattr(base, name) for name in CostTables.__dataclass_fields__}
-        out.append(CostTables(**(fields | changed)))
+        seconds = ("forward_s", "backward_s", "optimizer_s")
+        out.append(replace(base, **{name: getattr(base, name) * drift for name in seconds}))
     return out
 
 

@@ -151,6 +151,29 @@ class Plan(Document):
         """Devices that the plan uses, in the order of its stages, each once."""
         return tuple(dict.fromkeys(name for stage in self.stages for name in stage.devices))
 
+    def groups(self) -> list[list[Pipeline]]:
+        """Pipelines that share a stage, directly or through others, by the last one of each group.
+
+        Where a pipeline joins several groups, what was a later group stands first in theirs.
+        """
+        group_of: dict[str, list[int]] = {}
+        for number, pipeline in enumerate(self.pipelines):
+            met = {
+                group_of[name][-1]: group_of[name] for name in pipeline.stages if name in group_of
+            }
+            *others, joined = [met[last] for last in sorted(met)] or [[]]
+            for index in (index for other in reversed(others) for index in other):
+                joined.append(index)
+                group_of.update(dict.fromkeys(self.pipelines[index].stages, joined))
+            joined.append(number)
+            group_of.update(dict.fromkeys(pipeline.stages, joined))
+        found = {group[-1]: group for group in group_of.values()}
+        return [[self.pipelines[index] for index in found[last]] for last in sorted(found)]
+
+    def runs_like(self, other: Plan) -> bool:
+        """Whether both have the same stages on the same devices, and the same routes."""
+        return (self.stages, self.pipelines) == (other.stages, other.pipelines)
+
     def route(self, micro_batch: int) -> tuple[Stage, ...]:
         """The stages that a micro-batch passes, in order."""
         pipeline = next(p for p in self.pipelines if micro_batch in p.micro_batches)

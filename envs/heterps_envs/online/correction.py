@@ -311,13 +311,7 @@ def _with_types(cluster: Cluster, new_types: Mapping[str, DeviceType]) -> Cluste
     )
     added = {entry.name: entry for entry in new_types.values()}
     own = tuple(entry for entry in cluster.device_types if entry.name not in added)
-    return Cluster.model_validate(
-        {
-            **{name: getattr(cluster, name) for name in type(cluster).model_fields},
-            "nodes": nodes,
-            "device_types": (*own, *added.values()),
-        }
-    )
+    return cluster.changed(nodes=nodes, device_types=(*own, *added.values()))
 
 
 def _single(group: DeviceGroup, name: str, new_types: Mapping[str, DeviceType]) -> DeviceGroup:

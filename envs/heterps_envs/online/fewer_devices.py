@@ -34,9 +34,7 @@ def _cluster_without(cluster: Cluster, gone: frozenset[str]) -> Cluster:
         raise HeterpsError(f"cluster {cluster.name!r}: no device is left")
     kept = {node.name for node in nodes}
     overrides = tuple(entry for entry in cluster.link_overrides if kept.issuperset(entry.between))
-    # Built anew and checked, because a copy would keep what the cluster has cached.
-    fields = {name: getattr(cluster, name) for name in type(cluster).model_fields}
-    return Cluster.model_validate({**fields, "nodes": nodes, "link_overrides": overrides})
+    return cluster.changed(nodes=nodes, link_overrides=overrides)
 
 
 def _groups_without(node: Node, gone: frozenset[str]) -> tuple[DeviceGroup, ...]:

@@ -324,9 +324,7 @@ class Supervisor:
             self._wait_for_devices(error)
             return
         self._known, self._gone = self._planned_alive, set()
-        now = self._run.newest.plan
-        is_same = update.plan.stages == now.stages and update.plan.pipelines == now.pipelines
-        if is_same and not self._is_broken:
+        if update.plan.runs_like(self._run.newest.plan) and not self._is_broken:
             self._recovery = None
             return
         self._adopt(update)

@@ -23,7 +23,7 @@ from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import plan_memory_bytes
+from tests.envs.planned_memory import plan_memory_bytes
 
 MakeProblem = Callable[..., Problem]
 

@@ -46,6 +46,32 @@ def test_devices_come_once_in_the_order_of_the_stages() -> None:
     assert Plan.from_mapping(data).devices == ("a", "b")
 
 
+def test_pipelines_that_share_a_stage_are_a_group_also_through_others() -> None:
+    routes = [("a", "x"), ("b", "y"), ("c", "z"), ("b", "z")]
+    spans = {name: (0, 1) if name in "abc" else (2, 3) for name in "abcxyz"}
+    data = plan_data() | {
+        "stages": [
+            {"name": name, "first_layer": first, "last_layer": last, "devices": [name]}
+            for name, (first, last) in spans.items()
+        ],
+        "pipelines": [
+            {"stages": list(route), "micro_batches": [index]} for index, route in enumerate(routes)
+        ],
+    }
+    groups = Plan.from_mapping(data).groups()
+    assert [[pipeline.stages for pipeline in group] for group in groups] == [
+        [("a", "x")],
+        [("c", "z"), ("b", "y"), ("b", "z")],
+    ]
+
+
+def test_plans_run_alike_when_stages_and_routes_are_equal() -> None:
+    plan = Plan.from_mapping(plan_data())
+    assert plan.runs_like(plan.changed(planner="another", predicted_step_time_s=2.0))
+    moved = plan.changed(stages=(plan.stages[0].changed(devices=("d",)), *plan.stages[1:]))
+    assert not plan.runs_like(moved)
+
+
 def test_a_stage_ends_behind_its_beginning() -> None:
     data = plan_data()
     data["stages"][1] |= {"first_layer": 3, "last_layer": 2}

@@ -10,8 +10,9 @@ from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import in_flight_micro_batches, plan_memory_bytes
+from heterps_envs.schedule.in_flight import in_flight_micro_batches
 from heterps_envs.simulator.binding import bind
+from tests.envs.planned_memory import plan_memory_bytes
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
 

@@ -15,13 +15,13 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import plan_memory_bytes
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.memory_curves import memory_curves
 from heterps_envs.simulator.memory_timeline import memory_timeline
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.reduce_copies import reduce_copies
+from tests.envs.planned_memory import plan_memory_bytes
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "interleaved", "zero-bubble")
