@@ -32,6 +32,8 @@ _SYSTEMS = {
     "pipedream": "heterps_agents.systems.pipedream.system",
     "piper": "heterps_agents.systems.piper.system",
     "pipeedge": "heterps_agents.systems.pipeedge.system",
+    "oobleck": "heterps_agents.systems.oobleck.system",
+    "malleus": "heterps_agents.systems.malleus.system",
     "sailor": "heterps_agents.systems.sailor.system",
 }
 _FACTORIES: dict[str, PlannerFactory] = {}

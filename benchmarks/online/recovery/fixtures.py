@@ -13,6 +13,7 @@ from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
 from heterps_agents.systems.malleus.straggler import (
     StageMemory,
+    UniformPlan,
     proportional_bound,
     replan_stragglers,
     split_least,
@@ -181,11 +182,10 @@ def _stragglers() -> Iterator[Fixture]:
         ("five unlike GPUs", five, 297),
     ):
         plan = replan_stragglers(
-            ratios, nodes, num_pipelines=2, num_stages=4, group_size=2, num_layers=32,
-            num_micro_batches=64, memory=memory,
+            ratios, nodes, UniformPlan(2, 4, 2, 32, 64), memory,
         )  # fmt: skip
         yield Fixture("Malleus", f"{case}: plan", published, plan.seconds)
-    uniform = uniform_seconds(one, 2, 32, 4, 64)
+    uniform = uniform_seconds(one, UniformPlan(2, 4, 2, 32, 64))
     yield Fixture("Malleus", "GPU 15 five times slower: equal plan", 1280, uniform)
     bound = proportional_bound(one, 16, 256)
     yield Fixture("Malleus", "GPU 15 five times slower: bound", 269.47, bound)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from heterps_agents.recovery.problem import with_missing_devices
-from heterps_agents.recovery.straggler_plan import slowed_problem
 from heterps_envs.online.fewer_devices import without_devices
+from tests.agents.slowed import slowed_problem
 from tests.uneven_problems import MakeProblem
 
 

@@ -48,6 +48,24 @@ class StageMemory(NamedTuple):
         return max(0, math.floor(room / self.per_layer[index] + 1e-9))
 
 
+class UniformPlan(NamedTuple):
+    """The plan without stragglers, all of whose stages and pipelines are the same.
+
+    Attributes:
+        num_pipelines: Which share the micro-batches.
+        num_stages: Of each pipeline.
+        group_size: Devices of a stage, a power of two.
+        num_layers: Of the model.
+        num_micro_batches: Of the global batch.
+    """
+
+    num_pipelines: int
+    num_stages: int
+    group_size: int
+    num_layers: int
+    num_micro_batches: int
+
+
 class Group(NamedTuple):
     """Devices of one node that work on a stage together.
 
@@ -69,6 +87,12 @@ class StragglerPipeline(NamedTuple):
     layers: tuple[int, ...]
     seconds: float
     micro_batches: int
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that have layers."""
+        stages = zip(self.groups, self.layers, strict=True)
+        return tuple(name for group, count in stages if count for name in group.devices)
 
 
 class StragglerPlan(NamedTuple):
@@ -133,12 +157,7 @@ def split_least(
 def replan_stragglers(
     ratios: Mapping[str, float],
     nodes: Sequence[Sequence[str]],
-    *,
-    num_pipelines: int,
-    num_stages: int,
-    group_size: int,
-    num_layers: int,
-    num_micro_batches: int,
+    uniform: UniformPlan,
     memory: StageMemory | None = None,
     group_factor: Sequence[float] = (1.0, 2.0, 4.0, 8.0),
 ) -> StragglerPlan:
@@ -147,11 +166,7 @@ def replan_stragglers(
     Args:
         ratios: Measured over normal seconds of each device; missing: 1.
         nodes: Devices of each node.
-        num_pipelines: As before.
-        num_stages: Of a pipeline without stragglers.
-        group_size: Devices of a normal group, a power of two.
-        num_layers: Of the model.
-        num_micro_batches: Of the global batch.
+        uniform: Whose pipelines stay as many; `num_stages` is that of one without stragglers.
         memory: Of stages; None: without limit.
         group_factor: Seconds of a group of n, n/2, n/4, ... devices over those of n.
 
@@ -163,22 +178,25 @@ def replan_stragglers(
         for node in nodes
         for name in node
     }
-    groups, suspended = [], list[str]()
-    for node in nodes:
-        formed, left = _groups_of_node(node, slow, group_size, group_factor)
-        groups += formed
-        suspended += left
+    groups = [
+        group
+        for node in nodes
+        for group in _groups_of_node(node, slow, uniform.group_size, group_factor)
+    ]
     best: StragglerPlan | None = None
-    for dealt in _dealt(groups, num_pipelines, num_stages):
-        plan = _solved(dealt, suspended, num_layers, num_micro_batches, memory)
+    for dealt in _dealt(groups, uniform.num_pipelines, uniform.num_stages):
+        plan = _solved(dealt, uniform, memory)
         if plan is not None and (best is None or plan.seconds < best.seconds):
             best = plan
     if best is None:
         raise InfeasibleError(
-            f"{num_layers} layers fit on no {num_pipelines} pipelines of the {len(groups)} groups "
-            f"that are left; {len(suspended)} devices are suspended"
+            f"{uniform.num_layers} layers fit on no {uniform.num_pipelines} pipelines of the "
+            f"{len(groups)} groups of its devices that are left"
         )
-    return best
+    working = {name for pipeline in best.pipelines for name in pipeline.devices}
+    return best._replace(
+        suspended=tuple(name for node in nodes for name in node if name not in working)
+    )
 
 
 def proportional_bound(
@@ -195,19 +213,17 @@ def proportional_bound(
     return normal_seconds * num_devices / speed
 
 
-def uniform_seconds(
-    ratios: Mapping[str, float], num_pipelines: int, num_layers: int, num_stages: int,
-    num_micro_batches: int,
-) -> float:  # fmt: skip
+def uniform_seconds(ratios: Mapping[str, float], uniform: UniformPlan) -> float:
     """What the equal plan takes: every stage and pipeline the same, the slowest device decides."""
+    layers = uniform.num_layers / uniform.num_stages
     worst = max([1.0, *ratios.values()])
-    return num_layers / num_stages * (num_micro_batches / num_pipelines) * worst
+    return layers * (uniform.num_micro_batches / uniform.num_pipelines) * worst
 
 
 def _groups_of_node(
     node: Sequence[str], slow: Mapping[str, float], size: int, factor: Sequence[float]
-) -> tuple[list[Group], list[str]]:
-    """Groups of a node with the most speed together, and devices that no group wants.
+) -> list[Group]:
+    """Groups of a node with the most speed together.
 
     Normal devices fill whole groups. What is left of them and the stragglers, slowest last, is cut
     into groups of powers of two, each at most half as large as the one before it; a device
@@ -224,8 +240,7 @@ def _groups_of_node(
     rest = ordered[num_whole:]
     options = [[_group(part, slow, size, factor) for part in parts] for parts in _parts(rest, size)]
     best = max(options, key=lambda groups: sum(1 / group.slowdown for group in groups), default=[])
-    used = {name for group in best for name in group.devices}
-    return whole + best, [name for name in rest if name not in used]
+    return whole + best
 
 
 def _parts(rest: Sequence[str], size: int) -> Iterator[list[Sequence[str]]]:
@@ -258,11 +273,13 @@ def _dealt(
     Every way to deal the slow groups is tried where there are few of them; normal groups fill the
     pipelines up to their length.
     """
-    slow = sorted((g for g in groups if g.slowdown > 1.0), key=lambda g: -g.slowdown)
     normal = [group for group in groups if group.slowdown <= 1.0]
     lengths = _lengths(len(groups), num_pipelines, num_stages)
     if lengths is None:
         return
+    slow = sorted((g for g in groups if g.slowdown > 1.0), key=lambda g: -g.slowdown)
+    # The slowest have no place where there are more than that.
+    slow = slow[max(0, len(slow) - sum(lengths)) :]
     for pattern in _patterns(len(slow), lengths):
         pipelines, free = [], iter(normal)
         for length, own in zip(lengths, pattern, strict=True):
@@ -307,23 +324,19 @@ def _patterns(num_slow: int, lengths: Sequence[int]) -> Iterator[tuple[tuple[int
 
 
 def _solved(
-    dealt: Sequence[Sequence[Group]],
-    suspended: Sequence[str],
-    num_layers: int,
-    num_micro_batches: int,
-    memory: StageMemory | None,
+    dealt: Sequence[Sequence[Group]], uniform: UniformPlan, memory: StageMemory | None
 ) -> StragglerPlan | None:
     """Layers of every pipeline, then micro-batches; None where either does not fit."""
     found: list[tuple[Sequence[Group], tuple[int, ...], float]] = []
     for groups in dealt:
-        split = _split_layers(groups, num_layers, memory)
+        split = _split_layers(groups, uniform.num_layers, memory)
         if split is None:
             return None
         found.append(split)
     try:
         shares = split_least(
             [seconds for _, _, seconds in found],
-            num_micro_batches,
+            uniform.num_micro_batches,
             least=[len(groups) for groups, _, _ in found],
         )
     except InfeasibleError:
@@ -333,9 +346,7 @@ def _solved(
         for (groups, layers, seconds), share in zip(found, shares, strict=True)
     )
     slowest = max(pipeline.seconds * pipeline.micro_batches for pipeline in pipelines)
-    idle = (name for p in pipelines for g, n in zip(p.groups, p.layers, strict=True) if n == 0
-            for name in g.devices)  # fmt: skip
-    return StragglerPlan(pipelines, (*suspended, *idle), slowest)
+    return StragglerPlan(pipelines, (), slowest)
 
 
 def _split_layers(

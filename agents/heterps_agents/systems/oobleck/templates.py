@@ -34,6 +34,11 @@ class Template(NamedTuple):
     bottleneck: int
     iteration_s: float
 
+    @property
+    def micro_batch_s(self) -> float:
+        """What one micro-batch adds to its share of an iteration (section 4.2.2)."""
+        return self.iteration_s / (MICRO_BATCHES_PER_STAGE * len(self.sizes))
+
 
 def iteration_s(weights_s: Sequence[float], sizes: Sequence[int]) -> tuple[float, int]:
     """Iteration time of a split, and its bottleneck stage (section 4.1.2).

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from heterps_agents.systems.malleus.straggler import (
     StageMemory,
     StragglerPlan,
+    UniformPlan,
     proportional_bound,
     replan_stragglers,
     split_least,
@@ -27,8 +28,7 @@ FIVE = {"gpu0": 1.5, "gpu5": 1.1, "gpu11": 0.8, "gpu12": 1.2, "gpu15": 5.0}
 
 def plan(ratios: dict[str, float], num_layers: int = 32) -> StragglerPlan:
     return replan_stragglers(
-        ratios, NODES, num_pipelines=2, num_stages=4, group_size=2, num_layers=num_layers,
-        num_micro_batches=64, memory=MEMORY,
+        ratios, NODES, UniformPlan(2, 4, 2, num_layers, 64), MEMORY,
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_a_hopeless_device_is_suspended_and_its_partner_works_alone_in_front() -
 
 
 def test_the_equal_plan_and_the_proportional_bounds_are_the_published_ones() -> None:
-    assert uniform_seconds(ONE, 2, 32, 4, 64) == 1280
+    assert uniform_seconds(ONE, UniformPlan(2, 4, 2, 32, 64)) == 1280
     assert proportional_bound(ONE, 16, 256) == pytest.approx(269.47, abs=0.005)
     assert proportional_bound(FIVE, 16, 256) == pytest.approx(280.4, abs=0.05)
     assert plan(ONE).seconds < 1.1 * proportional_bound(ONE, 16, 256)
