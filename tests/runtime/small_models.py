@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
 from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.models.initialise import initial_values, place
+from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.profiling.trace import trace_source
 
@@ -225,3 +227,10 @@ def returns_number() -> int:
 def fails_in_forward() -> nn.Module:
     """A model whose forward pass fails."""
     return nn.Sequential(nn.Linear(3, 3), nn.Linear(4, 4))
+
+
+def initialise(module: nn.Module, seed: int) -> nn.Module:
+    """Gives a whole module its initial parameters in place; tied parameters stay tied."""
+    canonical = canonical_names(module)
+    place(module, initial_values(module, list(canonical.values()), seed), canonical)
+    return module

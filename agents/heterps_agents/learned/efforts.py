@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,12 +57,6 @@ class Effort:
     exact_s: float
     begins_with: str | None = None
     sweeps: bool = True
-
-    def with_width(self, width: int) -> Effort:
-        """The same with beams of one width throughout."""
-        return dataclasses.replace(
-            self, first_width=min(self.first_width, width), width=width, price_width=width
-        )
 
 
 DEFAULT_EFFORT = "normal"

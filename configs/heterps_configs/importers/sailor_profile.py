@@ -1,49 +1,11 @@
-"""Sailor's profiles as a model profile, so that every planner can use its measurements."""
+"""The layers of Sailor's profiles, as those of a model profile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model_profile import LayerProfile
 from heterps_configs.importers.sailor import SailorModel
 
 _FLOAT_BYTES = 4
-
-
-def to_model_profile(
-    model: SailorModel, device_types: Mapping[str, str] | None = None
-) -> ModelProfile:
-    """Layers and measured times of a model; there are no operation counts in the files.
-
-    So a device type that was not measured cannot be estimated from this profile.
-
-    Args:
-        model: Sizes without tensor parallelism must be known.
-        device_types: Name of a device type for each of Sailor's GPU names; others keep theirs.
-
-    Raises:
-        HeterpsError: There are no sizes for tensor-parallel degree 1.
-    """
-    names = device_types or {}
-    layers = sailor_layers(model)
-    measurements = tuple(
-        Measurement(
-            device_type=names.get(shape.gpu, shape.gpu),
-            tensor_parallel=shape.tensor_parallel,
-            micro_batch_size=shape.micro_batch_size,
-            forward_s=tuple(layer.forward_s for layer in times),
-            backward_s=tuple(layer.backward_s for layer in times),
-            optimizer_s=tuple(layer.update_s for layer in times),
-        )
-        for shape, times in sorted(model.times.items())
-    )
-    return ModelProfile(
-        name=model.name,
-        description="imported from Sailor's profiles",
-        dtype="float32",
-        layers=layers,
-        measurements=measurements,
-    )
 
 
 def sailor_layers(model: SailorModel) -> tuple[LayerProfile, ...]:

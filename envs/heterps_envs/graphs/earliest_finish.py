@@ -64,13 +64,6 @@ def earliest_finish_row(problems: GraphProblems, row: int, devices: Placement) -
     return float(_place(problems, row, False, devices, empty_row(problems)))
 
 
-def upward_ranks(problems: GraphProblems, row: int) -> Floats:
-    """(V,) mean seconds from the begin of each node to the end of the graph, transfers included."""
-    rank = np.zeros(problems.num_nodes[row])
-    _upward_ranks(problems, row, rank)
-    return rank
-
-
 @njit(cache=True, error_model="numpy")
 def _earliest_finish(p: Any, by_rank: bool, devices: Any, step_time_s: Any, row: Any) -> None:
     for z in range(len(p.num_nodes)):
@@ -82,7 +75,7 @@ def _place(p: Any, z: int, by_rank: bool, devices: Any, row: Any) -> float:
     order = np.arange(p.num_nodes[z])
     if by_rank:
         rank = np.zeros(p.num_nodes[z])
-        _upward_ranks(p, z, rank)
+        upward_ranks(p, z, rank)
         # A stable sort: among equal ranks (nodes that take no time) producers stay first.
         order = np.argsort(-rank, kind="mergesort")
     found = False
@@ -165,7 +158,14 @@ def start_if_placed(g: Any, node: int, device: int, devices: Any, row: Any, chan
 
 
 @njit(cache=True, error_model="numpy")
-def _upward_ranks(p: Any, z: int, rank: Any) -> None:
+def upward_ranks(p: Any, z: int, rank: Any) -> None:
+    """Mean seconds from the begin of each node to the end of the graph, transfers included.
+
+    Args:
+        p: `GraphProblems`.
+        z: Row of the problem.
+        rank: (V,) written to.
+    """
     devices = p.num_devices[z]
     latency_s, per_byte_s = 0.0, 0.0
     for source in range(devices):

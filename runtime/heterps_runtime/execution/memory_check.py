@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
@@ -11,7 +9,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.process.memory_ledger import ActionMemory
-from heterps_runtime.process.memory_report import MemoryReport, check_limits
+from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.specification.build import check_runnable
 
 
@@ -61,16 +59,3 @@ def measure_memory(
     return {
         device: (step.report(), step.ledger.actions) for device, step in run.measured_step().items()
     }
-
-
-def check_memory(
-    profile: ModelProfile, plan: Plan, cluster: Cluster, limit_bytes: Mapping[str, int]
-) -> dict[str, MemoryReport]:
-    """`peak_bytes`, compared with limits by device, as in a run on emulated devices.
-
-    Raises:
-        OutOfMemoryError: A device needs more than its limit.
-    """
-    reports = peak_bytes(profile, plan, cluster)
-    check_limits(list(reports.values()), limit_bytes)
-    return reports

@@ -37,21 +37,6 @@ def initial_values(module: nn.Module, names: Collection[str], seed: int) -> dict
     return values
 
 
-def initialise(module: nn.Module, seed: int) -> nn.Module:
-    """Gives a whole module its initial parameters in place; tied parameters stay tied.
-
-    Args:
-        module: From `build_module(source)`, parameters on the meta device.
-        seed: Of the whole model.
-
-    Returns:
-        The same module.
-    """
-    canonical = canonical_names(module)
-    place(module, initial_values(module, list(canonical.values()), seed), canonical)
-    return module
-
-
 def place(
     module: nn.Module, values: dict[str, Tensor], canonical: dict[int, str]
 ) -> dict[str, nn.Parameter]:

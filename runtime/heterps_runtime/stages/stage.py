@@ -95,7 +95,7 @@ class StageModule(nn.Module):
     """A run of layers of one model; holds only their parameters.
 
     Attributes:
-        micro_batch_size: Samples that `receive_specs` and `send_specs` are for.
+        micro_batch_size: Samples of a usual micro-batch.
         is_first, is_last: Whether it begins or ends the model.
         layer_range: First and last layer (inclusive).
         parameter_layers: For every parameter of the whole model, the layers that use it.
@@ -139,16 +139,6 @@ class StageModule(nn.Module):
         recomputed = frozenset(call for layer in recompute_layers for call in layers[layer].calls)
         self._pass = StagePass(module, recording, self._calls, frozenset(self._sends), recomputed)
         self.module = module
-
-    @property
-    def receive_specs(self) -> tuple[TensorSpec, ...]:
-        """What crosses the front cut for a usual micro-batch; empty for the first stage."""
-        return self.specs(self.micro_batch_size)[0]
-
-    @property
-    def send_specs(self) -> tuple[TensorSpec, ...]:
-        """What crosses the back cut for a usual micro-batch; empty for the last stage."""
-        return self.specs(self.micro_batch_size)[1]
 
     @property
     def first_unit(self) -> nn.Module:
@@ -211,14 +201,14 @@ class StageModule(nn.Module):
 
         Args:
             inputs: The model's inputs by name, (B, ...); every stage gets them.
-            received: One tensor for each of `receive_specs`; those that need gradients are leaves
+            received: What crosses the front cut (`specs`); tensors that need gradients are leaves
                 (`requires_grad_()`), and have a contiguous `.grad` after the backward pass, or None
                 where nothing depends on them.
             random_key: Seed, step and micro-batch, which dropout depends on.
 
         Returns:
-            One tensor for each of `send_specs`; of the last stage, the model's output alone. All
-            are contiguous, none is a view.
+            What crosses the back cut; of the last stage, the model's output alone. All tensors are
+            contiguous, none is a view.
         """
         recording = self._recording(next(iter(inputs.values())).shape[0])
         if not self._is_mixed:

@@ -98,7 +98,8 @@ def test_the_earliest_finish_is_that_of_a_search_over_each_single_step() -> None
 
 def test_upward_ranks_fall_along_every_edge_and_order_a_placement() -> None:
     tables = generate_graphs(1, seed=5)[0]
-    ranks = upward_ranks(pack_graphs([tables]), 0)
+    ranks = np.zeros(tables.num_nodes)
+    upward_ranks(pack_graphs([tables]), 0, ranks)
     assert (ranks[tables.producers] > ranks[tables.consumer_of_edge]).all()
     budget = Budget(evaluations=2)
     found = earliest_finish(tables, budget, by_rank=True)

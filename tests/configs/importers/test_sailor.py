@@ -10,7 +10,7 @@ import pytest
 
 from heterps_configs.errors import DocumentError, HeterpsError, UnknownNameError
 from heterps_configs.importers import sailor
-from heterps_configs.importers.sailor_profile import to_model_profile
+from heterps_configs.importers.sailor_profile import sailor_layers
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorStage, load_run
 
 
@@ -127,13 +127,10 @@ def test_links_inside_a_node_and_clusters_are_read(tmp_path: Path) -> None:
         sailor.load_cluster(file)
 
 
-def test_a_model_becomes_a_profile_whose_times_keep_their_shape(tmp_path: Path) -> None:
-    profile = to_model_profile(load(tmp_path), {"fast": "A100-40G"})
-    (measured,) = profile.measurements
-    assert (measured.device_type, measured.micro_batch_size) == ("A100-40G", 2)
-    assert measured.forward_s == (0.1, 3)
-    assert [layer.num_parameters for layer in profile.layers] == [10, 11]
-    assert [layer.output_bytes for layer in profile.layers] == [80, 0]
+def test_the_layers_of_a_model_are_those_of_a_profile(tmp_path: Path) -> None:
+    layers = sailor_layers(load(tmp_path))
+    assert [layer.num_parameters for layer in layers] == [10, 11]
+    assert [layer.output_bytes for layer in layers] == [80, 0]
 
 
 def run_file(tmp_path: Path, layers: list[list[int]]) -> Path:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from heterps_runtime.models.build import build_module
-from heterps_runtime.models.initialise import initial_values, initialise
-from tests.runtime.small_models import NAMES, source_of
+from heterps_runtime.models.initialise import initial_values
+from tests.runtime.small_models import NAMES, initialise, source_of
 
 
 @pytest.mark.parametrize("name", NAMES)

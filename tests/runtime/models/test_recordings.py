@@ -76,9 +76,10 @@ def test_no_other_rank_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "record", fails)
     stage = build_stage(source, profile, 1, 3, JOB.micro_batch_size, 0)
     assert stage.specs(1)[0][0].shape[0] == 1
+    received, sent_specs = stage.specs(JOB.micro_batch_size)
     inputs = {"input_ids": torch.zeros(2, 12, dtype=torch.int64)}
-    (sent,) = stage(inputs, tuple(torch.zeros(s.shape) for s in stage.receive_specs))
-    assert sent.shape == stage.send_specs[0].shape
+    (sent,) = stage(inputs, tuple(torch.zeros(s.shape) for s in received))
+    assert sent.shape == sent_specs[0].shape
 
 
 class _Odd:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from heterps_configs.errors import PlanMismatchError
 from heterps_runtime.models.build import arguments, build_module, register_factory
 from heterps_runtime.models.data import make_batch
-from heterps_runtime.models.initialise import initialise
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.recording import select_output
 from heterps_runtime.profiling.model_source import factory_source
@@ -20,7 +19,7 @@ from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.stages import stage_pass
 from heterps_runtime.stages.stage import StageModule, build_stage
 from tests.runtime import small_runs
-from tests.runtime.small_models import NAMES, profile_of, source_of
+from tests.runtime.small_models import NAMES, initialise, profile_of, source_of
 
 Gradients = dict[str, Tensor]
 
@@ -190,7 +189,7 @@ def test_a_chain_in_bfloat16_gives_what_one_stage_gives(name: str) -> None:
         build_stage(source, profile, *layers, 2, seed=0, dtype="bfloat16")
         for layers in ((0, last), (0, middle), (middle + 1, last))
     )
-    assert all(spec.dtype == torch.bfloat16 for spec in front.send_specs)
+    assert all(spec.dtype == torch.bfloat16 for spec in front.specs(front.micro_batch_size)[1])
     assert torch.equal(back(inputs, front(inputs))[0], whole(inputs)[0])
 
 
