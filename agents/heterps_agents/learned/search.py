@@ -28,7 +28,7 @@ from heterps_agents.learned.efforts import Effort, effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.price_ladder import PriceLadder, first_ladder, ladder_around
 from heterps_agents.learned.window_labels import labels_for
-from heterps_agents.learned.windows import improve_windows
+from heterps_agents.learned.windows import WindowProblem, improve_windows
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.refine import admit, descend_best, fill_s, no_elite
@@ -100,6 +100,9 @@ class _Search:
         self.tables, self.kernel, self.goal, self.budget, *_ = question
         self.problems = pack_problems([self.tables])
         self._elite = no_elite(effort.elite, self.kernel.num_layers)
+        self._windowed = WindowProblem(
+            self.kernel, self.goal, self.problems.class_price[0], self.problems.value_prefix_s[0]
+        )
         self._labels = labels_for(MOST_LABELS, self.kernel.num_layers, self.kernel.num_classes)
         self._is_proven = self._is_swept = False
 
@@ -268,10 +271,8 @@ class _Search:
             per_evaluation, before = count, cost
             most = min(self.effort.window_tries, self._left * per_evaluation)
             count, cost, tried = improve_windows(
-                self.kernel, self.problems.class_price[0], self.problems.value_prefix_s[0],
-                self.goal, stages, count, cost,
-                size, self._labels, most,
-            )  # fmt: skip
+                self._windowed, stages, count, cost, size, self._labels, most
+            )
             self.budget.spend(-(-tried // per_evaluation))
             if tried < most or cost == before:
                 break

@@ -9,14 +9,15 @@ only where they may still beat the placement that is known.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from heterps_agents.learned.window_labels import TABLE
-from heterps_envs.closed_form.formula import append_stage, in_flight, is_dominated
-from heterps_envs.closed_form.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR
+from heterps_envs.arrays import Floats, Integers
+from heterps_envs.closed_form.formula import KernelTables, append_stage, in_flight, is_dominated
+from heterps_envs.closed_form.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR, Goal
 from heterps_envs.compiled import uncounted
 
 _GAIN = 1 - 1e-9
@@ -24,28 +25,68 @@ _GAIN = 1 - 1e-9
 _DEAD = 1 << 30
 
 
+class WindowProblem(NamedTuple):
+    """What is to be minimised.
+
+    Attributes:
+        kernel: Cost tables.
+        goal: Objective and throughput floor.
+        class_price: (T,) see `heterps_envs.environments.stage.packed.StageProblems`.
+        value_prefix_s: (L + 1,) the same.
+    """
+
+    kernel: KernelTables
+    goal: Goal
+    class_price: Floats
+    value_prefix_s: Floats
+
+
+class _Tries(NamedTuple):
+    """(1,) int64 stages that were tried, and how many may be."""
+
+    done: Integers
+    most: int
+
+
+class _Window(NamedTuple):
+    """Stages of a placement that are to be replaced.
+
+    Attributes:
+        stages: (L + 1, 3) int64 of the placement.
+        first: Its first stage in the window.
+        begin, end: First layer of the window, and the first one behind it.
+        most_stages: That may take their place.
+        free: (T,) devices that the stages outside leave free.
+        front_price: US dollars per hour of the stages in front.
+    """
+
+    stages: Integers
+    first: int
+    begin: int
+    end: int
+    most_stages: int
+    free: Integers
+    front_price: float
+
+
+class _Found(NamedTuple):
+    """How many labels are in use, the best complete one (-1: none), and the least cost."""
+
+    unused: int
+    winner: int
+    best: float
+
+
 @njit(cache=True, error_model="numpy")
 def improve_windows(
-    k: Any,
-    class_price: Any,
-    value_prefix_s: Any,
-    goal: Any,
-    stages: Any,
-    count: int,
-    cost: float,
-    size: int,
-    labels: Any,
-    most: int,
+    problem: Any, stages: Any, count: int, cost: float, size: int, labels: Any, most: int
 ) -> tuple[int, float, int]:
     """Chooses windows of stages anew, one after the other, until none gets better.
 
     Args:
-        k: `KernelTables`.
-        class_price: (T,) see `heterps_envs.environments.stage.packed.StageProblems`.
-        value_prefix_s: (L + 1,) the same.
-        goal: `heterps_envs.closed_form.objective.Goal`.
+        problem: `WindowProblem`.
         stages: (L + 1, 3) int64, see `heterps_envs.closed_form.objective.read_stages`; changed in
-        place.
+            place.
         count: Stages in use.
         cost: Of these stages.
         size: Stages of a window; one more may take their place.
@@ -55,102 +96,72 @@ def improve_windows(
     Returns:
         Stages in use, their cost, and how many stages were tried.
     """
-    work = np.zeros(1, np.int64)
+    tries = _Tries(np.zeros(1, np.int64), most)
     row, since = 0, 0
-    while since < max(1, count - size + 1) and work[0] < most:
+    while since < max(1, count - size + 1) and tries.done[0] < most:
         row = row % max(1, count - size + 1)
         last = min(row + size, count) - 1
-        count, better = improve_window(
-            k, class_price, value_prefix_s, goal, stages, count, row, last,
-            last - row + 2, cost, labels, work, most,
-        )  # fmt: skip
+        count, better = _improve_window(problem, stages, count, row, last, cost, labels, tries)
         since = 0 if better < cost else since + 1
         row, cost = row + 1, better
-    return count, cost, work[0]
+    return count, cost, tries.done[0]
 
 
 @njit(cache=True, error_model="numpy")
-def improve_window(
-    k: Any,
-    class_price: Any,
-    value_prefix_s: Any,
-    goal: Any,
+def _improve_window(
+    problem: Any,
     stages: Any,
     count: int,
     first: int,
     last: int,
-    most_stages: int,
     best: float,
     labels: Any,
-    work: Any,
-    most: int,
+    tries: Any,
 ) -> tuple[int, float]:
-    """Replaces the stages `first .. last` by better ones.
+    """Replaces the stages `first .. last` by better ones; how many there are then, and their cost.
 
-    `work` counts the stages tried, `most` at most. Returns how many stages there are then, and
-    their cost; arguments as for `improve_windows`.
+    Arguments as for `improve_windows`; one stage more may take their place.
     """
+    k = problem.kernel
     free = k.device_count.copy()
     for row in range(count):
         if row < first or row > last:
             free[stages[row, 1]] -= stages[row, 2]
     _start(k, stages, count, last, labels)
     begin = stages[first - 1, 0] if first > 0 else 0
-    end = stages[last, 0]
     front_price = TIE_BREAK_USD_PER_HOUR
     for row in range(first):
         front_price += stages[row, 2] * k.price_usd_per_hour[stages[row, 1]]
+    window = _Window(stages, first, begin, stages[last, 0], last - first + 2, free, front_price)
     scratch = np.empty((2, k.num_classes))
-    _least_delays(k, stages, first, begin, end, free, labels.delay_s, scratch)
-    winner, best = _sweep(
-        k, class_price, value_prefix_s, goal, stages, first, begin, end, most_stages,
-        free, front_price, labels, best, work, most,
-    )  # fmt: skip
+    _least_delays(k, window, labels.delay_s, scratch)
+    winner, best = _sweep(problem, window, labels, best, tries)
     if winner < 0:
         return count, best
     return _write(stages, count, first, last, labels, winner), best
 
 
 @uncounted
-def _sweep(
-    k: Any,
-    class_price: Any,
-    value_prefix_s: Any,
-    goal: Any,
-    stages: Any,
-    first: int,
-    begin: int,
-    end: int,
-    most_stages: int,
-    free: Any,
-    front_price: float,
-    labels: Any,
-    best: float,
-    work: Any,
-    most: int,
-) -> tuple[int, float]:
+def _sweep(problem: Any, window: Any, labels: Any, best: float, tries: Any) -> tuple[int, float]:
     """Fills the labels from the window's end to its begin; returns the best one, and its cost.
 
     -1 where none is better than what is known.
     """
-    labels.first[begin : end + 1] = -1
+    labels.first[window.begin : window.end + 1] = -1
     labels.table[:] = -1
-    labels.first[end], labels.following[0], labels.cut[0] = 0, -1, end
-    unused, winner, room = 1, -1, len(labels.cut)
-    for stop in range(end, begin, -1):
+    labels.first[window.end], labels.following[0], labels.cut[0] = 0, -1, window.end
+    found, room = _Found(1, -1, best), len(labels.cut)
+    for stop in range(window.end, window.begin, -1):
         label = labels.first[stop]
         while label >= 0:
-            if labels.depth[label] < most_stages:
-                unused, winner, best = _extend(
-                    k, class_price, value_prefix_s, goal, stages, first, begin,
-                    stop, label, free, front_price, labels, unused, winner, best, work, most,
-                )  # fmt: skip
-            if unused >= room - 1 or work[0] >= most:
+            if labels.depth[label] < window.most_stages:
+                found = _extend(problem, window, labels, stop, label, found, tries)
+            if found.unused >= room - 1 or tries.done[0] >= tries.most:
                 break
             label = labels.following[label]
-        if unused >= room - 1 or work[0] >= most:
+        if found.unused >= room - 1 or tries.done[0] >= tries.most:
             break
-    return winner, best
+    return found.winner, found.best
 
 
 @uncounted
@@ -174,10 +185,9 @@ def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
 
 
 @uncounted
-def _least_delays(
-    k: Any, stages: Any, first: int, begin: int, end: int, free: Any, delay_s: Any, scratch: Any
-) -> None:
+def _least_delays(k: Any, window: Any, delay_s: Any, scratch: Any) -> None:
     """Fill of what is in front: fixed stages exactly, layers of the window at best."""
+    stages, first, begin, free = window.stages, window.first, window.begin, window.free
     classes = k.num_classes
     start, fixed = 0, 0.0
     for row in range(first):
@@ -197,7 +207,7 @@ def _least_delays(
             delay_s[begin, kind] += 2.0 * (k.latency_s[front, kind] + transfer)
     before, following = scratch[0], scratch[1]
     before[:classes] = np.inf
-    for cut in range(begin + 1, end):
+    for cut in range(begin + 1, window.end):
         for kind in range(classes):
             compute = k.compute_prefix_s[cut, kind] - k.compute_prefix_s[cut - 1, kind]
             least = min(before[kind], delay_s[cut - 1, kind])
@@ -215,25 +225,12 @@ def _least_delays(
 
 @uncounted
 def _extend(
-    k: Any,
-    class_price: Any,
-    value_prefix_s: Any,
-    goal: Any,
-    stages: Any,
-    first: int,
-    begin: int,
-    stop: int,
-    label: int,
-    free: Any,
-    front_price: float,
-    labels: Any,
-    unused: int,
-    winner: int,
-    best: float,
-    work: Any,
-    most: int,
-) -> tuple[int, int, float]:
-    """Puts every stage before one label."""
+    problem: Any, window: Any, labels: Any, stop: int, label: int, found: Any, tries: Any
+) -> Any:
+    """Puts every stage before one label; returns the `_Found` after that."""
+    k, goal, class_price = problem.kernel, problem.goal, problem.class_price
+    value_prefix_s, begin, free = problem.value_prefix_s, window.begin, window.free
+    unused, winner, best = found
     total, next_kind = labels.total[label], labels.kind[label]
     behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]
     free_price = 0.0
@@ -247,7 +244,9 @@ def _extend(
             share = (k.num_micro_batches + replicas - 1) // replicas
             held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
             price = labels.price[label] + replicas * k.price_usd_per_hour[kind]
-            limit_s = min(best / (price + front_price) if goal.is_price else best, goal.floor_s)
+            limit_s = min(
+                best / (price + window.front_price) if goal.is_price else best, goal.floor_s
+            )
             work_left_s = limit_s * (free_price - replicas * class_price[kind])
             for start in range(stop - 1, begin - 1, -1):
                 memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
@@ -258,30 +257,29 @@ def _extend(
                     break
                 if value_prefix_s[start] - value_prefix_s[begin] > work_left_s:
                     continue
-                if work[0] >= most:
-                    return unused, winner, best
-                work[0] += 1
+                if tries.done[0] >= tries.most:
+                    return _Found(unused, winner, best)
+                tries.done[0] += 1
                 reached_s, filled_s = append_stage(
                     k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
                 )
                 if reached_s + labels.delay_s[start, kind] >= limit_s:
                     continue
                 if unused >= len(labels.cut) - 1:
-                    return unused, winner, best
-                _put(
-                    labels, unused, label, start, kind, replicas, total, price, reached_s, filled_s
-                )
+                    return _Found(unused, winner, best)
+                stage = (start, kind, replicas)
+                _put(labels, unused, label, stage, price, reached_s, filled_s)
                 if start > begin:
                     unused = _keep(labels, unused)
                     continue
-                cost = _complete(k, goal, stages, first, labels, unused)
+                cost = _complete(k, goal, window, labels, unused)
                 if cost < best * _GAIN:
                     best, winner = cost, unused
                     unused += 1
                     limit_s = min(
-                        best / (price + front_price) if goal.is_price else best, goal.floor_s
+                        best / (price + window.front_price) if goal.is_price else best, goal.floor_s
                     )
-    return unused, winner, best
+    return _Found(unused, winner, best)
 
 
 @uncounted
@@ -289,17 +287,17 @@ def _put(
     labels: Any,
     unused: int,
     label: int,
-    start: int,
-    kind: int,
-    replicas: int,
-    total: int,
+    stage: tuple[int, int, int],
     price: float,
     behind_s: float,
     fill_s: float,
 ) -> None:
+    """Writes the label of a stage (first layer, class, replicas) that is put before another."""
+    start, kind, replicas = stage
     labels.behind[unused], labels.cut[unused] = label, start
     labels.kind[unused], labels.replicas[unused] = kind, replicas
-    labels.total[unused], labels.depth[unused] = total + replicas, labels.depth[label] + 1
+    labels.total[unused] = labels.total[label] + replicas
+    labels.depth[unused] = labels.depth[label] + 1
     labels.price[unused] = price
     labels.behind_s[unused], labels.fill_s[unused] = behind_s, fill_s
     key = start * 16 + kind
@@ -337,11 +335,12 @@ def _keep(labels: Any, label: int) -> int:
 
 
 @uncounted
-def _complete(k: Any, goal: Any, stages: Any, first: int, labels: Any, label: int) -> float:
+def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
     """Cost with the fixed stages in front; inf where they do not fit any more."""
     behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]
     total, next_kind, price = labels.total[label], labels.kind[label], labels.price[label]
-    for row in range(first - 1, -1, -1):
+    stages = window.stages
+    for row in range(window.first - 1, -1, -1):
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         start = stages[row - 1, 0] if row > 0 else 0
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)

@@ -15,7 +15,7 @@ from heterps_agents.learned.efforts import EFFORTS
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.learned.window_labels import labels_for
-from heterps_agents.learned.windows import improve_windows
+from heterps_agents.learned.windows import WindowProblem, improve_windows
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
@@ -137,11 +137,9 @@ def improved(
     used = np.empty(kernel.num_classes, np.int64)
     count = read_stages(code, stages)
     cost = search_cost(stages, count, kernel, used, goal)
-    count, better, _ = improve_windows(
-        kernel, packed.class_price[0], packed.value_prefix_s[0], goal,
-        stages, count, cost, size, labels_for(50_000, kernel.num_layers, kernel.num_classes),
-        1 << 60,
-    )  # fmt: skip
+    problem = WindowProblem(kernel, goal, packed.class_price[0], packed.value_prefix_s[0])
+    labels = labels_for(50_000, kernel.num_layers, kernel.num_classes)
+    count, better, _ = improve_windows(problem, stages, count, cost, size, labels, 1 << 60)
     assert better <= cost
     out = np.zeros_like(code)
     write_code(stages, count, out)
