@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_agents.exact.kernels import after_s, largest_total_behind, link_s
+from heterps_agents.exact.kernels import after_s, largest_total_after, link_s
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import KernelTables, in_flight, is_dominated
 from heterps_envs.compiled import uncounted
@@ -46,6 +46,70 @@ class _Rules(NamedTuple):
     others_held: Floats  # Micro-batches in flight beside one.
     rounds: Floats
     waits_twice: NDArray[np.bool_]
+
+
+class _States(NamedTuple):
+    """The states, and what a placement through them must keep.
+
+    Attributes:
+        used: (S, T) devices used of each class.
+        strides: (T,) see `heterps_agents.exact.state.Space`.
+        totals: (S,) devices used.
+        order: (T, S) states by devices, then by those of the class, most first.
+        latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
+        limit_s: The largest of them.
+        needs: Of the layers behind each cut.
+        rules: How stages wait.
+    """
+
+    used: Integers
+    strides: Integers
+    totals: Integers
+    order: Integers
+    latest_s: Floats
+    limit_s: float
+    needs: Needs
+    rules: _Rules
+
+
+class _Stage(NamedTuple):
+    """A stage that is tried behind many states.
+
+    Attributes:
+        first: Where the states in front of it begin, by their devices, see `_Pool`.
+        replicas: Its devices.
+        shift: What they add to the integer of a state.
+        forward_s, compute_s: Of one micro-batch.
+        work_s: Of all micro-batches of a replica.
+        after_s: All-reduce and optimizer.
+        least_total, largest_total: Devices that may stand behind it.
+        least_round_trip_s: What the message behind it and the rest take at least.
+        latest_end_s: From the front to the end of the stage at most.
+    """
+
+    first: Integers
+    replicas: int
+    shift: int
+    forward_s: float
+    compute_s: float
+    work_s: float
+    after_s: float
+    least_total: int
+    largest_total: int
+    least_round_trip_s: float
+    latest_end_s: float
+
+
+class _Ends(NamedTuple):
+    """(S,) of all stages of a class that end at a cut, by the state behind.
+
+    Attributes:
+        before_s: Least seconds from the front to the end of the stage.
+        round_trip_s: Longest round trip that it allows behind itself.
+    """
+
+    before_s: Floats
+    round_trip_s: Floats
 
 
 class _Pool(NamedTuple):
@@ -103,9 +167,8 @@ def completions(
     delay_s, fill_s = np.empty((2, layers, classes, states))
     delay_s[0], fill_s[0] = 0.0, np.inf
     rules = _rules(kernel, most, replicas)
-    work = _sweep(
-        kernel, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s
-    )
+    space = _States(used, strides, totals, order, latest_s, float(limit_s), needs, rules)
+    work = _sweep(kernel, space, pool, delay_s, fill_s)
     return delay_s, fill_s, work
 
 
@@ -129,64 +192,27 @@ def _write_rules(
 
 
 @njit(cache=True)
-def _sweep(
-    k: Any,
-    used: Any,
-    strides: Any,
-    totals: Any,
-    order: Any,
-    latest_s: Any,
-    needs: Any,
-    limit_s: float,
-    rules: Any,
-    pool: Any,
-    delay_s: Any,
-    fill_s: Any,
-) -> int:
+def _sweep(k: Any, space: Any, pool: Any, delay_s: Any, fill_s: Any) -> int:
     """Fills `delay_s` and `fill_s`, front to back; returns the stages tried."""
-    least_total = _least_total(totals, needs.earliest_cut, k.num_layers)
-    scratch = np.empty((2, len(totals)))
-    return _fill(
-        k, used, strides, totals, order, latest_s, needs, limit_s, rules, pool, delay_s, fill_s,
-        least_total, scratch[0], scratch[1],
-    )  # fmt: skip
+    least_total = _least_total(space.totals, space.needs.earliest_cut, k.num_layers)
+    scratch = np.empty((2, len(space.totals)))
+    return _fill(k, space, pool, delay_s, fill_s, least_total, _Ends(scratch[0], scratch[1]))
 
 
 @uncounted
 def _fill(
-    k: Any,
-    used: Any,
-    strides: Any,
-    totals: Any,
-    order: Any,
-    latest_s: Any,
-    needs: Any,
-    limit_s: float,
-    rules: Any,
-    pool: Any,
-    delay_s: Any,
-    fill_s: Any,
-    least_total: Any,
-    before_s: Any,
-    round_trip_s: Any,
+    k: Any, space: Any, pool: Any, delay_s: Any, fill_s: Any, least_total: Any, ends: Any
 ) -> int:
     work = 0
-    count = _keep(k, used, totals, order, latest_s, needs, 0, pool, 0, delay_s[0], fill_s[0])
+    count = _keep(k, space, 0, pool, 0, delay_s[0], fill_s[0])
     for stop in range(1, k.num_layers):
         delay_s[stop], fill_s[stop] = np.inf, -np.inf
         for kind in range(k.num_classes):
-            before_s[:], round_trip_s[:] = np.inf, -np.inf
-            share, tried = _put_stages(
-                k, strides, stop, kind, least_total[stop], needs.fill_s[stop], limit_s, rules,
-                pool, before_s, round_trip_s,
-            )  # fmt: skip
+            ends.before_s[:], ends.round_trip_s[:] = np.inf, -np.inf
+            share, tried = _put_stages(k, space, stop, kind, least_total[stop], pool, ends)
             work += tried
-            _over_the_cut(
-                k, stop, kind, share, limit_s, before_s, round_trip_s, delay_s[stop], fill_s[stop]
-            )
-        count = _keep(
-            k, used, totals, order, latest_s, needs, stop, pool, count, delay_s[stop], fill_s[stop]
-        )
+            _over_the_cut(k, stop, kind, share, space.limit_s, ends, delay_s[stop], fill_s[stop])
+        count = _keep(k, space, stop, pool, count, delay_s[stop], fill_s[stop])
     return work
 
 
@@ -204,27 +230,14 @@ def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
 
 @uncounted
 def _put_stages(
-    k: Any,
-    strides: Any,
-    stop: int,
-    kind: int,
-    least_total: int,
-    least_fill_s: float,
-    limit_s: float,
-    rules: Any,
-    pool: Any,
-    before_s: Any,
-    round_trip_s: Any,
+    k: Any, space: Any, stop: int, kind: int, least_total: int, pool: Any, ends: Any
 ) -> tuple[int, int]:
     """Every stage of a class that ends at `stop`, behind all that can be in front of it.
-
-    Writes by the state behind the stage: the least seconds from the front to the end of the stage,
-    and the longest round trip that it allows behind itself.
 
     Returns:
         The fewest micro-batches of a replica, and how many stages were tried.
     """
-    tried = 0
+    tried, limit_s = 0, space.limit_s
     least_latency, least_transfer, least_message = np.inf, np.inf, np.inf
     for behind in range(k.num_classes):
         latency, transfer = link_s(k, stop, kind, behind)
@@ -236,13 +249,13 @@ def _put_stages(
             continue
         share = (k.num_micro_batches + replicas - 1) // replicas
         latest_end_s = limit_s - 2.0 * least_latency - (share + 1) * least_transfer
-        most_total = rules.rounds.shape[1] - 1 - replicas
+        most_total = space.rules.rounds.shape[1] - 1 - replicas
         for start in range(stop - 1, -1, -1):
             state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
             activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
             largest = min(
                 most_total,
-                largest_total_behind(
+                largest_total_after(
                     k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
                 ),
             )
@@ -251,38 +264,23 @@ def _put_stages(
             after = after_s(k, start, stop, kind, replicas)
             if largest < least_total or share * compute + after > limit_s:
                 break
-            tried += _put_stage(
-                pool, rules, pool.first[start, kind], least_total, largest, replicas,
-                replicas * strides[kind], forward, compute, share * compute, after,
-                least_message + least_fill_s, latest_end_s, before_s, round_trip_s,
+            stage = _Stage(
+                pool.first[start, kind], replicas, replicas * space.strides[kind], forward,
+                compute, share * compute, after, least_total, largest,
+                least_message + space.needs.fill_s[stop], latest_end_s,
             )  # fmt: skip
+            tried += _put_stage(pool, space.rules, stage, ends)
     return share, tried
 
 
 @uncounted
-def _put_stage(
-    pool: Any,
-    rules: Any,
-    first: Any,
-    least_total: int,
-    largest_total: int,
-    replicas: int,
-    shift: int,
-    forward_s: float,
-    compute_s: float,
-    work_s: float,
-    after_s: float,
-    least_round_trip_s: float,
-    latest_end_s: float,
-    before_s: Any,
-    round_trip_s: Any,
-) -> int:
+def _put_stage(pool: Any, rules: Any, stage: Any, ends: Any) -> int:
     """One stage: `closed_form.stage_work_s` solved for the round trip."""
-    tried = 0
-    backward_s = compute_s - forward_s
-    shorter, longer = min(forward_s, backward_s), max(forward_s, backward_s)
-    for total in range(least_total, largest_total + 1):
-        begin, end = first[total + replicas], first[total + replicas + 1]
+    tried, replicas, compute_s = 0, stage.replicas, stage.compute_s
+    backward_s = compute_s - stage.forward_s
+    shorter, longer = min(stage.forward_s, backward_s), max(stage.forward_s, backward_s)
+    for total in range(stage.least_total, stage.largest_total + 1):
+        begin, end = stage.first[total + replicas], stage.first[total + replicas + 1]
         if begin == end:
             continue
         per_round = 1.0 / rules.rounds[replicas, total]
@@ -293,8 +291,8 @@ def _put_stage(
             if pool.used[row] < replicas:
                 break
             tried += 1
-            room = pool.room_s[row] - after_s
-            wait = room - work_s
+            room = pool.room_s[row] - stage.after_s
+            wait = room - stage.work_s
             if wait < 0.0:
                 continue
             longest = min(room * per_round, pool.fill_s[row]) - compute_s
@@ -302,13 +300,13 @@ def _put_stage(
             if twice:
                 longest = min(longest, 0.5 * (both_hidden + wait))
             before = pool.delay_s[row] + compute_s
-            if longest < least_round_trip_s or before > latest_end_s:
+            if longest < stage.least_round_trip_s or before > stage.latest_end_s:
                 continue
-            state = pool.state[row] - shift
-            if before < before_s[state]:
-                before_s[state] = before
-            if longest > round_trip_s[state]:
-                round_trip_s[state] = longest
+            state = pool.state[row] - stage.shift
+            if before < ends.before_s[state]:
+                ends.before_s[state] = before
+            if longest > ends.round_trip_s[state]:
+                ends.round_trip_s[state] = longest
     return tried
 
 
@@ -319,8 +317,7 @@ def _over_the_cut(
     kind: int,
     share: int,
     limit_s: float,
-    before_s: Any,
-    round_trip_s: Any,
+    ends: Any,
     delay_s: Any,
     fill_s: Any,
 ) -> None:
@@ -329,34 +326,25 @@ def _over_the_cut(
         latency, transfer = link_s(k, stop, kind, behind)
         message = 2.0 * (latency + transfer)
         latest_end_s = limit_s - 2.0 * latency - (share + 1) * transfer
-        for state in range(len(before_s)):
-            if before_s[state] <= latest_end_s:
-                delay_s[behind, state] = min(delay_s[behind, state], before_s[state] + message)
-                fill_s[behind, state] = max(fill_s[behind, state], round_trip_s[state] - message)
+        for state in range(len(ends.before_s)):
+            before = ends.before_s[state]
+            if before <= latest_end_s:
+                delay_s[behind, state] = min(delay_s[behind, state], before + message)
+                longest = ends.round_trip_s[state] - message
+                fill_s[behind, state] = max(fill_s[behind, state], longest)
 
 
 @uncounted
-def _keep(
-    k: Any,
-    used: Any,
-    totals: Any,
-    order: Any,
-    latest_s: Any,
-    needs: Any,
-    cut: int,
-    pool: Any,
-    count: int,
-    delay_s: Any,
-    fill_s: Any,
-) -> int:
+def _keep(k: Any, space: Any, cut: int, pool: Any, count: int, delay_s: Any, fill_s: Any) -> int:
     """Drops the states whose layers behind the cut cannot keep the limit, and lists the others."""
+    needs, totals = space.needs, space.totals
     for kind in range(k.num_classes):
         total = 0
-        for state in order[kind]:
+        for state in space.order[kind]:
             delay = delay_s[kind, state]
             if delay == np.inf:
                 continue
-            room = latest_s[cut, state] - delay
+            room = space.latest_s[cut, state] - delay
             # At the first cut the layers are all behind it: what they need is tried, not guessed.
             if cut > 0 and (
                 cut < needs.earliest_cut[state]
@@ -369,7 +357,7 @@ def _keep(
             while total <= totals[state]:
                 pool.first[cut, kind, total] = count
                 total += 1
-            pool.state[count], pool.used[count] = state, used[state, kind]
+            pool.state[count], pool.used[count] = state, space.used[state, kind]
             pool.delay_s[count], pool.room_s[count] = delay, room
             pool.fill_s[count] = fill_s[kind, state]
             count += 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.exact.kernels import sweep
+from heterps_agents.exact.kernels import SweepLimits, sweep
 from heterps_agents.exact.solve import (
     MAX_SECONDS,
     SECONDS_PER_TRANSITION,
@@ -76,7 +76,8 @@ def solve_frontier(
     space = search_space(kernel, goal, goal.cost(fastest.code, kernel))
     labels, seen, reached = scratch(kernel, len(space.totals))
     most = max_seconds / SECONDS_PER_TRANSITION
-    if not sweep(kernel, space, labels, seen, reached, 0, most, np.zeros(1)):
+    limits = SweepLimits(0, float(most), np.zeros(1))
+    if not sweep(kernel, space, labels, seen, reached, limits):
         return FrontierResult((), "over budget")
     step_time_s = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
     kinds, least_s = step_time_s.argmin(axis=0), step_time_s.min(axis=0)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import (
     in_flight,
     is_dominated,
@@ -21,14 +22,14 @@ SAME = 1e-12
 
 
 @uncounted
-def largest_total_behind(
+def largest_total_after(
     k: Any, replicas: int, state_bytes: float, activation_bytes: float, memory_bytes: float
 ) -> int:
-    """How many devices may stand behind a stage so that it is of use; -1: it never is.
+    """How many devices may stand after a stage so that it is of use; -1: it never is.
 
     Its memory must suffice. And where one replica less has the same share of the micro-batches,
     the last one is there for the stages before it, which then hold more in flight; with so many
-    devices behind that they hold all of them, it is idle.
+    devices after it they hold all of them, it is idle.
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
     most = _UNLIMITED
@@ -162,21 +163,21 @@ def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, see
             message = 2.0 * (latency + transfer)
             label = labels.first[stop, neighbour, state]
             while label > 0:
-                behind = message + labels.behind_s[label]
+                rest_s = message + labels.behind_s[label]
                 round_trip = message + labels.fill_s[label]
                 label = labels.following[label]
-                if behind > limit_s:
+                if rest_s > limit_s:
                     break
                 beaten = False
                 for row in range(begin, end):
-                    if seen.behind_s[row] <= behind and seen.round_trip_s[row] <= round_trip:
+                    if seen.behind_s[row] <= rest_s and seen.round_trip_s[row] <= round_trip:
                         other_latency, other_transfer = link_s(k, stop, kind, seen.link[row])
                         if other_latency <= latency and other_transfer <= transfer:
                             beaten = True
                             break
                 if not beaten:
                     seen.state[end], seen.link[end] = state, neighbour
-                    seen.behind_s[end], seen.round_trip_s[end] = behind, round_trip
+                    seen.behind_s[end], seen.round_trip_s[end] = rest_s, round_trip
                     end += 1
     return end
 
@@ -205,9 +206,9 @@ def _collect(
         if space.used[state, kind] > most:
             continue
         latency, transfer = link_s(k, stop, kind, seen.link[row])
-        behind = max(seen.behind_s[row], 2.0 * latency + (share + 1) * transfer)
-        if behind <= limit_s:
-            reached.state[end], reached.behind_s[end] = state, behind
+        rest_s = max(seen.behind_s[row], 2.0 * latency + (share + 1) * transfer)
+        if rest_s <= limit_s:
+            reached.state[end], reached.behind_s[end] = state, rest_s
             reached.round_trip_s[end] = seen.round_trip_s[row]
             reached.link[end] = in_flight(
                 k.num_micro_batches, k.is_gpipe, replicas, space.totals[state]
@@ -216,28 +217,48 @@ def _collect(
     return end
 
 
+class SweepLimits(NamedTuple):
+    """What a sweep may do.
+
+    Attributes:
+        width: Keep so many labels of a cut, one of each state: no proof, but quick. 0: keep all.
+        max_transitions: Give up there.
+        transitions: (1,) counts them.
+    """
+
+    width: int
+    max_transitions: float
+    transitions: Floats
+
+
+class _Group(NamedTuple):
+    """Stages of a class and replicas that end at a cut; the longest begins with `earliest`."""
+
+    stop: int
+    kind: int
+    replicas: int
+    earliest: int
+
+
 @uncounted
 def _extend(
     k: Any,
     space: Any,
     labels: Any,
-    stop: int,
-    earliest: int,
-    kind: int,
-    replicas: int,
+    group: Any,
     count: int,
     reached: Any,
-    is_narrow: bool,
+    limits: Any,
     unused: int,
-    work: Any,
 ) -> int:
-    """Puts every stage of a class and replicas that ends at `stop` before the reached labels."""
+    """Puts every stage of a group before the reached labels; returns the next unused label."""
+    stop, kind, replicas, earliest = group
     share = (k.num_micro_batches + replicas - 1) // replicas
     shift = replicas * space.strides[kind]
     for start in range(stop - 1, earliest - 1, -1):
         state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
         activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        largest = largest_total_behind(
+        largest = largest_total_after(
             k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
         )
         while count > 0 and space.totals[reached.state[count - 1]] > largest:
@@ -247,20 +268,20 @@ def _extend(
         after = after_s(k, start, stop, kind, replicas)
         if count == 0:
             break
-        work[0] += count
+        limits.transitions[0] += count
         for index in range(count):
             state = reached.state[index] + shift
             room = space.latest_s[start, state] - space.delay_s[start, kind, state]
             round_trip = reached.round_trip_s[index]
             fill = compute + round_trip
-            behind = compute + reached.behind_s[index]
-            if behind > room or fill > space.most_fill_s[start, kind, state]:
+            rest_s = compute + reached.behind_s[index]
+            if rest_s > room or fill > space.most_fill_s[start, kind, state]:
                 continue
             busy = stage_work_s(forward, compute - forward, round_trip, share, reached.link[index])
-            behind = max(behind, busy + after)
-            if behind > room:
+            rest_s = max(rest_s, busy + after)
+            if rest_s > room:
                 continue
-            unused = _insert(labels, start, kind, state, behind, fill, is_narrow, unused)
+            unused = _insert(labels, start, kind, state, rest_s, fill, limits.width > 0, unused)
             if unused == len(labels.fill_s):
                 return unused
     return unused
@@ -273,9 +294,7 @@ def sweep(
     labels: Any,
     seen: Any,
     reached: Any,
-    width: int,
-    max_transitions: float,
-    work: Any,
+    limits: Any,
 ) -> bool:
     """Fills the labels from the last layer to the first.
 
@@ -285,15 +304,13 @@ def sweep(
         labels: `Labels`, with no label in use.
         seen: `Reached`, scratch for all labels of a cut.
         reached: The same.
-        width: Keep so many labels of a cut, one of each state: no proof, but quick. 0: keep all.
-        max_transitions: Give up there.
-        work: (1,) counts the transitions.
+        limits: `SweepLimits`; its transitions are counted.
 
     Returns:
         False where it gave up: too many transitions, or no place for another label.
     """
     states = np.empty(len(space.totals), np.int64)
-    return _sweep(k, space, labels, seen, reached, width, max_transitions, work, states)
+    return _sweep(k, space, labels, seen, reached, limits, states)
 
 
 @uncounted
@@ -303,17 +320,15 @@ def _sweep(
     labels: Any,
     seen: Any,
     reached: Any,
-    width: int,
-    max_transitions: float,
-    work: Any,
+    limits: Any,
     states: Any,
 ) -> bool:
     unused = 1
     for stop in range(k.num_layers, 0, -1):
         is_last = stop == k.num_layers
         found = 0 if is_last else _list_states(space.order, labels.first[stop], states)
-        if width > 0 and found > 0:
-            _thin(labels, space.delay_s, stop, states[:found], width)
+        if limits.width > 0 and found > 0:
+            _thin(labels, space.delay_s, stop, states[:found], limits.width)
         for kind in range(k.num_classes):
             total = 1 if is_last else _see(k, space, labels, states[:found], stop, kind, seen)
             for replicas in range(1, k.device_count[kind] + 1):
@@ -328,10 +343,8 @@ def _sweep(
                     count = 1
                 else:
                     count = _collect(k, space, stop, kind, replicas, total, seen, reached)
-                unused = _extend(
-                    k, space, labels, stop, earliest, kind, replicas, count, reached,
-                    width > 0, unused, work,
-                )  # fmt: skip
-                if work[0] > max_transitions or unused == len(labels.fill_s):
+                group = _Group(stop, kind, replicas, earliest)
+                unused = _extend(k, space, labels, group, count, reached, limits, unused)
+                if limits.transitions[0] > limits.max_transitions or unused == len(labels.fill_s):
                     return False
     return True

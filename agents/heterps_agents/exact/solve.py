@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.exact.front import Needs, completions
-from heterps_agents.exact.kernels import sweep
+from heterps_agents.exact.kernels import SweepLimits, sweep
 from heterps_agents.exact.state import Labels, Reached, Space
 from heterps_agents.exact.trace import trace_back
 from heterps_agents.interface.planner import Budget
@@ -174,7 +174,8 @@ class _Search:
         before = self.transitions
         labels, seen, reached = self._scratch
         labels.first[:] = 0
-        if not sweep(self.kernel, space, labels, seen, reached, width, max_transitions, self._work):
+        limits = SweepLimits(width, float(max_transitions), self._work)
+        if not sweep(self.kernel, space, labels, seen, reached, limits):
             if self._work[0] > max_transitions or len(labels.fill_s) == MAX_LABELS:
                 return False
             self._scratch, self._work[0] = scratch(self.kernel, self._states), before

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_agents.exact.kernels import SAME, after_s, largest_total_behind, link_s
+from heterps_agents.exact.kernels import SAME, after_s, largest_total_after, link_s
 from heterps_envs.closed_form.formula import in_flight, is_dominated, stage_work_s
 from heterps_envs.closed_form.objective import write_code
 
@@ -50,7 +50,7 @@ def _front_stage(
             share = (k.num_micro_batches + replicas - 1) // replicas
             behind = state - replicas * space.strides[kind]
             total = space.totals[behind]
-            largest = largest_total_behind(
+            largest = largest_total_after(
                 k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
             )
             after = after_s(k, start, stop, kind, replicas)
