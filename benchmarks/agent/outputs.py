@@ -58,7 +58,7 @@ def markdown(results: Mapping[str, SectionResult], first: TableRows | None = Non
     parts = [
         "# Results of the agent's benchmark",
         "Written by `python benchmarks/agent/agent.py --markdown FILE`; "
-        "[agent.md](agent.md) says how to read the tables. "
+        "[agent.md](../agent.md) says how to read the tables. "
         f"Measured on {names['machine']}, Python {names['python']}.",
     ]
     for table in [first] if first else []:

@@ -123,7 +123,7 @@ def _limit_tasks(quick: bool, seed: int) -> Iterator[Task]:
 
 
 def summarise(found: Sequence[Row]) -> Row:
-    """Errors by group, in words that `docs/fidelity.md` explains."""
+    """Errors by group, in words that `docs/results/fidelity.md` explains."""
     groups: dict[str, list[Row]] = {}
     for row in found:
         groups.setdefault(row["part"], []).append(row)

@@ -2,7 +2,7 @@
 
     python benchmarks/online/online.py --quick
     python benchmarks/online/online.py --only drift --json online.json --markdown
-    docs/online-results.md
+    docs/results/online.md
 
 Sections: `drift`, `real_drift` and `fine_tuning` measure what is learned from a run whose devices
 are not as believed. With --json, finished rows are kept beside that file, and an interrupted

@@ -1,4 +1,4 @@
 """Options of the commands, and nothing else.
 
-Front door: `app.main`, the `heterps` command. What a command does is in `heterps.commands`.
+Front door: `app.main`. What a command does is in `heterps.commands`.
 """

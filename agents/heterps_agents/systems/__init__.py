@@ -1,5 +1,4 @@
-"""Planners of papers, a folder each.
+"""Planners of papers: HeterPS, Malleus, Oobleck, PipeDream, PipeEdge, Piper, Sailor.
 
-`heterps`, `malleus`, `oobleck`, `pipedream`, `pipeedge`, `piper`, `sailor`. Front doors:
-`sailor.planner`, `piper.planner`, `pipedream.planner`.
+A folder each. Front doors: `sailor.planner`, `piper.planner`, `pipedream.planner`.
 """
