@@ -29,6 +29,14 @@ def simulate(
     memory_figure: Annotated[
         Path | None, typer.Option("--memory-figure", help="Memory of each device as PNG or SVG.")
     ] = None,
+    certify: Annotated[
+        bool,
+        typer.Option(
+            "--certify",
+            help="Re-check the plan and its bound without the planners' code (seconds); exit code "
+            "1 where a claim does not hold.",
+        ),
+    ] = False,
     model: Annotated[str | None, typer.Option("--model", help="MODEL, where it moved.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
     detection_s: Annotated[
@@ -75,13 +83,12 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Simulate a plan: step time, timeline, memory by kind; or its life on spot devices."""
-    from heterps.commands.simulate import run_simulate
+    from heterps.commands.simulate import SimulateFiles, run_simulate
 
     run_simulate(
         plan,
-        trace=trace,
-        figure=figure,
-        memory_figure=memory_figure,
+        SimulateFiles(trace, figure, memory_figure),
+        certify=certify,
         model=model,
         cluster=cluster,
         spot={

@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
 from rich.table import Table
 
 from heterps.planning.plans import load_plan_and_problem
 from heterps.reports.chrome_trace import write_chrome_trace
 from heterps.reports.console import answer, interval_text, print_json, remarks, seconds_text
+from heterps.reports.shares import FIGURE_SUFFIXES, recompute_share
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
+from heterps_envs.certificates.plan import CertificateReport, check_certificate
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 from heterps_envs.simulator.simulate import estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from heterps.reports.shares import FIGURE_SUFFIXES, recompute_share
 
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 SPOT_TRACE_SUFFIX = ".csv"
 
 
+class SimulateFiles(NamedTuple):
+    """What is written, or read, beside the answer.
+
+    Attributes:
+        trace: One that ends in `.csv` is a spot trace to replay, any other a Chrome trace to write.
+        figure: Of the timeline, or of the replay.
+        memory_figure: Memory of each device.
+    """
+
+    trace: Path | None = None
+    figure: Path | None = None
+    memory_figure: Path | None = None
+
+
 def run_simulate(
     plan_file: Path,
+    files: SimulateFiles,
     *,
-    trace: Path | None,
-    figure: Path | None,
-    memory_figure: Path | None,
+    certify: bool,
     model: str | None,
     cluster: str | None,
     as_json: bool,
@@ -41,17 +57,29 @@ def run_simulate(
 ) -> None:
     """Simulates, prints, and writes the trace and the figures where they are asked for.
 
-    A trace that ends in `.csv` is a spot trace to replay, any other a Chrome trace to write; `spot`
-    and `tolerated` are what a replay assumes (`heterps_envs.spot.costs.SpotSettings`).
+    Args:
+        plan_file: The plan.
+        files: What is written or read besides.
+        certify: Re-check the plan and its bound.
+        model: Where the model moved to.
+        cluster: Where the cluster moved to.
+        as_json: Print JSON.
+        spot: What the replay of a spot trace assumes (`heterps_envs.spot.costs.SpotSettings`).
+        tolerated: Losses that a replay has plans for.
+
+    Raises:
+        Exit: With code 1: a claim of the plan does not hold.
     """
+    trace, figure, memory_figure = files
     _check_figure("--figure", figure)
     _check_figure("--memory-figure", memory_figure)
     options = spot or {}
     if trace is not None and trace.suffix.lower() == SPOT_TRACE_SUFFIX:
         from heterps.commands.spot import run_spot_replay
 
-        if memory_figure is not None:
-            warnings.warn("--memory-figure is ignored with a spot trace", stacklevel=1)
+        ignored = {"--memory-figure": memory_figure is not None, "--certify": certify}
+        for option in (name for name, is_given in ignored.items() if is_given):
+            warnings.warn(f"{option} is ignored with a spot trace", stacklevel=1)
         run_spot_replay(
             plan_file, trace, figure=figure, model=model, cluster=cluster,
             options=options, tolerated=tolerated, as_json=as_json,
@@ -76,10 +104,34 @@ def run_simulate(
 
         _save(memory_figure, lambda: draw(shown, title))
         remarks.print(f"memory figure written to {memory_figure}")
+    report = check_certificate(problem, plan) if certify else None
     if as_json:
-        print_json(shown.model_dump(mode="json", exclude={"timeline", "memory_curves"}))
-        return
-    _print(shown, problem, plan)
+        data = shown.model_dump(mode="json", exclude={"timeline", "memory_curves"})
+        print_json(data if report is None else data | {"certificate": certificate_data(report)})
+    else:
+        _print(shown, problem, plan)
+        if report is not None:
+            _print_certificate(report)
+    if report is not None and not report.is_valid:
+        raise typer.Exit(1)
+
+
+def certificate_data(report: CertificateReport) -> dict[str, Any]:
+    """What was re-checked of a plan, for `--json`."""
+    return {"is_valid": report.is_valid, **asdict(report)}
+
+
+def _print_certificate(report: CertificateReport) -> None:
+    verdict = "holds" if report.is_valid else "does not hold"
+    answer.print(f"certificate {verdict}; optimality: {report.optimality}")
+    answer.print(f"lower bound, derived anew: {seconds_text(report.lower_bound_s)}")
+    for title, lines in (
+        ("wrong", report.problems),
+        ("re-checked", report.checked),
+        ("not re-checked", report.unchecked),
+    ):
+        for line in lines:
+            answer.print(f"{title}: {line}", markup=False)
 
 
 def _check_figure(option: str, path: Path | None) -> None:

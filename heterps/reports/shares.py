@@ -1,15 +1,10 @@
-"""`heterps simulate`: what the simulator says of a plan file."""
+"""Figures of a plan: their file endings, and which share of a backward pass computes again."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.workload import workload
-
-if TYPE_CHECKING:
-    pass
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 

@@ -135,6 +135,8 @@ class _Check:
             and all(part == edge for part, edge in zip(ordered, pairwise(edges), strict=True))
             and all(len(kind) == 1 for kind in kinds)
             and all(len(stage.devices) == 1 for stage in plan.stages)
+            and not any(stage.recompute_layers for stage in plan.stages)
+            and not self._has_chunks()
             and all(
                 share[name] <= -(-micro_batches // len(names))
                 for names in groups.values()
@@ -143,7 +145,8 @@ class _Check:
         )
         if not is_placement:
             self.unchecked.append(
-                "step time and memory: the plan is no chain of stages with equal replicas"
+                "step time and memory: the plan is no chain of stages with equal replicas, one on "
+                "each device, that keep all activations"
             )
             return None
         self.checked.append("every micro-batch passes every layer once")
@@ -151,6 +154,11 @@ class _Check:
             PlainStage(*part, kind.pop(), len(groups[part]))
             for part, kind in zip(ordered, kinds, strict=True)
         ]
+
+    def _has_chunks(self) -> bool:
+        """Interleaved: several stages of a route are on one device, as they are meant to be."""
+        names = [name for stage in self.plan.stages for name in stage.devices]
+        return self.plan.job.schedule == "interleaved" and len(set(names)) < len(names)
 
     def _check_counts(self, stages: Sequence[PlainStage]) -> None:
         names = [name for stage in self.plan.stages for name in stage.devices]

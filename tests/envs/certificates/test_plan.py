@@ -138,6 +138,19 @@ def test_a_plan_of_unequal_pipelines_is_not_called_checked() -> None:
     assert "no chain of stages" in report.unchecked[0]
 
 
+def test_chunks_and_recomputed_layers_are_not_called_checked() -> None:
+    problem = chain_problem([1, 1], [1, 1], num_micro_batches=4, schedule="interleaved")
+    chunks = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-0")}, {("a", "b"): range(4)})
+    whole = plan_of(problem, {"a": (0, 1, "d0-0")}, {("a",): range(4)})
+    again = whole.changed(stages=(whole.stages[0].changed(recompute_layers=(1,)),))
+    for plan in (chunks, again):
+        report = check_certificate(problem, plan)
+        assert report.is_valid
+        assert report.step_time_s is None
+        assert "no chain of stages" in report.unchecked[0]
+    assert check_certificate(problem, whole).step_time_s == pytest.approx(16)
+
+
 def test_devices_that_the_cluster_lacks_are_named() -> None:
     plan = bind(small_problem(counts=(2, 3)), [PlacedStage(0, 3, 1, 3)], planner="t", seed=0)
     report = check_certificate(small_problem(counts=(2, 2)), plan, Bound())

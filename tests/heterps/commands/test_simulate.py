@@ -138,3 +138,35 @@ def test_a_figure_needs_a_known_ending(heterps: Heterps, blocks: Path, tmp_path:
     outcome = heterps("simulate", plan, "--memory-figure", tmp_path / "memory.txt")
     assert outcome.code == 2
     assert "allowed endings: .png, .svg, .pdf" in outcome.err
+
+
+def test_a_certificate_that_holds_says_what_was_checked_again(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    heterps("place", blocks, "-c", "local-emulated", "-p", "exact", "-o", plan)
+    outcome = heterps("simulate", plan, "--certify")
+    assert outcome.code == 0
+    assert "certificate holds; optimality: proven" in outcome.out
+    assert "re-checked: memory of every device" in outcome.out
+    outcome = heterps("simulate", plan, "--certify", "--json")
+    found = json.loads(outcome.out)["certificate"]
+    assert (outcome.code, found["is_valid"], found["problems"]) == (0, True, [])
+    assert "certificate" not in json.loads(heterps("simulate", plan, "--json").out)
+
+
+def test_a_claim_that_does_not_hold_ends_with_code_1(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.yaml"
+    heterps("place", blocks, "-c", "local-emulated", "-p", "exact", "-o", file)
+    plan = Plan.from_file(file)
+    assert plan.bound.step_time_s is not None
+    plan.changed(bound=plan.bound.changed(step_time_s=2 * plan.bound.step_time_s)).to_file(file)
+    outcome = heterps("simulate", file, "--certify")
+    assert outcome.code == 1
+    assert "certificate does not hold" in outcome.out
+    assert "wrong: the bound of" in outcome.out
+    outcome = heterps("simulate", file, "--certify", "--json")
+    assert outcome.code == 1
+    assert json.loads(outcome.out)["certificate"]["is_valid"] is False
