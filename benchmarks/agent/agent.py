@@ -8,7 +8,7 @@ Sections: `chains` and `graphs` compare every method on every test set under equ
 evaluations and in CPU seconds; `training` measures how fast policies learn, over three seeds;
 `environments` measures steps per second. FOLDER holds published files (default:
 `$HETERPS_WORKLOADS`); without it their sets are left out. With --json, finished rows are kept
-beside that file, and an interrupted run goes on behind them.
+beside that file, and an interrupted run goes on after them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ predicts runs that others measured and published; FOLDER holds their files, one 
 source; without the option it is `$HETERPS_WORKLOADS`, and without either the section is skipped.
 A section's `rows(workloads, quick, seed)` returns its rows and its summary; `shown(rows)`, where
 there is one, returns those of the printed table. `own` keeps finished rows beside the --json file
-and goes on behind them when it is started again.
+and goes on after them when it is started again.
 """
 
 from __future__ import annotations

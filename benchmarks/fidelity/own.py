@@ -68,7 +68,7 @@ def rows(
         workloads: Not needed.
         quick: A few runs of each group.
         seed: Of parameters and data; random plans take the seeds from here on.
-        partial_file: Where finished rows are kept; a run that finds them goes on behind them.
+        partial_file: Where finished rows are kept; a run that finds them goes on after them.
     """
     del workloads
     store = RowStore(partial_file, {"quick": quick, "seed": seed, **machine()})

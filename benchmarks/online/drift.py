@@ -41,7 +41,7 @@ NOTE = (
     "step time over the exact optimum of the truth, less 1, in the median, mean and 95th "
     "percentile. It is that of the plan that is kept after so many measured deployments; `gap "
     "best` is that of the best plan up to then, of which a user cannot know which it is. "
-    f"Fine-tuning takes {FINE_TUNE_S:g} s behind each deployment, on the first "
+    f"Fine-tuning takes {FINE_TUNE_S:g} s after each deployment, on the first "
     f"{FINE_TUNED_PROBLEMS} problems alone."
 )
 
@@ -75,7 +75,7 @@ def run(settings: Settings) -> SectionResult:
 
 
 def _regrets(method: str, tables: CostTables, seed: int, index: int) -> list[float]:
-    """Of the plans that are kept, behind 0, 1, 2, ... measured deployments."""
+    """Of the plans that are kept, after 0, 1, 2, ... measured deployments."""
     drift_rng, rng = (np.random.default_rng([seed, index, part]) for part in range(2))
     truth = drifted(tables, drift_rng)
     kernel = kernel_tables(truth)

@@ -1,6 +1,6 @@
 """Ways to adapt to a drifted problem, one deployment after another.
 
-Each yields, behind every measured deployment, the placement that it would keep, and deploys that
+Each yields, after every measured deployment, the placement that it would keep, and deploys that
 one next, or another one where it explores. They see the truth through noisy measurements alone.
 """
 
@@ -26,7 +26,7 @@ from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.problem import CostTables
 
-# Seconds of PPO behind every deployment.
+# Seconds of PPO after every deployment.
 FINE_TUNE_S = 0.6
 # How far below the most likely times an exploring plan hopes to be, in standard deviations.
 OPTIMISM = 1.0
@@ -106,7 +106,7 @@ def policy_beam(tables: CostTables, known: Code, policy: Policy | None = None) -
 
 
 def fine_tuned(case: Case, rng: np.random.Generator) -> Iterator[Code]:
-    """PPO in the corrected simulator behind each deployment, then the search with its policy."""
+    """PPO in the corrected simulator after each deployment, then the search with its policy."""
     from heterps_agents.training.train import fine_tune
 
     policy = Policy.load(DEFAULT_POLICY)

@@ -111,7 +111,7 @@ def _found(policy: Policy, tables: CostTables, seed: int, index: int, tune_s: fl
 def _corrected(
     policy: Policy, tables: CostTables, rng: np.random.Generator
 ) -> tuple[CostTables, Code]:
-    """What is believed of a drifted problem behind one deployment, and the plan of that."""
+    """What is believed of a drifted problem after one deployment, and the plan of that."""
     stale = search(policy, tables, SEARCH_S, None)
     belief = TablesBelief(tables)
     belief.observe(deployed(stale, drifted(tables, rng), rng))

@@ -19,7 +19,7 @@ Noise = Callable[[np.random.Generator, int], Floats]
 
 DEVICE = Subject("device", "device")
 SLOWDOWNS = (1.1, 1.2, 1.5, 3.0)
-# A drift begins behind so many steps, and has so many to be told.
+# A drift begins after so many steps, and has so many to be told.
 QUIET_STEPS, DRIFT_STEPS = 100, 300
 
 

@@ -34,7 +34,7 @@ CASES = (
 )  # fmt: skip
 JOB = Job(global_batch_size=64, micro_batch_size=2, dtype="bfloat16")
 SLOWDOWN = 2.0
-# A real move every so many steps, behind the warm-up of a plan.
+# A real move every so many steps, after the warm-up of a plan.
 STEPS_BETWEEN = 3
 LIMIT_S = 300.0
 

@@ -6,7 +6,7 @@
 
 Sections: `drift`, `real_drift` and `fine_tuning` measure what is learned from a run whose devices
 are not as believed. With --json, finished rows are kept beside that file, and an interrupted
-section goes on behind them; sections that the file has from earlier runs stay in it and in the
+section goes on after them; sections that the file has from earlier runs stay in it and in the
 Markdown. Sections that take longer than a coffee run only where --only names them.
 """
 

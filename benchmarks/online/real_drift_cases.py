@@ -35,9 +35,9 @@ JOB = Job(global_batch_size=16, micro_batch_size=2, dtype="float32")
 LAYER_S = 5e-3
 # The controller is told that so many steps remain; the runs are the beginning of such a training.
 REMAINING_STEPS, MEASURE_EVERY = 2000, 4
-# A run has settled behind so many steps under one plan without a search.
+# A run has settled after so many steps under one plan without a search.
 SETTLED_STEPS, MOST_STEPS = 16, 400
-# Steps behind a change of the plan whose times are not counted.
+# Steps after a change of the plan whose times are not counted.
 SETTLING_STEPS = 3
 LIMIT_S = 300.0
 

@@ -15,7 +15,7 @@ A cell beyond a limit is therefore trained twice more: in float64 on both sides,
 plain SGD. Where float64 agrees to 1e-10, the difference was the rounding of float32, and the
 cell is called `rounding`; it still counts as beyond the limit. Else it is `wrong`.
 
-Finished cells are kept beside the --json file; started again, it goes on behind them.
+Finished cells are kept beside the --json file; started again, it goes on after them.
 """
 
 from __future__ import annotations

@@ -68,12 +68,12 @@ NOTE = (
     "or anew where no checkpoint was complete. Full disk: "
     "writes of one process fail. Processes are forked from one that has imported torch instead of "
     "started; nothing else differs. `pause_s`: from the last step before a fault to the first "
-    "behind it, on a busy machine."
+    "after it, on a busy machine."
 )
 
 
 def run(settings: Settings) -> SectionResult:
-    """All cases; with the same seeds it goes on behind those that are done."""
+    """All cases; with the same seeds it goes on after those that are done."""
     number = QUICK_CASES if settings.quick else CASES
     first = settings.seed * CASES
     store = settings.store("injections")
@@ -228,7 +228,7 @@ def _judged(case: Case, folder: Path, outcome: dict[str, Any]) -> tuple[str, str
 
 
 def _bad_checkpoint(folder: Path, step: int | None = None) -> str:
-    """What is wrong with the newest checkpoint; `step` is what it should be behind."""
+    """What is wrong with the newest checkpoint; `step` is after which step it should be."""
     found = complete_checkpoints(folder / "checkpoints")
     if not found:
         return "there is none" if step is not None else ""
@@ -237,7 +237,7 @@ def _bad_checkpoint(folder: Path, step: int | None = None) -> str:
     except HeterpsError as error:
         return str(error)
     if step is not None and state.document.step != step:
-        return f"the newest is behind step {state.document.step}, not {step}"
+        return f"the newest is after step {state.document.step}, not {step}"
     wanted = reference().states[state.document.step].model
     squares = [((state.model[name] - wanted[name]) ** 2).mean().item() for name in wanted]
     rms = math.sqrt(max(squares))
@@ -276,7 +276,7 @@ class Reference:
             settings = CheckpointSettings(folder=folder, every=CHECKPOINT_EVERY, keep=LONG_STEPS)
             plan = plan_named("one device", of)
             self.losses = run_plan(of, plan, steps=LONG_STEPS, checkpoint=settings).losses
-            # Others are not looked at: a run with more steps is a long one, and ends behind them.
+            # Others are not looked at: a run with more steps is a long one, and ends after them.
             wanted = [
                 checkpoint_path(Path(folder), step) for step in (*range(STEPS + 1), LONG_STEPS)
             ]

@@ -122,7 +122,7 @@ def _is_wanted(entry: Row, kind: str) -> bool:
 
 
 def _torchrun_s() -> float | None:
-    """Seconds from a rank's end to the first step behind torchrun's restart; None: never."""
+    """Seconds from a rank's end to the first step after torchrun's restart; None: never."""
     script = Path(__file__).with_name("torchrun_restart.py")
     with tempfile.TemporaryDirectory() as folder:
         command = [

@@ -55,7 +55,7 @@ class _OverError(Exception):
 
 
 class _Clock:
-    """Ends a run so many seconds behind its first step."""
+    """Ends a run so many seconds after its first step."""
 
     def __init__(self, until_s: float) -> None:
         self._until_s = until_s

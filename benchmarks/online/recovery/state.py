@@ -44,7 +44,7 @@ TARGETS = [
 NOTE = (
     "{layers} linear layers of width {width} with AdamW: {gigabytes:.2f} GB of parameters and "
     "moments, on four processes of this host, none emulated, links at the speed of the host; one "
-    "is killed behind step {lost}, every {every} steps are saved. `recovery_s`: from "
+    "is killed after step {lost}, every {every} steps are saved. `recovery_s`: from "
     "the kill until the first step under the new plan is done, that step, detection and the new "
     "generation included; the plan is given. Steps that are repeated after a rollback are not in "
     "it. `restart_s`: from the start of three new processes until their first step is done; each "

@@ -104,7 +104,7 @@ def cases(problem: Problem) -> list[Case]:
 
 
 def recovered(problem: Problem, case: Case, folder: Path) -> Recovery:
-    """Kills a device behind a step; what came of it.
+    """Kills a device after a step; what came of it.
 
     Args:
         problem: Of the run.

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 4 --max-restarts 3 torchrun_restart.py FOLDER
 
-The killed rank leaves the time of its end in FOLDER, rank 0 that of the first step behind the
+The killed rank leaves the time of its end in FOLDER, rank 0 that of the first step after the
 restart. No state is saved or loaded: this is the least that a restart takes.
 """
 
@@ -22,7 +22,7 @@ STEPS, FAULT_STEP, VICTIM = 12, 6, 1
 
 
 def main(folder: Path) -> None:
-    """Trains a few steps, and again behind the restart."""
+    """Trains a few steps, and again after the restart."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
