@@ -64,6 +64,22 @@ def test_every_module_that_is_named_is_there(page: Path) -> None:
     assert sorted(name for name in names if not is_there(name)) == []
 
 
+def test_what_has_moved_is_where_the_changelog_says() -> None:
+    rows = re.findall(
+        r"^\| `.*\| (`heterps.*) \|$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    names = [name for row in rows for text in re.findall(r"`([^`]+)`", row) for name in spelt(text)]
+    assert len(names) > 40
+    assert [name for name in names if not is_there(name)] == []
+
+
+def spelt(text: str) -> list[str]:
+    """The names of `a.{b,c}.d`: `a.b.d` and `a.c.d`."""
+    before, _, rest = text.partition("{")
+    inner, _, after = rest.partition("}")
+    return [before + part + after for part in inner.split(",")]
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "design").glob("*.md")), ids=relative)
 def test_every_short_name_of_a_module_in_the_design_is_there(page: Path) -> None:
     rooms = {file.parent.name for floor in PACKAGES.values() for file in floor.rglob("*.py")}
