@@ -11,10 +11,9 @@ from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.graphs.rollout_kernels import Record, empty_record, roll_out, size_scales
 from heterps_agents.interface.blas_threads import one_blas_thread
 from heterps_envs.arrays import Floats
+from heterps_envs.environments.base.state import COMPLETE, LARGEST_RATIO
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.environments.graph.state import (
-    COMPLETE,
-    LARGEST_GRAPH_RATIO,
     GraphRows,
     empty_graph_rows,
     empty_graph_view,
@@ -45,7 +44,7 @@ def scaled_node_features(pool: GraphPool, problem: int) -> NDArray[np.float32]:
     """(V, GRAPH_NODE_FEATURES) of a problem, as the policy reads them; see `size_scales`."""
     count = int(pool.problems.num_nodes[problem])
     features = pool.guides.node_features[problem, :count] * size_scales(count).nodes
-    return np.asarray(np.clip(features, -LARGEST_GRAPH_RATIO, LARGEST_GRAPH_RATIO), np.float32)
+    return np.asarray(np.clip(features, -LARGEST_RATIO, LARGEST_RATIO), np.float32)
 
 
 class GraphDecoder:

@@ -13,13 +13,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.environments.base.state import LARGEST_RATIO, RUNNING
 from heterps_envs.environments.graph.kernels import advance_graphs, observe_graphs
 from heterps_envs.environments.graph.state import (
     GRAPH_CANDIDATE_FEATURES,
     GRAPH_NODE_FEATURES,
     GRAPH_STATE_FEATURES,
-    LARGEST_GRAPH_RATIO,
-    RUNNING,
 )
 
 Floats = NDArray[np.float32]
@@ -182,7 +181,7 @@ def roll_out(
 
 @njit(cache=True, error_model="numpy")
 def _scale(view: Any, scales: Any) -> None:
-    limit = np.float32(LARGEST_GRAPH_RATIO)
+    limit = np.float32(LARGEST_RATIO)
     for row in range(len(view.state)):
         for index in range(len(scales.state)):
             value = view.state[row, index] * scales.state[index]

@@ -14,8 +14,9 @@ from numba import njit
 from heterps_agents.learned.policy_kernels import score
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.compiled import ALLOCATING, BORROWING
+from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.kernels import observe_row
-from heterps_envs.environments.stage.state import NUM_BUCKETS, NUM_CUTS, RUNNING, stage_of
+from heterps_envs.environments.stage.state import NUM_BUCKETS, NUM_CUTS, stage_of
 
 
 @njit(cache=True, error_model="numpy")

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.environments.base.state import RUNNING, STUCK
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ROUNDING, ProblemPool, log_uniform
-from heterps_envs.environments.stage.state import RUNNING, STUCK, Limits, stage_of
+from heterps_envs.environments.stage.state import Limits, stage_of
 
 _UNKNOWN = -1
 # Limits of the episodes, over what the placement takes, log-uniform; closer than those of PPO's

@@ -1,4 +1,4 @@
-"""What the environments share: the batched environment, pictures.
+"""What environments share: episodes, single and batched environments, pictures.
 
-Front door: `vector_env.NativeVecEnv`.
+Front door: `episodes.Episodes`.
 """

@@ -6,94 +6,52 @@ Nothing imports this module at import time; training does when it starts.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
+from heterps_envs.arrays import Flags, Integers
 from heterps_envs.environments.base.drawing import Image, check_render_mode
+from heterps_envs.environments.base.env import Observation, spaces_of
+from heterps_envs.environments.base.episodes import Episodes
 
 Indices = None | int | Iterable[int]
-Actions = NDArray[np.int64]
-Observations = NDArray[np.float32]
-
-
-class Ended(NamedTuple):
-    """The ends of K episodes.
-
-    Attributes:
-        rewards: (K,) of their last steps.
-        observations: (K, size) what was there to see after them.
-        is_success: (K,) whether everything was placed.
-        details: Further entries for `info`, one mapping for each; or none at all.
-    """
-
-    rewards: NDArray[np.float64]
-    observations: Observations
-    is_success: NDArray[np.bool_]
-    details: Sequence[Mapping[str, Any]] = ()
 
 
 class NativeVecEnv(VecEnv):
     """Episodes that compiled kernels advance all at once. The reward comes with the last step.
 
-    A subclass keeps the rows and says how they begin, advance and end.
-
     Args:
-        num_envs: Episodes at once.
-        observation_space: Of one episode.
-        action_space: Of one episode.
+        episodes: One row for each environment.
         seed: Of the draws, until `seed()` is called.
-        render_mode: "rgb_array" lets `render` and `get_images` draw; None does not.
+        render_mode: "rgb_array" lets `render` and `get_images` draw, some tens of milliseconds for
+            each episode; None does not.
 
     Raises:
         HeterpsError: The render mode is another one.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        seed: int = 0,
-        render_mode: str | None = None,
-    ) -> None:
+    episodes: Episodes
+    pool: Any
+
+    def __init__(self, episodes: Episodes, seed: int = 0, render_mode: str | None = None) -> None:
         check_render_mode(render_mode)
         self.render_mode = render_mode
+        self.episodes, self.pool = episodes, episodes.pool
         self._rng = np.random.default_rng(seed)
-        self._actions = np.zeros(num_envs, np.int64)
-        self._length, self._everyone = np.zeros(num_envs, np.int64), np.arange(num_envs)
-        super().__init__(num_envs, observation_space, action_space)
+        self._actions = np.zeros(episodes.count, np.int64)
+        self._length, self._everyone = np.zeros_like(self._actions), np.arange(episodes.count)
+        super().__init__(episodes.count, *spaces_of(episodes))
 
-    @abstractmethod
-    def action_masks(self) -> NDArray[np.bool_]:
+    def action_masks(self) -> Flags:
         """(num_envs, actions) which actions are allowed now."""
+        return np.array(self.episodes.view.allowed)
 
-    @abstractmethod
-    def _begin_rows(self, which: NDArray[np.int64]) -> None:
-        """Begins the episodes `which` anew, with draws from `self._rng`."""
-
-    @abstractmethod
-    def _step_rows(self, actions: Actions) -> NDArray[np.int64]:
-        """One step of all episodes; returns the rows that ended by it."""
-
-    @abstractmethod
-    def _end_rows(self, ended: NDArray[np.int64]) -> Ended:
-        """What is to be told about rows that have ended, before they begin anew."""
-
-    @abstractmethod
-    def _observations(self) -> Observations:
-        """(num_envs, size) a new array."""
-
-    def _image(self, row: int) -> Image:
-        """A picture of one episode, if the environment can draw."""
-        raise NotImplementedError
-
-    def reset(self) -> Observations:
+    def reset(self) -> Observation:
         """Begins all episodes anew; returns (num_envs, size).
 
         After `seed()` their draws begin anew as well.
@@ -102,64 +60,62 @@ class NativeVecEnv(VecEnv):
             self._rng = np.random.default_rng(self._seeds[0])
         self._reset_seeds()
         self._begin(self._everyone)
-        return self._observations()
+        return self.episodes.observations()
 
-    def step_async(self, actions: Actions) -> None:
+    def step_async(self, actions: Integers) -> None:
         """Takes the actions of the next `step_wait`."""
         self._actions = np.asarray(actions, np.int64)
 
     def step_wait(
         self,
-    ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+    ) -> tuple[Observation, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """One step in every episode; finished ones begin anew, their end is in their info."""
-        ended = self._step_rows(self._actions)
+        ended = self.episodes.step(self._actions)
         self._length += 1
         rewards, dones = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, np.bool_)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if len(ended):
-            end = self._end_rows(ended)
-            rewards[ended], dones[ended] = end.rewards, True
-            self._describe(ended, end, rewards[ended], infos)
+            rewards[ended], dones[ended] = self.episodes.finish(ended), True
+            self._describe(ended, rewards[ended], infos)
             self._begin(ended)
-        return self._observations(), rewards, dones, infos
+        return self.episodes.observations(), rewards, dones, infos
 
-    def _begin(self, which: NDArray[np.int64]) -> None:
+    def _begin(self, which: Integers) -> None:
         self._length[which] = 0
-        self._begin_rows(which)
+        self.episodes.begin(which, *self.pool.draw(self._rng, len(which)))
 
     def _describe(
-        self,
-        ended: NDArray[np.int64],
-        end: Ended,
-        rewards: NDArray[np.float32],
-        infos: list[dict[str, Any]],
+        self, ended: Integers, rewards: NDArray[np.float32], infos: list[dict[str, Any]]
     ) -> None:
         described = zip(
             ended.tolist(),
             rewards.tolist(),
             self._length[ended].tolist(),
-            end.is_success.tolist(),
-            end.observations,
+            self.episodes.is_complete(ended).tolist(),
+            self.episodes.last_observations(ended),
+            self.episodes.results(ended),
             strict=True,
         )
-        for row, reward, length, success, observation in described:
+        for row, reward, length, success, observation, more in described:
             infos[row] = {
                 "episode": {"r": reward, "l": length, "t": 0.0},
                 "terminal_observation": observation,
                 "is_success": success,
+                **more,
             }
-        for row, more in zip(ended.tolist(), end.details, strict=False):
-            infos[row].update(more)
 
     def state(self) -> dict[str, NDArray[Any] | str]:
-        """What `restore` needs to go on as if nothing had happened; a subclass adds its rows."""
+        """What `restore` needs to go on as if nothing had happened."""
         draws = json.dumps(self._rng.bit_generator.state)
-        return {"draws": draws, "episode_length": self._length.copy()}
+        return {
+            "draws": draws, "episode_length": self._length.copy(), **self.episodes.state(),
+        }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over a state of an environment that was made with the same arguments."""
         self._rng.bit_generator.state = json.loads(state["draws"])
         self._length[:] = state["episode_length"]
+        self.episodes.restore(state)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -193,4 +149,4 @@ class NativeVecEnv(VecEnv):
         """One picture for each environment; None without a render mode."""
         if self.render_mode is None:
             return [None] * self.num_envs
-        return [self._image(row) for row in range(self.num_envs)]
+        return [self.episodes.image(row) for row in range(self.num_envs)]

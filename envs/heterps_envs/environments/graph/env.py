@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
-
-from heterps_configs.errors import HeterpsError
-from heterps_envs.environments.base.drawing import Image, check_render_mode
-from heterps_envs.environments.graph.episodes import GraphEpisodes, graph_observation_size
-from heterps_envs.environments.graph.pictures import draw_graphs
+from heterps_envs.environments.base.env import PlacementEnv
+from heterps_envs.environments.graph.episodes import GraphEpisodes
 from heterps_envs.environments.graph.pool import GraphPool
-from heterps_envs.environments.graph.state import LARGEST_GRAPH_RATIO
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.problem_sets.graphs import generate_graphs
 
-Observation = NDArray[np.float32]
 
-
-class GraphPlacementEnv(gym.Env[Observation, np.int64]):
+class GraphPlacementEnv(PlacementEnv):
     """Places a graph on concrete devices so that one step of it is short.
 
     ## Description
@@ -102,8 +92,6 @@ class GraphPlacementEnv(gym.Env[Observation, np.int64]):
     * v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own declaration)
-
     def __init__(
         self,
         problems: Sequence[GraphTables] | None = None,
@@ -111,64 +99,7 @@ class GraphPlacementEnv(gym.Env[Observation, np.int64]):
         pool: GraphPool | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_render_mode(render_mode)
-        self.render_mode = render_mode
         if pool is None:
             tables = generate_graphs(64, seed=0) if problems is None else problems
             pool = GraphPool.from_tables(tables, max_devices=max_devices)
-        self._episodes = GraphEpisodes(pool, 1)
-        devices = self._episodes.max_devices
-        self.action_space = gym.spaces.Discrete(devices)
-        self.observation_space = gym.spaces.Box(
-            -LARGEST_GRAPH_RATIO,
-            LARGEST_GRAPH_RATIO,
-            (graph_observation_size(devices),),
-            np.float32,
-        )
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode.
-
-        Args:
-            seed: Of the random choices from here on.
-            options: `problem` (row), optional.
-
-        Raises:
-            HeterpsError: There is no such problem.
-        """
-        super().reset(seed=seed)
-        pool, options = self._episodes.pool, options or {}
-        problem = pool.draw(self.np_random, 1)
-        if "problem" in options:
-            problem[0] = options["problem"]
-            last = pool.problems.num_problems - 1
-            if not 0 <= problem[0] <= last:
-                raise HeterpsError(f"there is no problem {problem[0]}; allowed: 0 to {last}")
-        self._episodes.begin(np.array([0]), problem)
-        return self._episodes.observations()[0], self._info()
-
-    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Gives the next node a device."""
-        row, finished = np.array([0]), True
-        if self._episodes.view.allowed[0, action]:
-            finished = len(self._episodes.step(np.array([action]))) > 0
-        else:
-            self._episodes.close(row)
-        reward = (
-            float(self._episodes.pool.rewards(self._episodes.rows, row)[0]) if finished else 0.0
-        )
-        return self._episodes.observations()[0], reward, finished, False, self._info()
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """(devices,) which actions are allowed now."""
-        return np.array(self._episodes.view.allowed[0])
-
-    def render(self) -> Image | None:
-        """A picture of the placement so far, (height, width, 3); None without a render mode."""
-        return None if self.render_mode is None else draw_graphs(self._episodes, 0)
-
-    def _info(self) -> dict[str, Any]:
-        info = {"action_mask": self.action_masks(), "node": int(self._episodes.view.node[0])}
-        return info | self._episodes.describe(0)
+        super().__init__(GraphEpisodes(pool, 1), render_mode)

@@ -13,7 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
-from heterps_envs.environments.graph.state import GRAPH_NODE_FEATURES, LARGEST_GRAPH_RATIO
+from heterps_envs.environments.base.state import log_ratio, ratio
+from heterps_envs.environments.graph.state import GRAPH_NODE_FEATURES
 from heterps_envs.graphs.problem import GraphProblems
 
 
@@ -90,24 +91,6 @@ def put_guide(problems: GraphProblems, guides: GraphGuides, row: int) -> None:
     guides.runs_everywhere[row] = runs.all()
     _guide(problems, guides, row)
     _node_features(problems, guides, row)
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def ratio(numerator: float, denominator: float) -> float:
-    """The quotient, within plus and minus LARGEST_GRAPH_RATIO; the denominator is not negative."""
-    limit = LARGEST_GRAPH_RATIO * denominator
-    if numerator >= limit:
-        return LARGEST_GRAPH_RATIO if numerator > 0.0 else 0.0
-    if numerator <= -limit:
-        return -LARGEST_GRAPH_RATIO
-    return numerator / denominator
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def log_ratio(numerator: float, denominator: float) -> float:
-    """Logarithm of a quotient of two numbers that are not negative, within the same limits."""
-    value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
-    return min(LARGEST_GRAPH_RATIO, max(-LARGEST_GRAPH_RATIO, value))  # type: ignore[no-any-return]
 
 
 @njit(cache=True, error_model="numpy")

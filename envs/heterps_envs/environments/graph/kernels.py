@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from heterps_envs.environments.base.state import (
+    COMPLETE,
+    RUNNING,
+    STUCK,
+    log_ratio,
+    ratio,
+    take_candidates,
+)
 from heterps_envs.environments.graph.fit import allow_devices
-from heterps_envs.environments.graph.guides import log_ratio, ratio, seconds_of, there_and_back_s
-from heterps_envs.environments.graph.state import COMPLETE, RUNNING, STUCK
+from heterps_envs.environments.graph.guides import seconds_of, there_and_back_s
 from heterps_envs.graphs.earliest_finish import start_if_placed
 from heterps_envs.graphs.simulator import GraphRow, end_of_step, one_graph, place_forward, unsigned
 
@@ -71,7 +78,7 @@ def advance_graphs(p: Any, guides: Any, rows: Any, view: Any, actions: Any) -> N
         if node + 1 == p.num_nodes[z]:
             rows.step_time_s[row] = end_of_step(g, devices, state)
             rows.status[row] = COMPLETE
-            _clear(view, row)
+            take_candidates(view, row)
 
 
 @njit(cache=True, error_model="numpy")
@@ -86,15 +93,6 @@ def _simulation(rows: Any, row: int) -> Any:
         rows.free_s[row],
         rows.channel_free_s[row],
     )
-
-
-@njit(cache=True, error_model="numpy")
-def _clear(view: Any, row: int) -> None:
-    """Takes all candidates away. Those that are not allowed are zero already."""
-    for device in range(view.allowed.shape[1]):
-        if view.allowed[row, device]:
-            view.allowed[row, device] = False
-            view.candidates[row, device] = 0.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -135,7 +133,7 @@ def _observe_row(
 ) -> bool:
     z, node = rows.problem[row], rows.position[row]
     g, state, any_allowed = one_graph(p, z), _simulation(rows, row), False
-    _clear(view, row)
+    take_candidates(view, row)
     view.node[row] = node
     allow_devices(p, guides, rows, row, view.allowed[row])
     for device in range(p.num_devices[z]):
@@ -181,7 +179,7 @@ def _sibling_share(p: Any, rows: Any, row: int, z: int, node: int, device: int) 
                 all_bytes += p.output_bytes[z, producer]
                 if (rows.copies[row, producer] >> device) & 1:
                     here_bytes += p.output_bytes[z, producer]
-    return ratio(here_bytes, all_bytes)
+    return ratio(here_bytes, all_bytes)  # type: ignore[no-any-return]
 
 
 @njit(cache=True, error_model="numpy")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from heterps_envs.environments.base.drawing import Image, seconds_text
+from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.graph.drawing import GraphPicture, draw_graph
-from heterps_envs.environments.graph.episodes import GraphEpisodes
-from heterps_envs.environments.graph.state import COMPLETE, RUNNING
+from heterps_envs.environments.graph.pool import GraphPool
+from heterps_envs.environments.graph.state import GraphRows
 
 
-def draw_graphs(episodes: GraphEpisodes, row: int) -> Image:
+def draw_graphs(pool: GraphPool, rows: GraphRows, row: int) -> Image:
     """A graph placement so far."""
-    pool, rows, status = episodes.pool, episodes.rows, int(episodes.rows.status[row])
+    status = int(rows.status[row])
     problems, z, position = pool.problems, int(rows.problem[row]), int(rows.position[row])
     nodes, devices = int(problems.num_nodes[z]), int(problems.num_devices[z])
     placed = np.full(nodes, -1, np.int64)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.environments.base.episodes import Pool
+from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.graph.guides import GraphGuides, graph_guides, put_guide
-from heterps_envs.environments.graph.state import COMPLETE, GraphRows
+from heterps_envs.environments.graph.state import GraphRows
 from heterps_envs.graphs.earliest_finish import earliest_finish_placements, earliest_finish_row
 from heterps_envs.graphs.problem import (
     GraphProblems,
@@ -24,7 +27,11 @@ from heterps_envs.graphs.problem import (
 LEAST_COMPLETE_REWARD = -1.0
 
 
-class GraphPool:
+class NoLimits(NamedTuple):
+    """Episodes on graphs have none."""
+
+
+class GraphPool(Pool):
     """Packed problems with references, from which episodes draw.
 
     Attributes:
@@ -75,9 +82,9 @@ class GraphPool:
         consumers = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(start))
         return self.problems.producers[row, : start[-1]], consumers
 
-    def draw(self, rng: np.random.Generator, count: int) -> Integers:
-        """Rows of problems at random."""
-        return rng.integers(0, self.problems.num_problems, count)
+    def draw_limits(self, rng: np.random.Generator, rows: Integers) -> NoLimits:
+        """Nothing: all is allowed that fits."""
+        return NoLimits()
 
     def rewards(self, rows: GraphRows, which: Integers) -> Floats:
         """Rewards of finished episodes: (K,).

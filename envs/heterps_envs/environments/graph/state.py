@@ -18,8 +18,6 @@ from heterps_envs.graphs.problem import GraphProblems, Placement
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 GRAPH_FEATURE_VERSION = 1
 GRAPH_CANDIDATE_FEATURES, GRAPH_STATE_FEATURES, GRAPH_NODE_FEATURES = 28, 18, 14
-LARGEST_GRAPH_RATIO = 4.0
-RUNNING, COMPLETE, STUCK = 0, 1, 2
 
 
 class GraphRows(NamedTuple):

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
-from heterps_envs.environments.base.drawing import Image, check_render_mode
-from heterps_envs.environments.layer.episodes import LayerEpisodes, layer_observation_size
-from heterps_envs.environments.layer.pictures import draw_layers
+from heterps_envs.environments.base.env import PlacementEnv
+from heterps_envs.environments.layer.episodes import LayerEpisodes
 from heterps_envs.environments.layer.pool import LayerPool
-from heterps_envs.environments.layer.state import PLACING
-from heterps_envs.environments.stage.state import LARGEST_RATIO
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
-Observation = NDArray[np.float32]
 # What arguments that a pool decides on are when nobody gives them.
 _OF_A_POOL = (None, "throughput", None, False)
 
 
-class LayerPlacementEnv(gym.Env[Observation, np.int64]):
+class LayerPlacementEnv(PlacementEnv):
     """Gives each layer of a chain a device class so that one training step is short, or cheap.
 
     ## Description
@@ -109,11 +100,6 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
     * v0: first version.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)
-        "render_modes": ["rgb_array"],
-        "render_fps": 4,
-    }
-
     def __init__(
         self,
         problems: Sequence[CostTables] | None = None,
@@ -124,8 +110,6 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
         pool: LayerPool | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_render_mode(render_mode)
-        self.render_mode = render_mode
         if pool is not None and (problems, objective, longest_step, with_cuts) != _OF_A_POOL:
             raise HeterpsError(
                 "a pool has problems, objective, longest_step and with_cuts of its own; give them "
@@ -136,63 +120,4 @@ class LayerPlacementEnv(gym.Env[Observation, np.int64]):
             pool = LayerPool.from_tables(
                 tables, max_classes, objective, longest_step, with_cuts=with_cuts
             )
-        self._episodes = LayerEpisodes(pool, 1)
-        self.action_space = gym.spaces.Discrete(pool.num_actions)
-        self.observation_space = gym.spaces.Box(
-            -LARGEST_RATIO, LARGEST_RATIO, (layer_observation_size(pool.num_actions),), np.float32
-        )
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode.
-
-        Args:
-            seed: Of the random choices from here on.
-            options: `problem` (row) and `floor_s`, both optional.
-
-        Raises:
-            HeterpsError: There is no such problem, or the floor is not positive.
-        """
-        super().reset(seed=seed)
-        pool, options = self._episodes.pool, options or {}
-        problem, floor_s = pool.draw(self.np_random, 1)
-        if "problem" in options:
-            problem[0] = options["problem"]
-            if not 0 <= problem[0] < pool.num_problems:
-                raise HeterpsError(
-                    f"there is no problem {problem[0]}; allowed: 0 to {pool.num_problems - 1}"
-                )
-            floor_s = pool.floor_s[problem]
-        floor_s[0] = options.get("floor_s", floor_s[0])
-        if not floor_s[0] > 0:
-            raise HeterpsError(f"floor_s must be more than 0 seconds a step, not {floor_s[0]}")
-        self._episodes.begin(np.array([0]), problem, floor_s)
-        return self._episodes.observations()[0], self._info()
-
-    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Gives the next layer a class."""
-        finished = self._episodes.step(np.array([action]))
-        reward = 0.0
-        if len(finished):
-            reward = float(self._episodes.pool.rewards(self._episodes.rows, finished)[0])
-        return self._episodes.observations()[0], reward, len(finished) > 0, False, self._info()
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """(actions,) which actions are allowed now."""
-        return np.array(self._episodes.view.allowed[0])
-
-    def render(self) -> Image | None:
-        """The placement so far as (height, width, 3) uint8; None without a render mode."""
-        return None if self.render_mode is None else draw_layers(self._episodes, 0)
-
-    def _info(self) -> dict[str, Any]:
-        rows = self._episodes.rows
-        info: dict[str, Any] = {
-            "action_mask": self.action_masks(),
-            "problem": int(rows.problem[0]),
-            "floor_s": float(rows.floor_s[0]),
-        }
-        if rows.status[0] != PLACING:
-            info |= self._episodes.describe(0)
-        return info
+        super().__init__(LayerEpisodes(pool, 1), render_mode)

@@ -13,9 +13,16 @@ from numba import njit
 
 from heterps_envs.closed_form.formula import CUT_BIT, KernelTables, in_flight
 from heterps_envs.closed_form.replicas import provision_stages
+from heterps_envs.environments.base.state import (
+    COMPLETE,
+    LARGEST_RATIO,
+    RUNNING,
+    STUCK,
+    ratio,
+    take_candidates,
+)
 from heterps_envs.environments.layer.provisioning import form_stages, write_stages
-from heterps_envs.environments.layer.state import FITS, MISSES_FLOOR, OUT_OF_MEMORY, PLACING, STUCK
-from heterps_envs.environments.stage.state import LARGEST_RATIO
+from heterps_envs.environments.layer.state import MISSES_FLOOR, OUT_OF_MEMORY
 
 
 @njit(cache=True, error_model="numpy")
@@ -29,7 +36,7 @@ def observe_layers(p: Any, rows: Any, view: Any, which: Any) -> None:
         which: (K,) row indices.
     """
     for row in which:
-        if rows.status[row] != PLACING:
+        if rows.status[row] != RUNNING:
             continue
         _observe_state(p, rows, view, row)
         if not _observe_classes(p, rows, view, row):
@@ -50,13 +57,13 @@ def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
     """
     chains = p.chains
     for row in range(len(rows.problem)):
-        if rows.status[row] != PLACING:
+        if rows.status[row] != RUNNING:
             continue
         z, layer = rows.problem[row], rows.position[row]
         kind = actions[row] % rows.begun.shape[1]
         if not view.allowed[row, actions[row]]:
             rows.status[row] = STUCK
-            _clear(view, row)
+            take_candidates(view, row)
             continue
         is_cut = actions[row] != kind
         if is_cut:
@@ -73,13 +80,7 @@ def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
         if layer + 1 == chains.num_layers[z]:
             _finish(p, rows, row)
             _observe_state(p, rows, view, row)
-            _clear(view, row)
-
-
-@njit(cache=True)
-def _clear(view: Any, row: int) -> None:
-    view.allowed[row] = False
-    view.candidates[row] = 0.0
+            take_candidates(view, row)
 
 
 @njit(cache=True)
@@ -99,7 +100,7 @@ def _finish(p: Any, rows: Any, row: int) -> None:
     elif step_time_s > rows.floor_s[row]:
         rows.status[row] = MISSES_FLOOR
     else:
-        rows.status[row] = FITS
+        rows.status[row] = COMPLETE
 
 
 @njit(cache=True)
@@ -115,14 +116,6 @@ def _tables_of(p: Any, z: int) -> KernelTables:
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def _ratio(numerator: float, denominator: float) -> float:
-    """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
-    if numerator >= LARGEST_RATIO * denominator:
-        return LARGEST_RATIO if numerator > 0.0 else 0.0
-    return numerator / denominator
-
-
 @njit(cache=True, error_model="numpy")
 def _observe_state(p: Any, rows: Any, view: Any, row: int) -> None:
     """Writes what does not depend on the class; after the last layer its own numbers are zero."""
@@ -136,22 +129,22 @@ def _observe_state(p: Any, rows: Any, view: Any, row: int) -> None:
         # Times the number of layers: a layer like all others has 1.
         value, state = c.value_prefix_s[z], c.state_prefix_bytes[z]
         kept = c.activation_prefix_bytes[z]
-        out[2] = _ratio(layers * (value[layer + 1] - value[layer]), value[layers])
-        out[3] = _ratio(layers * (state[layer + 1] - state[layer]), state[layers])
-        out[4] = _ratio(layers * (kept[layer + 1] - kept[layer]), kept[layers])
+        out[2] = ratio(layers * (value[layer + 1] - value[layer]), value[layers])
+        out[3] = ratio(layers * (state[layer + 1] - state[layer]), state[layers])
+        out[4] = ratio(layers * (kept[layer + 1] - kept[layer]), kept[layers])
         largest, total = 0.0, 0.0
         for each in range(layers):
             largest, total = max(largest, c.output_bytes[z, each]), total + c.output_bytes[z, each]
-        out[5] = _ratio(layers * c.output_bytes[z, layer], total)
+        out[5] = ratio(layers * c.output_bytes[z, layer], total)
         if layer > 0:
-            out[6] = _ratio(c.output_bytes[z, layer - 1], largest)
-        out[7] = _ratio(value[layer], value[layers])
+            out[6] = ratio(c.output_bytes[z, layer - 1], largest)
+        out[7] = ratio(value[layer], value[layers])
     out[8] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
     out[9] = c.num_classes[z] / 8.0
     out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
     out[11] = 1.0 if c.is_gpipe[z] else 0.0
     out[12] = 1.0 if p.is_price[0] else 0.0
-    out[13] = _ratio(c.lower_bound_s[z], rows.floor_s[row])
+    out[13] = ratio(c.lower_bound_s[z], rows.floor_s[row])
 
 
 @njit(cache=True, error_model="numpy")
@@ -163,10 +156,8 @@ def _observe_classes(p: Any, rows: Any, view: Any, row: int) -> bool:
         own_s = c.compute_prefix_s[z, layer + 1, kind] - c.compute_prefix_s[z, layer, kind]
         fastest_s = min(fastest_s, own_s)
         dearest = max(dearest, p.price_usd_per_hour[z, kind])
+    take_candidates(view, row)
     for action in range(view.allowed.shape[1]):
-        if view.allowed[row, action]:
-            view.allowed[row, action] = False
-            view.candidates[row, action] = 0.0
         if action % rows.begun.shape[1] < c.num_classes[z] and _observe_class(
             p, rows, view, row, action, fastest_s, dearest
         ):
@@ -205,19 +196,19 @@ def _observe_class(
     out = view.candidates[row, action]
     out[0] = 1.0
     out[1] = 1.0 if goes_on else 0.0
-    out[2] = _ratio(fastest_s, own_s)
-    out[3] = _ratio(micro_batches * own_s, bound_s)
-    out[4] = _ratio(micro_batches * stage_s, bound_s * most)
-    out[5] = _ratio(micro_batches * (rows.seconds[row, kind] + own_s), bound_s * count)
-    out[6] = _ratio(micro_batches * rest_s, bound_s * max(1, free))
+    out[2] = ratio(fastest_s, own_s)
+    out[3] = ratio(micro_batches * own_s, bound_s)
+    out[4] = ratio(micro_batches * stage_s, bound_s * most)
+    out[5] = ratio(micro_batches * (rows.seconds[row, kind] + own_s), bound_s * count)
+    out[6] = ratio(micro_batches * rest_s, bound_s * max(1, free))
     out[7] = free / count
     out[8] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
-    out[9] = _ratio(stage_bytes, c.memory_bytes[z, kind])
+    out[9] = ratio(stage_bytes, c.memory_bytes[z, kind])
     own_bytes = state[layer + 1] - state[layer] + held * (kept[layer + 1] - kept[layer])
-    out[10] = _ratio(own_bytes, c.memory_bytes[z, kind])
+    out[10] = ratio(own_bytes, c.memory_bytes[z, kind])
     if layer > 0 and not goes_on:
         transfer = c.output_bytes[z, layer - 1] * c.inverse_bandwidth_s_per_byte[z, previous, kind]
-        out[11] = _ratio(micro_batches * transfer, bound_s)
-        out[12] = _ratio(2.0 * (c.latency_s[z, previous, kind] + transfer), bound_s)
-    out[13] = _ratio(p.price_usd_per_hour[z, kind], dearest)
+        out[11] = ratio(micro_batches * transfer, bound_s)
+        out[12] = ratio(2.0 * (c.latency_s[z, previous, kind] + transfer), bound_s)
+    out[13] = ratio(p.price_usd_per_hour[z, kind], dearest)
     return True

@@ -10,19 +10,20 @@ from heterps_envs.closed_form.formula import in_flight
 from heterps_envs.closed_form.placement import PlacedStage, decode
 from heterps_envs.environments.base.chain_drawing import ChainPicture, DrawnStage, draw_chain
 from heterps_envs.environments.base.drawing import Image, seconds_text
-from heterps_envs.environments.layer.episodes import LayerEpisodes
-from heterps_envs.environments.layer.state import PLACING, STUCK, VERDICTS
+from heterps_envs.environments.base.state import RUNNING, STUCK
+from heterps_envs.environments.layer.pool import LayerPool
+from heterps_envs.environments.layer.state import VERDICTS, LayerRows
 from heterps_envs.environments.stage.packed import StageProblems
 from heterps_envs.environments.stage.pictures import _measured, _memory, _part
 
 
-def draw_layers(episodes: LayerEpisodes, row: int) -> Image:
+def draw_layers(pool: LayerPool, rows: LayerRows, row: int) -> Image:
     """A layer placement so far."""
-    pool, rows, status = episodes.pool, episodes.rows, int(episodes.rows.status[row])
+    status = int(rows.status[row])
     chains, z, position = pool.problems.chains, int(rows.problem[row]), int(rows.position[row])
     layers, classes = int(chains.num_layers[z]), int(chains.num_classes[z])
     lines = {"reference": float(pool.step_time_s[z]), "floor": float(rows.floor_s[row])}
-    if status in (PLACING, STUCK):
+    if status in (RUNNING, STUCK):
         stages = [_open_stage(chains, z, entry) for entry in decode(rows.kinds[row, :position])]
         note = "one replica each, until all layers have a class"
     else:
@@ -31,13 +32,13 @@ def draw_layers(episodes: LayerEpisodes, row: int) -> Image:
         note = f"step time {seconds_text(lines['step time'])}"
         note += f", {rows.price_usd_per_hour[row]:.3g} USD per hour"
     note += f"; reference {seconds_text(lines['reference'])}, floor {seconds_text(lines['floor'])}"
-    verdict = f", {VERDICTS[status]}" if status != PLACING else ""
+    verdict = f", {VERDICTS[status]}" if status != RUNNING else ""
     return draw_chain(
         ChainPicture(
             title=f"LayerPlacement-v0: problem {z}, {position} of {layers} layers{verdict}",
             layer_values=np.diff(chains.value_prefix_s[z, : layers + 1]),
             stages=stages,
-            next_layer=position if status == PLACING else -1,
+            next_layer=position if status == RUNNING else -1,
             device_count=chains.device_count[z, :classes],
             memory_bytes=chains.memory_bytes[z, :classes],
             lines_s=lines,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
-from heterps_envs.arrays import Floats
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.replicas import TIE_BREAK_USD_PER_HOUR
+from heterps_envs.environments.base.episodes import Pool
+from heterps_envs.environments.base.state import COMPLETE, STUCK
 from heterps_envs.environments.layer.state import (
-    FITS,
     MISSES_FLOOR,
     OUT_OF_MEMORY,
-    STUCK,
     LayerProblems,
     LayerRows,
 )
@@ -30,7 +31,17 @@ LONGEST_STEP = 1.5
 LEAST_FITTING, FLOOR_MISSED, MEMORY_EXCEEDED, NOTHING_ALLOWED = -3.0, -3.0, -4.0, -5.0
 
 
-class LayerPool:
+class Floors(NamedTuple):
+    """What K episodes must keep.
+
+    Attributes:
+        floor_s: (K,) longest step time that is allowed; inf for no floor.
+    """
+
+    floor_s: Floats
+
+
+class LayerPool(Pool):
     """Packed problems with references, from which episodes draw.
 
     Attributes:
@@ -107,11 +118,6 @@ class LayerPool:
         return cls(problems, step_time_s, floor_s, cost, with_cuts)
 
     @property
-    def num_problems(self) -> int:
-        """N."""
-        return self.problems.chains.num_problems
-
-    @property
     def max_classes(self) -> int:
         """Device classes that there is room for."""
         return int(self.problems.price_usd_per_hour.shape[1])
@@ -121,10 +127,9 @@ class LayerPool:
         """Candidates of one decision."""
         return self.max_classes * (2 if self.with_cuts else 1)
 
-    def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], Floats]:
-        """Rows of problems, and their floors."""
-        rows = rng.integers(0, self.num_problems, count)
-        return rows, self.floor_s[rows]
+    def draw_limits(self, rng: np.random.Generator, rows: Integers) -> Floors:
+        """The floors of problems."""
+        return Floors(self.floor_s[rows])
 
     def rewards(self, rows: LayerRows, which: NDArray[np.int64]) -> Floats:
         """Rewards of finished episodes: (K,), see `heterps_envs.environments.layer.env`."""
@@ -137,7 +142,7 @@ class LayerPool:
         # 1 - 1 / (1 + x) grows from 0 to 1 with the memory that lacks.
         lacking = 1.0 - 1.0 / (1.0 + rows.excess[which])
         return np.select(
-            [status == FITS, status == MISSES_FLOOR, status == OUT_OF_MEMORY, status == STUCK],
+            [status == COMPLETE, status == MISSES_FLOOR, status == OUT_OF_MEMORY, status == STUCK],
             [
                 np.maximum(np.log(self.cost[problem] / cost), LEAST_FITTING),
                 FLOOR_MISSED - (1.0 - np.minimum(rows.floor_s[which] / step_time_s, 1.0)),

@@ -26,9 +26,9 @@ from heterps_envs.environments.stage.packed import StageProblems
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 LAYER_FEATURE_VERSION = 1
 LAYER_CANDIDATE_FEATURES, LAYER_STATE_FEATURES = 14, 14
-# How an episode stands. All but the first are ends; only FITS is a placement that can be used.
-PLACING, FITS, MISSES_FLOOR, OUT_OF_MEMORY, STUCK = 0, 1, 2, 3, 4
-VERDICTS = ("", "fits", "misses the floor", "out of memory", "stuck")
+# What else may become of an episode, beside `heterps_envs.environments.base.state`.
+MISSES_FLOOR, OUT_OF_MEMORY = 3, 4
+VERDICTS = ("", "fits", "stuck", "misses the floor", "out of memory")
 
 
 class LayerProblems(NamedTuple):
@@ -43,6 +43,11 @@ class LayerProblems(NamedTuple):
     chains: StageProblems
     price_usd_per_hour: NDArray[np.float64]
     is_price: NDArray[np.bool_]
+
+    @property
+    def num_problems(self) -> int:
+        """N."""
+        return self.chains.num_problems
 
 
 class LayerRows(NamedTuple):
@@ -61,7 +66,7 @@ class LayerRows(NamedTuple):
         code: (B, L) int16 of a finished placement, see `heterps_envs.closed_form.formula`.
         step_time_s, price_usd_per_hour: Of a finished placement, also if it does not fit.
         excess: Memory that its devices lack, as shares of a device.
-        status: PLACING, or how the episode ended.
+        status: RUNNING, or how the episode ended; COMPLETE: it fits.
     """
 
     problem: NDArray[np.int64]

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
-
-from heterps_configs.errors import HeterpsError
-from heterps_envs.environments.base.drawing import Image, check_render_mode
-from heterps_envs.environments.stage.episodes import (
-    LARGEST_OBSERVATION,
-    StageEpisodes,
-    observation_size,
-)
-from heterps_envs.environments.stage.pictures import draw_stages
+from heterps_envs.environments.base.env import PlacementEnv
+from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import TARGET_RANGE, ProblemPool
-from heterps_envs.environments.stage.state import COMPLETE, num_actions
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
-Observation = NDArray[np.float32]
 
-
-class StagePlacementEnv(gym.Env[Observation, np.int64]):
+class StagePlacementEnv(PlacementEnv):
     """Places a chain of layers on device classes so that one training step is short.
 
     ## Description
@@ -103,11 +89,6 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
       features 31 and 32, and targets nearer to the best known placement.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)
-        "render_modes": ["rgb_array"],
-        "render_fps": 4,
-    }
-
     def __init__(
         self,
         problems: Sequence[CostTables] | None = None,
@@ -116,82 +97,7 @@ class StagePlacementEnv(gym.Env[Observation, np.int64]):
         pool: ProblemPool | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_render_mode(render_mode)
-        self.render_mode = render_mode
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
             pool = ProblemPool.from_tables(tables, max_classes, target_range)
-        self._begin_with(pool, with_prices=False)
-
-    def _begin_with(self, pool: ProblemPool, with_prices: bool) -> None:
-        """Sets episodes and spaces."""
-        self._episodes = StageEpisodes(pool, 1, with_prices)
-        classes = self._episodes.max_classes
-        self.action_space = gym.spaces.Discrete(num_actions(classes))
-        size = observation_size(classes, with_prices)
-        self.observation_space = gym.spaces.Box(
-            -LARGEST_OBSERVATION, LARGEST_OBSERVATION, (size,), np.float32
-        )
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode.
-
-        Args:
-            seed: Of the random choices from here on.
-            options: `problem` (row) and fields of `heterps_envs.environments.stage.state.Limits`,
-                all optional.
-
-        Raises:
-            HeterpsError: There is no such problem.
-        """
-        super().reset(seed=seed)
-        pool, options = self._episodes.pool, options or {}
-        problem, limits = pool.draw(self.np_random, 1)
-        if "problem" in options:
-            problem[0] = options["problem"]
-            if not 0 <= problem[0] < pool.problems.num_problems:
-                last = pool.problems.num_problems - 1
-                raise HeterpsError(f"there is no problem {problem[0]}; allowed: 0 to {last}")
-            limits = pool.draw_limits(self.np_random, problem)
-        for name, limit in limits._asdict().items():
-            limit[0] = options.get(name, limit[0])
-        self._episodes.begin(np.array([0]), problem, limits)
-        return self._episodes.observations()[0], self._info()
-
-    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Puts a stage in front."""
-        row, finished = np.array([0]), True
-        if self._episodes.view.allowed[0, action]:
-            finished = len(self._episodes.step(np.array([action]))) > 0
-        else:
-            self._episodes.close(row)
-        reward = (
-            float(self._episodes.pool.rewards(self._episodes.rows, row)[0]) if finished else 0.0
-        )
-        if finished:
-            self._episodes.pool.improve(self._episodes.rows, row)
-        return self._episodes.observations()[0], reward, finished, False, self._info()
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """(actions,) which actions are allowed now."""
-        return np.array(self._episodes.view.allowed[0])
-
-    def render(self) -> Image | None:
-        """The placement so far as (height, width, 3) uint8; None without a render mode."""
-        return None if self.render_mode is None else draw_stages(self._episodes, 0)
-
-    def _info(self) -> dict[str, Any]:
-        rows = self._episodes.rows
-        info: dict[str, Any] = {
-            "action_mask": self.action_masks(),
-            "problem": int(rows.problem[0]),
-            "target_s": float(rows.target_s[0]),
-            "fill_limit_s": float(rows.fill_limit_s[0]),
-        }
-        if rows.status[0] == COMPLETE:
-            layers = self._episodes.pool.problems.num_layers[rows.problem[0]]
-            info["step_time_s"] = float(rows.behind_s[0])
-            info["code"] = rows.code[0, :layers].copy()
-        return info
+        super().__init__(StageEpisodes(pool, 1), render_mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,33 +10,27 @@ from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.environments.base.drawing import Image
+from heterps_envs.environments.base.episodes import Episodes
+from heterps_envs.environments.base.state import COMPLETE, RUNNING, STUCK
 from heterps_envs.environments.stage.kernels import advance, observe
+from heterps_envs.environments.stage.pictures import draw_stages
 from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.state import (
-    LARGEST_RATIO,
-    RUNNING,
-    STUCK,
     Limits,
+    StageRows,
+    StageView,
     empty_rows,
     empty_view,
-    feature_sizes,
-    num_actions,
     start_rows,
 )
 
-LARGEST_OBSERVATION = LARGEST_RATIO
 # Limits are raised by 5 % each time: a hundred million times in all.
 _MOST_RAISES = 400
 
 
-def observation_size(max_classes: int, with_prices: bool = False) -> int:
-    """Numbers in one observation: the features of all candidates, then those of the state."""
-    candidate, state = feature_sizes(with_prices)
-    return num_actions(max_classes) * candidate + state
-
-
-class StageEpisodes:
-    """`count` episodes on problems of a pool. Rows are independent of each other.
+class StageEpisodes(Episodes):
+    """`count` episodes of stage placement, see `Episodes`.
 
     Args:
         pool: Problems, limits and rewards.
@@ -44,13 +38,15 @@ class StageEpisodes:
         with_prices: Whether observations have the features of prices.
     """
 
+    pool: ProblemPool
+    rows: StageRows
+    view: StageView
+
     def __init__(self, pool: ProblemPool, count: int, with_prices: bool = False) -> None:
-        problems = pool.problems
-        self.pool, self.count = pool, count
-        self.max_classes = problems.class_price.shape[1]
-        self.rows = empty_rows(count, problems.output_bytes.shape[1], self.max_classes)
-        self.view = empty_view(count, self.max_classes, with_prices=with_prices)
-        self._everyone = np.arange(count)
+        layers, classes = pool.problems.output_bytes.shape[1], pool.problems.class_price.shape[1]
+        view = empty_view(count, classes, with_prices=with_prices)
+        super().__init__(pool, empty_rows(count, layers, classes), view)
+        self.with_prices = with_prices
 
     def begin(self, which: Integers, problem: Integers, limits: Limits) -> None:
         """Starts episodes. Limits that let no stage begin are raised until one may.
@@ -76,38 +72,50 @@ class StageEpisodes:
         problems, problem = self.pool.problems, self.rows.problem[which]
         return np.asarray(problems.fastest_prefix_s[problem, problems.num_layers[problem]])
 
-    def step(self, actions: Integers) -> Integers:
-        """Appends a stage in every episode; returns the rows that finished by it."""
-        running = self._everyone[self.rows.status == RUNNING]
+    def _advance(self, actions: Integers) -> None:
         advance(self.pool.problems, self.rows, self.view, actions)
-        observe(self.pool.problems, self.rows, self.view, running)
-        finished = running[self.rows.status[running] != RUNNING]
-        return np.asarray(finished)
+
+    def _observe(self, which: Integers) -> None:
+        observe(self.pool.problems, self.rows, self.view, which)
+
+    def finish(self, ended: Integers) -> Floats:
+        """Rewards; the pool learns from the episodes."""
+        rewards = super().finish(ended)
+        self.pool.improve(self.rows, ended, rewards)
+        return rewards
+
+    def describe(self, row: int) -> dict[str, Any]:
+        """Problem and limits and, of a complete placement, code, step time and price."""
+        rows, problem = self.rows, self.rows.problem[row]
+        told: dict[str, Any] = {
+            "problem": int(problem),
+            "target_s": float(rows.target_s[row]),
+            "fill_limit_s": float(rows.fill_limit_s[row]),
+        }
+        is_complete, problems = rows.status[row] == COMPLETE, self.pool.problems
+        if is_complete:
+            told["step_time_s"] = float(rows.behind_s[row])
+            told["code"] = rows.code[row, : problems.num_layers[problem]].copy()
+        if self.with_prices:
+            told["price_limit_usd_per_hour"] = float(rows.price_limit_usd_per_hour[row])
+            if is_complete:
+                dollars = np.dot(rows.used[row], problems.price_usd_per_hour[problem])
+                told["price_usd_per_hour"] = float(dollars)
+        return told
+
+    def results(self, ended: Integers) -> Sequence[Mapping[str, Any]]:
+        """Nothing: training needs no placements, and to copy them takes time."""
+        return [{}] * len(ended)
+
+    def image(self, row: int) -> Image:
+        """A picture of the placement so far."""
+        return draw_stages(self.pool, self.rows, row)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all rows by name."""
-        return {f"rows.{name}": value.copy() for name, value in self.rows._asdict().items()}
+        """Copies of all rows, and of the pool, by name."""
+        return {**super().state(), **self.pool.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over rows, and sees again what they saw; the pool must have its state already."""
-        for name, value in self.rows._asdict().items():
-            value[:] = state[f"rows.{name}"]
-        observe(self.pool.problems, self.rows, self.view, self._everyone)
-
-    def close(self, which: Integers) -> None:
-        """Takes all candidates away: nothing may follow."""
-        self.view.allowed[which] = False
-        self.view.candidates[which] = 0.0
-
-    def observations(self) -> NDArray[np.float32]:
-        """(count, observation_size) float32, within plus or minus LARGEST_OBSERVATION."""
-        flat = self.view.candidates.reshape(self.count, -1)
-        return np.concatenate([flat, self.view.state], axis=1)
-
-    def last_observations(self, finished: Integers) -> NDArray[np.float32]:
-        """(K, observation_size) of finished episodes: no candidates, only the state."""
-        candidates = self.view.candidates[0].size
-        state = self.view.state[finished]
-        observations = np.zeros((len(finished), candidates + state.shape[1]), np.float32)
-        observations[:, candidates:] = state
-        return observations
+        """Takes over pool and rows, and sees again what they saw."""
+        self.pool.restore(state)
+        super().restore(state)

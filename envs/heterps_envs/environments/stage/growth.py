@@ -15,7 +15,7 @@ from numba import njit
 
 from heterps_envs.closed_form.formula import behind_stage_s, in_flight, stage_after_s
 from heterps_envs.compiled import BORROWING
-from heterps_envs.environments.stage.state import LARGEST_RATIO
+from heterps_envs.environments.base.state import LARGEST_RATIO
 
 # The shorter way must still cover this share of the value of the longest.
 LEAST_COVERED = 0.5

@@ -13,6 +13,15 @@ from numba import njit
 
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT, in_flight, stage_work_s
 from heterps_envs.compiled import BORROWING
+from heterps_envs.environments.base.state import (
+    COMPLETE,
+    LARGEST_RATIO,
+    RUNNING,
+    STUCK,
+    log_ratio,
+    ratio,
+    take_candidates,
+)
 from heterps_envs.environments.stage.growth import (
     WORTHWHILE,
     all_reduce_and_optimizer_s,
@@ -28,14 +37,10 @@ from heterps_envs.environments.stage.growth import (
     tightest_layer,
 )
 from heterps_envs.environments.stage.state import (
-    COMPLETE,
-    LARGEST_RATIO,
     NUM_BUCKETS,
     NUM_CANDIDATE_FEATURES,
     NUM_GLOBAL_FEATURES,
     REPLICA_BUCKETS,
-    RUNNING,
-    STUCK,
     new_scratch,
     stage_of,
 )
@@ -88,30 +93,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
         rows.position[row] = start
         if start == 0:
             rows.status[row] = COMPLETE
-            _clear(view, row)
-
-
-@njit(**BORROWING)
-def _clear(view: Any, row: int) -> None:
-    """Takes all candidates away. Those that are not allowed are zero already."""
-    for action in range(view.allowed.shape[1]):
-        if view.allowed[row, action]:
-            view.allowed[row, action] = False
-            view.candidates[row, action] = 0.0
-
-
-@njit(**BORROWING, inline="always")
-def _ratio(numerator: float, denominator: float) -> float:
-    """The quotient of two non-negative numbers, at most LARGEST_RATIO."""
-    if denominator > 0.0:  # always, but for what has run out; so no branch is hard to predict
-        return min(LARGEST_RATIO, numerator / denominator)
-    return LARGEST_RATIO if numerator > 0.0 else 0.0
-
-
-@njit(**BORROWING, inline="always")
-def _log_ratio(numerator: float, denominator: float) -> float:
-    value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
-    return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
+            take_candidates(view, row)
 
 
 @njit(**BORROWING)
@@ -134,7 +116,7 @@ def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any)
         free_price += free * p.class_price[z, kind]
         free_bytes += free * p.memory_bytes[z, kind]
         dollars_left -= rows.used[row, kind] * p.price_usd_per_hour[z, kind]
-    _clear(view, line)
+    take_candidates(view, line)
     _observe_state(p, rows, row, view, line, free_price, free_bytes, allowance_s)
     if view.state.shape[1] > NUM_GLOBAL_FEATURES:
         _observe_budget(p, rows, row, view, line, dollars_left, allowance_s)
@@ -174,19 +156,19 @@ def _observe_state(
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
     held = micro_batches if p.is_gpipe[z] else min(micro_batches, rows.replicas_behind[row] + 1)
     out = view.state[line]
-    out[0] = _ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
+    out[0] = ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
     out[1] = stop / layers
     out[2] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
-    out[3] = _ratio(p.value_prefix_s[z, stop], free_price * allowance_s)
-    out[4] = _log_ratio(rows.target_s[row], p.lower_bound_s[z])
+    out[3] = ratio(p.value_prefix_s[z, stop], free_price * allowance_s)
+    out[4] = log_ratio(rows.target_s[row], p.lower_bound_s[z])
     out[5] = p.num_classes[z] / 8.0
-    out[6] = _ratio(rows.replicas_behind[row], micro_batches)
-    out[7] = _ratio(rows.fill_s[row], rows.target_s[row])
-    out[8] = _ratio(stage_bytes(p, z, 0, stop, held), free_bytes)
-    out[9] = _ratio(p.fastest_prefix_s[z, stop], allowance_s)
+    out[6] = ratio(rows.replicas_behind[row], micro_batches)
+    out[7] = ratio(rows.fill_s[row], rows.target_s[row])
+    out[8] = ratio(stage_bytes(p, z, 0, stop, held), free_bytes)
+    out[9] = ratio(p.fastest_prefix_s[z, stop], allowance_s)
     out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
     out[11] = 1.0 if p.is_gpipe[z] else 0.0
-    out[12] = _ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
+    out[12] = ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
 
 
 @njit(**BORROWING, inline="always")
@@ -198,10 +180,10 @@ def _observe_budget(
     out[NUM_GLOBAL_FEATURES:] = 0.0
     if limit < np.inf:
         out[13] = 1.0
-        out[14] = _ratio(p.dollars_prefix[z, rows.position[row]], dollars_left * allowance_s)
-        out[15] = _ratio(dollars_left, limit)
+        out[14] = ratio(p.dollars_prefix[z, rows.position[row]], dollars_left * allowance_s)
+        out[15] = ratio(dollars_left, limit)
         longest_s = max(rows.target_s[row], p.lower_bound_s[z])
-        out[16] = _log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
+        out[16] = log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
 
 
 @njit(**BORROWING, inline="always")
@@ -328,9 +310,9 @@ def _observe_candidate(
     fastest = p.fastest_prefix_s[z, stop] - p.fastest_prefix_s[z, start]
     out = view.candidates[line, action]
     out[0] = 1.0
-    out[1] = _ratio(covered, p.value_prefix_s[z, layers])
-    out[2] = _ratio(covered, price * replicas * allowance_s)
-    out[3] = _ratio(price * replicas, free_price)
+    out[1] = ratio(covered, p.value_prefix_s[z, layers])
+    out[2] = ratio(covered, price * replicas * allowance_s)
+    out[3] = ratio(price * replicas, free_price)
     out[4] = (free - replicas) / count
     out[5] = min(replicas / 8.0, LARGEST_RATIO)
     out[6] = max(0.0, busy - compute - through_s) / allowance_s
@@ -340,9 +322,9 @@ def _observe_candidate(
     out[10] = 1.0 if start == 0 else 0.0
     if start > 0:
         out[11] = front[0]
-        out[29] = _ratio(front[1], rows.target_s[row] + trip + compute)
+        out[29] = ratio(front[1], rows.target_s[row] + trip + compute)
         out[30] = front[2]
-    out[12] = _ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
+    out[12] = ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
     out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
     out[14] = 1.0 if kind == neighbour else 0.0
     own_value = price * (
@@ -350,23 +332,23 @@ def _observe_candidate(
         + p.optimizer_prefix_s[z, stop, kind]
         - p.optimizer_prefix_s[z, start, kind]
     )
-    out[15] = _ratio(max(0.0, own_value - covered), covered)
+    out[15] = ratio(max(0.0, own_value - covered), covered)
     out[16] = share * replicas / micro_batches - 1.0
-    out[17] = _ratio(after, busy)
-    out[18] = _ratio(compute + through_s, allowance_s)
-    out[19] = _ratio(max(0.0, compute - fastest), fastest)
+    out[17] = ratio(after, busy)
+    out[18] = ratio(compute + through_s, allowance_s)
+    out[19] = ratio(max(0.0, compute - fastest), fastest)
     grown = start > 0 and stage_bytes(p, z, start - 1, stop, held) > p.memory_bytes[z, kind]
     out[20] = 1.0 if grown else 0.0
     taken = replicas * p.memory_bytes[z, kind]
-    out[21] = _ratio(bytes_in_front(p, z, start, next_behind), max(0.0, free_bytes - taken))
+    out[21] = ratio(bytes_in_front(p, z, start, next_behind), max(0.0, free_bytes - taken))
     out[22] = taken / free_bytes
     out[23] = memory / taken
-    out[24] = _ratio(p.fastest_prefix_s[z, start], next_allowance)
-    out[25] = _log_ratio(behind_s + p.fastest_prefix_s[z, start], p.lower_bound_s[z])
+    out[24] = ratio(p.fastest_prefix_s[z, start], next_allowance)
+    out[25] = log_ratio(behind_s + p.fastest_prefix_s[z, start], p.lower_bound_s[z])
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - compute - through_s
-    out[26] = _ratio(p.fastest_prefix_s[z, start], fill_left)
-    out[27] = _ratio(max(0.0, busy - after - share * compute), busy)
-    out[28] = _ratio(next_behind, micro_batches)
+    out[26] = ratio(p.fastest_prefix_s[z, start], fill_left)
+    out[27] = ratio(max(0.0, busy - after - share * compute), busy)
+    out[28] = ratio(next_behind, micro_batches)
     out[31] = 1.0 if action >= rows.used.shape[1] * NUM_BUCKETS else 0.0
     out[32] = tightest
     if view.candidates.shape[2] > NUM_CANDIDATE_FEATURES and dollars_left < np.inf:
@@ -377,7 +359,7 @@ def _observe_candidate(
             + p.optimizer_prefix_s[z, stop, kind]
             - p.optimizer_prefix_s[z, start, kind]
         )
-        out[33] = _ratio(dollars, dollars_left)
-        out[34] = _ratio(p.dollars_prefix[z, start], (dollars_left - dollars) * next_allowance)
-        out[35] = _ratio(cheapest, dollars * allowance_s)
-        out[36] = _ratio(max(0.0, own - cheapest), cheapest)
+        out[33] = ratio(dollars, dollars_left)
+        out[34] = ratio(p.dollars_prefix[z, start], (dollars_left - dollars) * next_allowance)
+        out[35] = ratio(cheapest, dollars * allowance_s)
+        out[36] = ratio(max(0.0, own - cheapest), cheapest)

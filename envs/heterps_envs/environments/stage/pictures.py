@@ -12,15 +12,15 @@ from heterps_envs.closed_form.formula import in_flight, stage_after_s, stage_wor
 from heterps_envs.closed_form.placement import PlacedStage, decode
 from heterps_envs.environments.base.chain_drawing import ChainPicture, DrawnStage, draw_chain
 from heterps_envs.environments.base.drawing import Image, seconds_text
-from heterps_envs.environments.stage.episodes import StageEpisodes
+from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.stage.packed import StageProblems
+from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.priced_pool import PricedPool
-from heterps_envs.environments.stage.state import COMPLETE, RUNNING
+from heterps_envs.environments.stage.state import StageRows
 
 
-def draw_stages(episodes: StageEpisodes, row: int) -> Image:
+def draw_stages(pool: ProblemPool, rows: StageRows, row: int) -> Image:
     """A stage placement so far."""
-    pool, rows = episodes.pool, episodes.rows
     chains, z, position = pool.problems, int(rows.problem[row]), int(rows.position[row])
     layers, classes = int(chains.num_layers[z]), int(chains.num_classes[z])
     placed = [

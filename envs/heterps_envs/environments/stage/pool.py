@@ -12,11 +12,11 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.environments.base.episodes import Pool
+from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.stage.kernels import advance, observe
 from heterps_envs.environments.stage.packed import StageProblems, pack_problems, put_problem
 from heterps_envs.environments.stage.state import (
-    COMPLETE,
-    RUNNING,
     Limits,
     StageRows,
     empty_rows,
@@ -41,7 +41,7 @@ UNKNOWN_SHORTFALL, LEAST_WEIGHT = 0.5, 0.02
 ROUNDING = 1e-9
 
 
-class ProblemPool:
+class ProblemPool(Pool):
     """Packed problems with references, from which episodes draw.
 
     Problems where recent episodes fell short of the reference can be drawn more often

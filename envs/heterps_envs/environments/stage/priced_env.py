@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
-from heterps_envs.environments.base.drawing import check_render_mode
-from heterps_envs.environments.stage.env import StagePlacementEnv
+from heterps_envs.environments.base.env import PlacementEnv
+from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.priced_pool import PricedObjective, PricedPool
-from heterps_envs.environments.stage.state import COMPLETE
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 
-class PricedStagePlacementEnv(StagePlacementEnv):
+class PricedStagePlacementEnv(PlacementEnv):
     """Places a chain of layers so that a training step is cheap, or short for what it may cost.
 
     ## Description
@@ -85,18 +81,8 @@ class PricedStagePlacementEnv(StagePlacementEnv):
         pool: PricedPool | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_render_mode(render_mode)
-        self.render_mode = render_mode
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
             pool = PricedPool.from_tables(tables, max_classes)
             pool.objective = objective
-        self._begin_with(pool, with_prices=True)
-
-    def _info(self) -> dict[str, Any]:
-        rows, info = self._episodes.rows, super()._info()
-        info["price_limit_usd_per_hour"] = float(rows.price_limit_usd_per_hour[0])
-        if rows.status[0] == COMPLETE:
-            prices = self._episodes.pool.problems.price_usd_per_hour[rows.problem[0]]
-            info["price_usd_per_hour"] = float(np.dot(rows.used[0], prices))
-        return info
+        super().__init__(StageEpisodes(pool, 1, with_prices=True), render_mode)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.stage.packed import StageProblems, pack_problems
 from heterps_envs.environments.stage.pool import (
     LEAST_SUCCESS_REWARD,
@@ -25,7 +26,7 @@ from heterps_envs.environments.stage.pool import (
     ProblemPool,
     price_greedy,
 )
-from heterps_envs.environments.stage.state import COMPLETE, Limits, StageRows
+from heterps_envs.environments.stage.state import Limits, StageRows
 from heterps_envs.problem import CostTables
 
 PricedObjective = Literal["price", "budget"]

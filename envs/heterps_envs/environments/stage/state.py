@@ -25,6 +25,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.environments.base.state import RUNNING
+
 REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
 NUM_BUCKETS = len(REPLICA_BUCKETS)
 # The longest stage that is allowed, and the one with the least fill.
@@ -36,8 +38,6 @@ NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
 PRICED_FEATURE_VERSION = 4
 NUM_PRICED_CANDIDATE_FEATURES = NUM_CANDIDATE_FEATURES + 4
 NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
-LARGEST_RATIO = 4.0
-RUNNING, COMPLETE, STUCK = 0, 1, 2
 _BUCKETS = np.array(REPLICA_BUCKETS)
 
 

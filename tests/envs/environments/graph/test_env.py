@@ -12,10 +12,10 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs import registration
+from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.graph.env import GraphPlacementEnv
 from heterps_envs.environments.graph.episodes import GraphEpisodes
 from heterps_envs.environments.graph.pool import GraphPool
-from heterps_envs.environments.graph.state import COMPLETE, RUNNING
 from heterps_envs.environments.graph.vector_env import GraphPlacementVecEnv
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.graphs.simulator import simulate_graph

@@ -5,9 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import LEAST_WEIGHT, ProblemPool
-from heterps_envs.environments.stage.state import COMPLETE, Limits
+from heterps_envs.environments.stage.state import Limits
 from heterps_envs.problem_sets.chains import generate
 
 

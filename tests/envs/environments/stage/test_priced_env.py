@@ -11,12 +11,12 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables
+from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.stage.env import StagePlacementEnv
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.environments.stage.priced_env import PricedStagePlacementEnv
 from heterps_envs.environments.stage.priced_pool import MOST_ANCHORS, Anchor, PricedPool
 from heterps_envs.environments.stage.state import (
-    COMPLETE,
     NUM_CANDIDATE_FEATURES,
     NUM_GLOBAL_FEATURES,
     NUM_PRICED_CANDIDATE_FEATURES,
