@@ -86,21 +86,15 @@ def tree() -> str:
 # -- the rooms, in docs/architecture.md
 
 
-def rooms_tables() -> str:
-    """A table of rooms for each floor, the highest first: purpose and front doors."""
-    parts = []
+def rooms_table() -> str:
+    """All rooms, the highest floor first: purpose and front doors."""
+    lines = ["| room | what it is for | front door |", "| --- | --- | --- |"]
     for floor, text in FLOORS.items():
-        parts.append(f"**`{floor}/`**: {text[3:]}")
-        rows = [
-            f"| `{room.name}` | {purpose(room)} | "
-            + ", ".join(f"`{door}`" for door in doors(room))
-            + " |"
-            for room in rooms(floor)
-        ]
-        parts.append(
-            "\n".join(["| room | what it is for | front door |", "| --- | --- | --- |", *rows])
-        )
-    return "\n\n".join(parts) + "\n"
+        lines.append(f"| **`{floor}/`** | **{text}** | |")
+        for room in rooms(floor):
+            own = ", ".join(f"`{door}`" for door in doors(room))
+            lines.append(f"| `{room.name}` | {purpose(room)} | {own} |")
+    return "\n".join(lines) + "\n"
 
 
 # -- the commands
@@ -195,7 +189,7 @@ def documents() -> dict[Path, str]:
     """Path -> what should stand there."""
     parts = {
         ROOT / "README.md": ("tree", tree()),
-        ROOT / "docs" / "architecture.md": ("rooms", rooms_tables()),
+        ROOT / "docs" / "architecture.md": ("rooms", rooms_table()),
         ROOT / "docs" / "commands.md": ("commands", commands()),
     }
     return {path: written(path.read_text(), *part) for path, part in parts.items()}
