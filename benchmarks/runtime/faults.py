@@ -26,8 +26,8 @@ from typing import Any
 from benchmarks.shared.common import parse_options, report
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import write_text
-from heterps_runtime.run.launcher import torchrun_command
 from tests.runtime.faulty_script import FAULTS
+from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 REPEATS = 3

@@ -1,14 +1,11 @@
 """Trains every run directory in a folder, one after another, in one set of processes.
 
-    torchrun --standalone --nproc-per-node 4 -m tests.runtime.train_many FOLDER
-
 Starting a process takes longer than a tiny training. The references are shared among the ranks.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +17,11 @@ from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecificati
 from heterps_runtime.transport.communication import Communicator
 
 
-def main(folder: Path) -> None:
+def main(arguments: list[str]) -> int:
+    folder = Path(arguments[0])
     torch.set_num_threads(1)
     communicator = Communicator()
-    directories = sorted(folder.iterdir())
+    directories = sorted(path for path in folder.iterdir() if path.is_dir())
     for directory in directories:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
         lines: list[dict[str, Any]] = []
@@ -34,7 +32,4 @@ def main(folder: Path) -> None:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
         (directory / REFERENCE_FILE).write_text(json.dumps(reference_losses(specification)))
     communicator.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return 0

@@ -6,7 +6,7 @@
 FOLDER has `case.json`; the run leaves `outcome.json` there: losses by step, recoveries, remarks.
 With --quiet nothing is done to it.
 With --serve, folders come as lines of standard input, the process that runs each is forked, and so
-are those of its devices (`forked`); a line with its number says that it has begun, one with its
+are those of its devices; a line with its number says that it has begun, one with its
 exit code that it has ended.
 """
 
@@ -28,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from benchmarks.online.recovery.forked import Template
 from benchmarks.online.recovery.injection_cases import (
     CHECKPOINT_EVERY,
     HEARTBEAT_S,
@@ -50,6 +49,7 @@ from heterps_runtime.elastic import worker as elastic_worker
 from heterps_runtime.elastic.records import Event, MembershipChange, Replanner
 from heterps_runtime.elastic.run_elastic import run_elastic
 from heterps_runtime.models.build import build_module
+from heterps_runtime.process.template import Template
 from heterps_runtime.process.without_compiler import keep_compiler_out
 from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.result import StepProgress
@@ -89,7 +89,6 @@ class Injector:
 
     case: Case
     folder: Path
-    template: Template | None = None
     done: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     num_steps_done: int = 0
@@ -133,13 +132,11 @@ class Injector:
         return f"{action.act} {action.device}"
 
     def pid_of(self, device: str) -> int | None:
-        """The newest process of a device."""
-        word = f'"device":"{device}"'
-        if self.template is not None:
-            started = reversed(self.template.started.items())
-            return next((pid for pid, words in started if word in words[-1]), None)
-        own = processes_in(self.folder)
-        return next((pid for pid, text in own if word in text), None)
+        """The newest process of a device, by the name that it gives itself."""
+        found = [
+            pid for pid, _ in processes_in(self.folder) if _name_of(pid) == f"heterps {device}"
+        ]
+        return max(found, default=None)
 
     def corrupt(self, action: Action) -> str:
         """Flips a byte in the middle of a file of the newest checkpoint."""
@@ -195,15 +192,20 @@ def processes_in(folder: Path) -> list[tuple[int, str]]:
     return found
 
 
+def _name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
 def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> None:
     """Runs the case of a folder."""
     os.chdir(folder)  # by which all its processes are known
-    template = None
     if is_forked:
-        template = Template(elastic_worker.main)
-        setattr(elastic_processes, "subprocess", template)  # noqa: B010
+        template = Template.of_this_process(elastic_worker.main)
+        setattr(elastic_processes, "start_template", lambda *_: template)  # noqa: B010
     case = Case.from_file(folder / "case.json")
-    injector = Injector(case, folder, template)
+    injector = Injector(case, folder)
     of = problem()
     plan = plan_named(case.plan, of)
     replanner: Replanner = Rules(of)

@@ -12,18 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.online.recovery.forked import Template
 from benchmarks.online.recovery.injection_cases import plan_named, problem
 from heterps.online.elastic import ElasticController
 from heterps_configs.documents.yaml_files import write_text
 from heterps_runtime.elastic import (
-    processes as elastic_processes,
-)
-from heterps_runtime.elastic import (
     run_elastic as elastic_run,
-)
-from heterps_runtime.elastic import (
-    worker as elastic_worker,
 )
 from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.records import Event
@@ -73,7 +66,6 @@ def main(folder: Path, kind: str, plan_name: str, repeats: int) -> None:
     keep_compiler_out()
     of = problem()
     plan = plan_named(plan_name, of)
-    setattr(elastic_processes, "subprocess", Template(elastic_worker.main))  # noqa: B010
     events = []
     for index in range(repeats):
         began_s = LEAD_S + index * PERIOD_S

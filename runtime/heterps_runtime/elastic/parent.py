@@ -14,7 +14,6 @@ from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.step_figures import StepFigures
 from heterps_runtime.specification.build import check_runnable, replanned
-from heterps_runtime.specification.devices import torch_devices
 from heterps_runtime.specification.run import RunSpecification, next_plan_path
 
 
@@ -76,11 +75,8 @@ class ElasticState(RunState):
         """
         check_runnable(self._problem, update.plan)
         schedule = build_schedule(update.problem, update.plan)
-        specification = replanned(
-            self._newest, self._problem, update.plan, schedule, update.from_step
-        )
-        self._newest = specification.changed(
-            devices=tuple(devices), torch_devices=torch_devices(self._problem.cluster, devices)
+        self._newest = replanned(
+            self._newest, self._problem, update.plan, schedule, update.from_step, devices
         )
         self._devices.append(self._newest.devices)
         return self._newest

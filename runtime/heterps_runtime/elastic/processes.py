@@ -7,22 +7,31 @@ import json
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heterps_runtime.elastic.worker_settings import WorkerSettings
+from heterps_runtime.process.template import ForkedProcess, Template
 from heterps_runtime.run.launcher import LOG_FILE, worker_environment
+from heterps_runtime.specification.hosts import gloo_environment
 
 # The reader ends with the pipe, which a child of the process may hold a little longer.
 JOIN_S = 1.0
 # PF_EXITING of Linux.
 _EXITING = 0x4
+
+
+def _environment(num_threads: int) -> dict[str, str]:
+    return {**worker_environment(num_threads), **gloo_environment(None)}
+
+
+def start_template(environment: Mapping[str, str], log: Path) -> Template:
+    """The process that all others are forked from."""
+    return Template("heterps_runtime.elastic.worker", environment, log)
 
 
 class Line(NamedTuple):
@@ -44,7 +53,7 @@ class Member:
     """
 
     device: str
-    process: subprocess.Popen[str]
+    process: ForkedProcess
     reader: threading.Thread
     is_ready: bool = False
     is_warm: bool = False
@@ -63,7 +72,8 @@ class Processes(contextlib.AbstractContextManager["Processes", None]):
     """
 
     def __init__(self, directory: Path, num_threads: int) -> None:
-        self._directory, self._num_threads = directory, num_threads
+        self._directory, self._environment = directory, _environment(num_threads)
+        self._template = start_template(self._environment, directory / LOG_FILE)
         self._lines: queue.Queue[Line] = queue.Queue()
         self.members: dict[str, Member] = {}
         self._dying: list[Member] = []
@@ -74,24 +84,15 @@ class Processes(contextlib.AbstractContextManager["Processes", None]):
         for member in self._dying:
             member.process.wait()
             member.reader.join(JOIN_S)
+        self._template.__exit__()
 
     def start(self, settings: WorkerSettings) -> None:
         """Starts the process of a device that has none."""
         device = settings.device
         assert device not in self.members
-        module = "heterps_runtime.elastic.worker"
-        command = [sys.executable, "-m", module, str(self._directory), settings.model_dump_json()]
-        with (self._directory / LOG_FILE).open("ab") as log:
-            # Its own session: an interrupt on the terminal reaches the supervisor only.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                env=worker_environment(self._num_threads),
-            )
+        arguments = [str(self._directory), settings.model_dump_json()]
+        log = self._directory / LOG_FILE
+        process = self._template.fork(arguments, self._environment, log)
         reader = threading.Thread(target=self._read, args=(device, process), daemon=True)
         self.members[device] = Member(
             device,
@@ -129,15 +130,14 @@ class Processes(contextlib.AbstractContextManager["Processes", None]):
         self._dying.append(self.members.pop(device))
         self._dying = [member for member in self._dying if member.process.poll() is None]
 
-    def _read(self, device: str, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
+    def _read(self, device: str, process: ForkedProcess) -> None:
         for text in process.stdout:
             # A process that is killed may leave half a line; model code may print as well.
             if text.startswith("{") and text.endswith("}\n"):
                 self._lines.put(Line(device, json.loads(text)))
 
 
-def exit_code(process: subprocess.Popen[str]) -> int | None:
+def exit_code(process: ForkedProcess) -> int | None:
     """How a process has ended, also where the system has not done away with it yet; else None.
 
     To free the memory of a process takes up to half a second on a busy host, and so long nobody can

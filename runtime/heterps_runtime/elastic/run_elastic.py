@@ -18,7 +18,14 @@ from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.processes import Processes
 from heterps_runtime.elastic.records import Event, Replanner
 from heterps_runtime.elastic.supervisor import Supervisor
-from heterps_runtime.run.launcher import Workers, prepare_directory, reference_command
+from heterps_runtime.process.template import Template
+from heterps_runtime.run.launcher import (
+    LOG_FILE,
+    WORKER_MODULE,
+    prepare_directory,
+    run_reference,
+    worker_environment,
+)
 from heterps_runtime.run.parent import Controller, PlanUpdate
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.starting_point import StartingPoint
@@ -154,8 +161,9 @@ def run_elastic(
                 on_message=on_message,
             ).lead(timeout_s)
         if verify:
-            with Workers(reference_command(directory), directory, num_threads) as workers:
-                workers.wait(lambda line: None, lambda: None, timeout_s)
+            environment = worker_environment(num_threads)
+            with Template(WORKER_MODULE, environment, directory / LOG_FILE) as template:
+                run_reference(template, directory, environment, timeout_s)
         return run.result(verify)
 
 

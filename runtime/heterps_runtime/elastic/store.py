@@ -7,6 +7,7 @@ under a prefix of their own, so that no key of a broken generation can be taken 
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -50,8 +51,19 @@ class SupersededError(RuntimeError):
 
 
 def serve() -> TCPStore:
-    """The store of a run, in the supervisor's process, on a port that the system chooses."""
-    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=REQUEST_TIMEOUT)
+    """The store of a run, in the supervisor's process, on a port that the system chooses.
+
+    Its socket is the loopback's: left to itself a TCPStore listens on all addresses.
+    """
+    listener = socket.create_server((HOST, 0))
+    store = TCPStore(
+        HOST,
+        listener.getsockname()[1],
+        is_master=True,
+        wait_for_workers=False,
+        timeout=REQUEST_TIMEOUT,
+        master_listen_fd=listener.detach(),
+    )
     store.set(_NEWEST, "-1")
     return store
 

@@ -1,7 +1,5 @@
 """One process of an elastic run: takes part in one generation after the other.
 
-    python -m heterps_runtime.elastic.worker RUN_DIRECTORY '{"device": "fast", ...}'
-
 A process outlives the generations that it takes part in: where another rank is lost, it drops the
 connections, keeps its tensors, and meets the others again in the next generation. It ends when the
 supervisor says so or has gone, or by an error of its own. JSON lines for the supervisor go to
@@ -15,7 +13,6 @@ import gc
 import json
 import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -49,8 +46,7 @@ from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecificati
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.transport.communication import Communicator
 
-# By name: as a program this module is `__main__`.
-logger = logging.getLogger("heterps_runtime.elastic.worker")
+logger = logging.getLogger(__name__)
 # Ranks that have met connect in milliseconds; on a busy host in a second.
 CONNECT_TIMEOUT = timedelta(seconds=10)
 # Beside the end of a connection: what torch and gloo say when ranks do not find one another.
@@ -203,11 +199,3 @@ def _let_go() -> None:
     if dist.is_initialized():
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    exit_code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Without destructors: torch's take seconds, those of a broken group wait for other ranks.
-    os._exit(exit_code)

@@ -21,6 +21,13 @@ def rank_log_path(directory: Path, rank: int | str) -> Path:
     return directory / f"rank-{rank}.log"
 
 
+def name_process(device: str) -> None:
+    """Lists of processes (`ps`, `top`) show the device; the system cuts names at 15 letters."""
+    own = Path("/proc/self/comm")
+    if own.exists():
+        own.write_text(f"heterps {device}"[:15])
+
+
 def print_into_log(directory: Path, rank: int, device: str) -> TextIO:
     """From here on all that this process prints goes into its log.
 
@@ -32,6 +39,7 @@ def print_into_log(directory: Path, rank: int, device: str) -> TextIO:
     Returns:
         What was standard output: the way to the launcher.
     """
+    name_process(device)
     sys.stdout.flush()
     sys.stderr.flush()
     launcher = os.fdopen(os.dup(1), "w")

@@ -1,7 +1,5 @@
 """One process of `heterps profile --links`: messages between ranks, computing side by side.
 
-    torchrun --standalone --nproc-per-node 2 -m heterps_runtime.profiling.host_worker DIRECTORY
-
 Rank 0 writes `links.json`. The processes are of one host: they share the monotonic clock, so a
 message is timed one way, from the sender's stamp to the moment in which the receiver has it.
 """
@@ -12,7 +10,6 @@ import json
 import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -214,10 +211,3 @@ def _steps_to_take() -> dict[str, Callable[[], Call]]:
         return optimizer.step
 
     return {name: partial(step_of, name) for name in get_args(Optimizer)}
-
-
-if __name__ == "__main__":
-    exit_code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)

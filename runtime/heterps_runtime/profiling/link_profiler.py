@@ -18,7 +18,7 @@ import numpy as np
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Optimizer
 from heterps_runtime.profiling.host_worker import RESULT_FILE
-from heterps_runtime.run.launcher import Workers, torchrun_command
+from heterps_runtime.run.launcher import run_ranks
 
 TIMEOUT_S = 180.0
 
@@ -152,11 +152,7 @@ def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredH
     assert num_processes >= 2
     with tempfile.TemporaryDirectory() as temporary:
         folder = directory or Path(temporary)
-        command = torchrun_command(
-            folder, num_processes, module="heterps_runtime.profiling.host_worker"
-        )
-        with Workers(command, folder) as workers:
-            workers.wait(lambda line: None, lambda: None, TIMEOUT_S)
+        run_ranks("heterps_runtime.profiling.host_worker", num_processes, folder, TIMEOUT_S)
         content = json.loads((folder / RESULT_FILE).read_text())
     return MeasuredHost(
         links=tuple(

@@ -1,10 +1,10 @@
-"""The launcher: starts torchrun, reads what rank 0 prints, makes one clear error of a failed rank.
+"""The launcher: starts the ranks of a run, reads what they print, tells a failure in one line.
 
 On several hosts, each has a launcher, which starts its own ranks
 (`heterps_runtime.run.host_group`).
 
-Whatever happens, no process is left behind: torchrun is asked to end its workers, then killed with
-its group, and every worker ends itself when its parents are gone.
+Whatever happens, no process is left: ranks are asked to end, then killed with their groups, and
+every rank ends itself when the launcher or the process that forked it is gone.
 """
 
 from __future__ import annotations
@@ -13,28 +13,32 @@ import contextlib
 import json
 import os
 import queue
-import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.rank_log import rank_log_path
+from heterps_runtime.process.template import ForkedProcess, Template
+from heterps_runtime.run.world import World
+from heterps_runtime.specification.hosts import gloo_environment
 
+WORKER_MODULE = "heterps_runtime.run.worker"
 LAUNCHER_VARIABLE = "HETERPS_LAUNCHER"
 LOG_FILE = "workers.log"
 POLL_S = 0.05
 # Last lines of the log that an error shows: the folder of a run may be gone by then.
 NUM_LOG_LINES = 8
-# How long torchrun gets to end its workers before it is killed.
+# How long ranks get to end by themselves before they are killed.
 GRACE_S = 10.0
+# After a first failure: the others lose their connections, and say so in their logs.
+CONSEQUENCES_S = 0.2
 # Files of an earlier run in the same directory would be taken for this run's.
 _OWN_FILES = (
     "run.json",
@@ -49,56 +53,44 @@ class LostConnectionError(HeterpsError):
     """Ranks of this host lost the others; the cause lies on another host."""
 
 
-@dataclass(frozen=True)
-class NodeRank:
-    """This host's place among those of one run, as torchrun is told.
-
-    Attributes:
-        num_nodes: Hosts of the run.
-        rank: This host.
-        master_address: Of host 0.
-        master_port: A free port there.
-    """
-
-    num_nodes: int
-    rank: int
-    master_address: str
-    master_port: int
-
-
-class Workers(contextlib.AbstractContextManager["Workers", None]):
+class Workers(AbstractContextManager["Workers", None]):
     """The processes of one run on this host, as a context manager: leaving it ends them.
 
     Args:
-        command: What to start.
+        template: Forks them.
         directory: Run directory; the workers' standard error goes to its log file.
-        num_threads: Threads of each worker's kernels.
-        environment: Variables that the workers get besides.
+        arguments: Of each process.
+        environment: Variables of each process.
+        world: Its ranks here; None for one process that is no rank.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        template: Template,
         directory: Path,
-        num_threads: int = 1,
-        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        world: World | None = None,
     ) -> None:
-        self.directory = directory
+        self.directory, self._template = directory, template
         self._lines: queue.Queue[str] = queue.Queue()
-        with (directory / LOG_FILE).open("ab") as log:
-            # Its own session: an interrupt on the terminal reaches the launcher only, which
-            # then ends the workers in order.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                env={**worker_environment(num_threads), **(environment or {})},
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._processes: dict[int, ForkedProcess] = {}
+        self._readers: list[threading.Thread] = []
+        self._failed: dict[int, int] = {}
+        try:
+            for rank in (0,) if world is None else world.ranks:
+                own = {} if world is None else world.environment(rank)
+                passed = None if world is None else world.passed(rank)
+                process = template.fork(
+                    arguments, {**environment, **own}, directory / LOG_FILE, passed
+                )
+                self._processes[rank] = process
+                reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+                self._readers.append(reader)
+                reader.start()
+        except BaseException:
+            self._end()
+            raise
 
     def __exit__(self, *raised: object) -> None:
         self._end()
@@ -113,7 +105,7 @@ class Workers(contextlib.AbstractContextManager["Workers", None]):
         """Waits for the end of the run.
 
         Args:
-            on_line: Receives every JSON line that rank 0 prints.
+            on_line: Receives every JSON line that a rank prints.
             on_poll: Called again and again in between.
             timeout_s: Longest time of the run.
             look_at_others: Called in between, too; raises what other hosts report.
@@ -122,20 +114,30 @@ class Workers(contextlib.AbstractContextManager["Workers", None]):
             HeterpsError: A worker failed, or the time is over.
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._process.poll() is None:
+        while self._running() and not self._failures():
             self._handle_lines(on_line, POLL_S)
             on_poll()
             look_at_others()
             if deadline_s is not None and time.monotonic() > deadline_s:
                 raise HeterpsError(f"the run was ended after {timeout_s:g} s; {self._log_hint()}")
-        self._reader.join()
+        if self._failures():
+            time.sleep(CONSEQUENCES_S)
+            self._failed = self._failures()
+        self._end()
         self._handle_lines(on_line, 0.0)
-        if self._process.returncode != 0:
+        if self._failed:
             raise self._failure()
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def _running(self) -> list[ForkedProcess]:
+        return [process for process in self._processes.values() if process.poll() is None]
+
+    def _failures(self) -> dict[int, int]:
+        """Exit codes other than 0, by rank."""
+        codes = {rank: process.poll() for rank, process in self._processes.items()}
+        return {rank: code for rank, code in codes.items() if code}
+
+    def _read(self, process: ForkedProcess) -> None:
+        for line in process.stdout:
             self._lines.put(line)
 
     def _handle_lines(self, on_line: Callable[[dict[str, Any]], None], wait_s: float) -> None:
@@ -155,30 +157,67 @@ class Workers(contextlib.AbstractContextManager["Workers", None]):
             first = min(causes, key=lambda error: error["time_s"])
             where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
             return HeterpsError(f"{where}: {first['message']}")
-        killed = _first_failure_of_torchrun((self.directory / LOG_FILE).read_text())
+        if not self._template.is_alive():
+            hint = self._log_hint()
+            return HeterpsError(f"the process that starts the ranks was ended; {hint}")
+        killed = min((rank for rank, code in self._failed.items() if code < 0), default=None)
         if killed is not None:
-            hint = self._log_hint(rank_log_path(self.directory, killed[0]))
-            return HeterpsError(f"rank {killed[0]} was ended by {killed[1]}; {hint}")
+            name = signal.Signals(-self._failed[killed]).name
+            hint = self._log_hint(rank_log_path(self.directory, killed))
+            return HeterpsError(f"rank {killed} was ended by {name}; {hint}")
         if errors:
             first = min(errors, key=lambda error: error["time_s"])
             hint = self._log_hint(rank_log_path(self.directory, first["rank"]))
             text = f"rank {first['rank']}: {first['message']}; {hint}"
             return LostConnectionError(text)
-        code = self._process.returncode
+        code = next(iter(self._failed.values()))
         return HeterpsError(f"the workers ended with code {code}; {self._log_hint()}")
 
     def _log_hint(self, rank_log: Path | None = None) -> str:
         return log_hint(self.directory, rank_log)
 
     def _end(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        self._reader.join()
+        """Ends what still runs, and waits for it."""
+        deadline_s = time.monotonic() + GRACE_S
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            left = self._running() if self._template.is_alive() else self._processes.values()
+            for process in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            for process in self._processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline_s - time.monotonic()) + 0.1)
+        for reader in self._readers:
+            reader.join()
+
+
+def run_ranks(module: str, num_ranks: int, directory: Path, timeout_s: float) -> None:
+    """Runs a module's `main([directory])` in ranks of this host, and waits for their end.
+
+    Raises:
+        HeterpsError: A rank failed or did not end in time.
+    """
+    environment = {**worker_environment(1), **gloo_environment(None)}
+    world = World.of_this_host(num_ranks)
+    with (
+        Template(module, environment, directory / LOG_FILE) as template,
+        Workers(template, directory, [str(directory)], environment, world) as workers,
+    ):
+        world.close()
+        workers.wait(lambda line: None, lambda: None, timeout_s)
+
+
+def run_reference(
+    template: Template, directory: Path, environment: Mapping[str, str], timeout_s: float | None
+) -> None:
+    """Trains the model of a run directory in one process, whose losses the run's must equal.
+
+    Raises:
+        HeterpsError: It failed or did not end in time.
+    """
+    arguments = [str(directory), "--reference"]
+    with Workers(template, directory, arguments, environment) as workers:
+        workers.wait(lambda line: None, lambda: None, timeout_s)
 
 
 def log_hint(directory: Path, rank_log: Path | None = None) -> str:
@@ -206,69 +245,6 @@ def prepare_directory(directory: Path) -> None:
             path.unlink()
 
 
-def torchrun_command(
-    directory: Path,
-    num_processes: int,
-    port: int | None = None,
-    module: str = "heterps_runtime.run.worker",
-    node: NodeRank | None = None,
-) -> list[str]:
-    """The command that starts the workers of a run directory on this host.
-
-    Args:
-        directory: Argument of `module`.
-        num_processes: Ranks on this host; hosts may have different numbers of them.
-        port: Of the rendezvous; by default a free one.
-        module: What each worker executes.
-        node: Where there are several hosts.
-
-    Raises:
-        HeterpsError: The port is in use.
-    """
-    if port is not None:
-        _check_port(port)
-    meeting = [
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=127.0.0.1:{port or 0}",
-        "--local-addr=127.0.0.1",
-    ]
-    if node is not None:
-        meeting = [
-            f"--nnodes={node.num_nodes}",
-            f"--node-rank={node.rank}",
-            f"--master-addr={node.master_address}",
-            f"--master-port={node.master_port}",
-        ]
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        f"--nproc-per-node={num_processes}",
-        *meeting,
-        "--max-restarts=0",
-        "-m",
-        module,
-        str(directory),
-    ]
-
-
-def reference_command(directory: Path) -> list[str]:
-    """The command that trains the model of a run directory in one process."""
-    return [sys.executable, "-m", "heterps_runtime.run.worker", str(directory), "--reference"]
-
-
-def _check_port(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            reason = "in use" if isinstance(error, OSError) else "not a port"
-            raise HeterpsError(
-                f"port {port} is {reason}; leave the port out to take a free one"
-            ) from None
-
-
 def worker_environment(num_threads: int) -> dict[str, str]:
     """What the workers inherit: they find the same modules, and know whom they belong to."""
     paths = [path or os.getcwd() for path in sys.path]
@@ -278,13 +254,3 @@ def worker_environment(num_threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(num_threads),
         LAUNCHER_VARIABLE: str(os.getpid()),
     }
-
-
-def _first_failure_of_torchrun(log: str) -> tuple[str, str] | None:
-    """(rank, signal) of the root cause in torchrun's own report, where a signal ended it."""
-    cause = log.rpartition("Root Cause")[2]
-    rank = re.search(r"rank\s*:\s*(\d+)", cause)
-    code = re.search(r"exitcode\s*:\s*-(\d+)", cause)
-    if rank is None or code is None:
-        return None
-    return rank[1], signal.Signals(int(code[1])).name

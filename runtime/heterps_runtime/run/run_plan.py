@@ -1,4 +1,4 @@
-"""Runs a plan: `run_plan(problem, plan, steps=20)` trains under torchrun and says what it took."""
+"""Runs a plan: `run_plan(problem, plan, steps=20)` trains and says what it took."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
+    LOG_FILE,
+    WORKER_MODULE,
     Workers,
     prepare_directory,
-    reference_command,
-    torchrun_command,
+    run_reference,
+    worker_environment,
 )
 from heterps_runtime.run.parent import Controller, PlanUpdate, RunState
 from heterps_runtime.run.result import RunResult, StepProgress
-from heterps_runtime.run.several_hosts import Launch, announce
+from heterps_runtime.run.several_hosts import announce
 from heterps_runtime.run.starting_point import StartingPoint
+from heterps_runtime.run.world import World
 from heterps_runtime.specification.build import (
     build_specification,
     check_importable,
@@ -30,6 +34,7 @@ from heterps_runtime.specification.build import (
 )
 from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.specification.devices import torch_devices
+from heterps_runtime.specification.hosts import gloo_environment
 from heterps_runtime.specification.run import SPECIFICATION_FILE, Engine, Slowdown
 from heterps_runtime.specification.torch_plan import check_torch_engine, devices_in_order
 
@@ -83,7 +88,7 @@ def run_plan(
         measure_every: Steps between two measurements for the controller.
         on_progress: Called after every step.
         timeout_s: The run is ended after this many seconds.
-        port: Port of torchrun's rendezvous; by default a free one.
+        port: Where ranks meet; by default a free one.
         num_threads: Threads of one worker's kernels.
         checkpoint: Where and how often to save; None for never.
         resume: Go on from the newest checkpoint of that folder, whatever plan it was saved under.
@@ -137,23 +142,30 @@ def run_plan(
     with ExitStack() as stack:
         directory = Path(run_directory or stack.enter_context(tempfile.TemporaryDirectory()))
         prepare_directory(directory)
+        environment = {
+            **worker_environment(num_threads),
+            **gloo_environment(None if hosts is None else hosts.hosts),
+        }
+        # It imports what ranks need while the rest is prepared.
+        template = stack.enter_context(Template(WORKER_MODULE, environment, directory / LOG_FILE))
         run = RunState(problem, specification, directory, controller, on_progress, on_message)
         run.predict(problem, plan, schedule)
         specification.to_json_file(directory / SPECIFICATION_FILE)
         for update in updates:
             run.write_update(update)
-        command = torchrun_command(directory, len(specification.devices), port)
-        launch = Launch(command)
-        if hosts is not None:
-            launch = announce(hosts, specification, devices, directory)
-        with Workers(launch.command, directory, num_threads, launch.environment) as workers:
-            workers.wait(run.on_line, run.on_poll, timeout_s, launch.poll)
+        if hosts is None:
+            world = World.of_this_host(len(specification.devices), port)
+        else:
+            world = announce(hosts, specification, devices)
+        look_at_others = (lambda: None) if hosts is None else hosts.poll
+        with Workers(template, directory, [str(directory)], environment, world) as workers:
+            world.close()
+            workers.wait(run.on_line, run.on_poll, timeout_s, look_at_others)
         if hosts is not None:
             hosts.collect(directory, len(specification.devices))
         if verify:
             # Afterwards: on the same cores it would take time from the workers.
-            with Workers(reference_command(directory), directory, num_threads) as workers:
-                workers.wait(lambda line: None, lambda: None, timeout_s)
+            run_reference(template, directory, environment, timeout_s)
         return run.result(verify)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -14,25 +13,18 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
+from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
-from heterps_runtime.run.launcher import NodeRank, Workers, prepare_directory, torchrun_command
+from heterps_runtime.run.launcher import (
+    LOG_FILE,
+    WORKER_MODULE,
+    Workers,
+    prepare_directory,
+    worker_environment,
+)
+from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import free_port, gloo_environment, machine_identity
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How one host starts its ranks.
-
-    Attributes:
-        command: What to start.
-        environment: Variables of the workers.
-        poll: To be called again and again; raises what another host reports.
-    """
-
-    command: list[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    poll: Callable[[], None] = lambda: None
 
 
 def facts_of(problem: Problem, plan: Plan, options: Mapping[str, object]) -> dict[str, str]:
@@ -57,15 +49,13 @@ def announce(
     group: HostGroup,
     specification: RunSpecification,
     devices: Sequence[Sequence[str]],
-    directory: Path,
-) -> Launch:
+) -> World:
     """Host 0: tells the others what runs. They have agreed before.
 
     Args:
         group: The hosts.
         specification: Of the run.
         devices: Those of each host; together the specification's, in its order.
-        directory: Run directory of this host.
     """
     port = free_port()
     content = {
@@ -75,7 +65,7 @@ def announce(
         "specification": specification.model_dump_json(),
     }
     group.share(json.dumps(content))
-    return _launch(group, port, directory, len(devices[0]))
+    return _world(group, port, devices)
 
 
 def join_run(
@@ -108,17 +98,17 @@ def join_run(
         )
     prepare_directory(run_directory)
     write_text(run_directory / SPECIFICATION_FILE, content["specification"])
-    devices = tuple(content["devices"][group.hosts.rank])
-    launch = _launch(group, content["port"], run_directory, len(devices))
-    with Workers(launch.command, run_directory, num_threads, launch.environment) as workers:
-        workers.wait(lambda line: None, launch.poll, timeout_s)
+    environment = {**worker_environment(num_threads), **gloo_environment(group.hosts)}
+    with Template(WORKER_MODULE, environment, run_directory / LOG_FILE) as template:
+        world = _world(group, content["port"], content["devices"])
+        arguments = [str(run_directory)]
+        with Workers(template, run_directory, arguments, environment, world) as workers:
+            workers.wait(lambda line: None, lambda: None, timeout_s, group.poll)
     group.collect(run_directory, len(specification.devices))
-    return devices
+    return tuple(content["devices"][group.hosts.rank])
 
 
-def _launch(group: HostGroup, port: int, directory: Path, num_processes: int) -> Launch:
-    hosts = group.hosts
-    node = NodeRank(hosts.num_hosts, hosts.rank, hosts.address, port)
-    return Launch(
-        torchrun_command(directory, num_processes, node=node), gloo_environment(hosts), group.poll
-    )
+def _world(group: HostGroup, port: int, devices: Sequence[Sequence[str]]) -> World:
+    first = sum(len(names) for names in devices[: group.hosts.rank])
+    ranks = range(first, first + len(devices[group.hosts.rank]))
+    return World(ranks, sum(map(len, devices)), group.hosts.address, port)

@@ -1,9 +1,7 @@
 """One process of a run: builds its stages, executes its actions step by step, and reports.
 
-    torchrun --standalone --nproc-per-node 4 -m heterps_runtime.run.worker RUN_DIRECTORY
-    python -m heterps_runtime.run.worker RUN_DIRECTORY --reference
-
-The second form trains the whole model in one process, to verify the losses of the first. Rank 0
+`main([RUN_DIRECTORY])` is a rank of a run, `main([RUN_DIRECTORY, "--reference"])` trains the whole
+model in one process, to verify the losses of the first. The launcher has both forked. Rank 0
 prints one JSON line for each step on standard output; `heterps_runtime.run.launcher` reads them.
 What else a rank prints goes into its log (`heterps_runtime.process.rank_log`).
 """
@@ -13,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -35,8 +32,7 @@ from heterps_runtime.specification.devices import available_device
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.transport.communication import Communicator
 
-# By name: as a program this module is `__main__`.
-logger = logging.getLogger("heterps_runtime.run.worker")
+logger = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +54,7 @@ def main(arguments: list[str]) -> int:
             losses = reference_losses(specification)
             write_text(directory / REFERENCE_FILE, json.dumps(losses))
         else:
-            device = _device(specification, rank)
+            device = specification.devices[rank]
             launcher = print_into_log(directory, rank, device)
             logger.info("rank %d of %d, process %d", rank, len(specification.devices), os.getpid())
             compute = available_device(specification.torch_device(device))
@@ -73,16 +69,6 @@ def main(arguments: list[str]) -> int:
         report_error(directory, "reference" if is_reference else str(rank), device, error)
         return 1
     return 0
-
-
-def _device(specification: RunSpecification, rank: int) -> str:
-    expected, found = len(specification.devices), int(os.environ.get("WORLD_SIZE", "1"))
-    if expected != found:
-        raise HeterpsError(
-            f"the run directory is for {expected} processes and {found} were started; "
-            f"use --nproc-per-node {expected}"
-        )
-    return specification.devices[rank]
 
 
 def report_error(directory: Path, name: str, device: str, error: BaseException) -> None:
@@ -113,7 +99,7 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def watch_parents() -> None:
-    """Ends this process when torchrun or the launcher is gone: no orphan may keep computing."""
+    """Ends this process when the launcher, or who forked it, is gone: nobody computes alone."""
     parents = [os.getppid()]
     if LAUNCHER_VARIABLE in os.environ:
         parents.append(int(os.environ[LAUNCHER_VARIABLE]))
@@ -134,11 +120,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-if __name__ == "__main__":
-    exit_code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Without destructors: torch's take seconds, those of a broken group wait for other ranks.
-    os._exit(exit_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, PlanMismatchError
@@ -11,6 +12,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.schedule.workload import Workload, workload
+from heterps_runtime.specification.devices import torch_devices
 from heterps_runtime.specification.run import (
     EmulatedDevice,
     EmulatedLink,
@@ -181,6 +183,7 @@ def replanned(
     plan: Plan,
     schedule: Schedule,
     from_step: int = 0,
+    devices: Sequence[str] | None = None,
 ) -> RunSpecification:
     """The specification of the next generation.
 
@@ -191,8 +194,14 @@ def replanned(
         plan: What shall run.
         schedule: Its action lists.
         from_step: The first step that may run under the new plan.
+        devices: Its ranks; by default those of now.
     """
+    ranks: dict[str, Any] = {}
+    if devices is not None:
+        places = torch_devices(problem.cluster, devices)
+        ranks = {"devices": tuple(devices), "torch_devices": places}
     return specification.changed(
+        **ranks,
         generation=specification.generation + 1,
         from_step=from_step,
         plan=plan,

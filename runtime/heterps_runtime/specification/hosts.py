@@ -139,9 +139,18 @@ def _address_of(interface: str) -> str | None:
     return socket.inet_ntoa(answer[20:24])
 
 
-def gloo_environment(hosts: Hosts) -> dict[str, str]:
-    """What makes gloo use the network between the hosts; a user's own choice stays."""
+def gloo_environment(hosts: Hosts | None) -> dict[str, str]:
+    """What makes gloo use the network between the hosts, or the loopback where there is one host.
+
+    A user's own choice stays.
+    """
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return {}
-    interface = hosts.network_interface()
+    interface = _loopback() if hosts is None else hosts.network_interface()
     return {} if interface is None else {"GLOO_SOCKET_IFNAME": interface}
+
+
+def _loopback() -> str | None:
+    """The name of the loopback interface: Linux and macOS name it differently."""
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in ("lo", "lo0") if name in names), None)

@@ -6,16 +6,20 @@ their own go over nccl (`heterps_runtime.specification.devices.backend_of`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from heterps_runtime.specification.devices import CPU, Backend, Place, backend_of, own_place
 
 TIMEOUT = timedelta(minutes=30)
+# Set for ranks that our launcher starts; for rank 0 the number of a socket that listens already.
+STORE_VARIABLE = "HETERPS_STORE_DESCRIPTOR"
 
 
 class Gatherer(Protocol):
@@ -62,7 +66,7 @@ class Communicator:
         connect_timeout: timedelta | None = None,
     ) -> None:
         if not dist.is_initialized():
-            dist.init_process_group("gloo", timeout=TIMEOUT)
+            _join()
         self.connect_timeout = connect_timeout
         self._lengthen(dist.group.WORLD)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -162,3 +166,22 @@ class Communicator:
         """The ranks are connected: collectives may take longer than connecting."""
         if self.connect_timeout is not None and group is not None:
             group._get_backend(CPU)._set_default_timeout(TIMEOUT)
+
+
+def _join() -> None:
+    """Meets the other ranks, as the environment says: that of our launcher, or of torchrun."""
+    descriptor = os.environ.get(STORE_VARIABLE)
+    if descriptor is None:
+        dist.init_process_group("gloo", timeout=TIMEOUT)
+        return
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        world_size,
+        is_master=rank == 0,
+        timeout=TIMEOUT,
+        wait_for_workers=False,
+        master_listen_fd=int(descriptor) if descriptor else None,
+    )
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from tests.runtime.processes import ranks_of
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
 # A step takes about 60 ms: longer than it takes to notice what happens in it.
@@ -132,26 +132,9 @@ def uninterrupted(
     return reference_losses(specification.changed(**update))
 
 
-def processes_of(directory: Path) -> dict[str, int]:
-    """Device -> process id of all workers of a run directory."""
-    found: dict[str, int] = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if not entry.name.isdigit():
-                continue
-            words = (entry / "cmdline").read_bytes().decode().split("\0")
-            is_zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-            if "heterps_runtime.elastic.worker" in words and str(directory) in words:
-                settings = words[words.index(str(directory)) + 1]
-                device = next((name for name in DEVICES if f'"{name}"' in settings), "?")
-                if not is_zombie:
-                    found[device] = int(entry.name)
-    return found
-
-
 def send(directory: Path, device: str, number: signal.Signals) -> None:
     """Sends a signal to the worker of a device, where it has one."""
-    pid = processes_of(directory).get(device)
+    pid = ranks_of(directory).get(device)
     if pid is not None:
         os.kill(pid, number)
 

@@ -31,11 +31,11 @@ from tests.runtime.elastic.small_runs import (
     Chains,
     ElasticCase,
     elastic_problem,
-    processes_of,
     send,
     uninterrupted,
     wait_until,
 )
+from tests.runtime.processes import processes_of, ranks_of
 
 pytestmark = pytest.mark.slow
 
@@ -165,7 +165,7 @@ def test_a_full_disk_ends_no_run_and_a_later_checkpoint_is_written(
     def limit(num_bytes: int) -> None:
         """So large may the files of the workers become; beyond, the system refuses to write."""
         limits.append(num_bytes)
-        for pid in processes_of(case.directory).values():
+        for pid in ranks_of(case.directory).values():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
     def fill(num_done: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference
 from heterps_runtime.specification.build import build_specification, replanned
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification, next_plan_path
@@ -134,9 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             schedule = build_schedule(problem, following)
             specification = replanned(specification, problem, following, schedule, step)
             specification.to_json_file(next_plan_path(directory, specification.generation))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, "--nproc-per-node=4", "-m", "tests.runtime.train_many", str(folder)]
-    subprocess.run(command, check=True, timeout=240)
+    run_ranks("tests.runtime.train_many", 4, folder, timeout_s=240)
     return folder
 
 

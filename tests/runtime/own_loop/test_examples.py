@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heterps_runtime.run.launcher import torchrun_command
+from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 

@@ -13,8 +13,8 @@ import torch
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.own_loop.trainer import PipelineTrainer
-from heterps_runtime.run.launcher import torchrun_command
 from heterps_runtime.state.checkpoint import load_state_dict
+from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 

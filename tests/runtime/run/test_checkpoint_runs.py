@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference, reference_losses
@@ -24,6 +23,7 @@ from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification, next_plan_path
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
+from tests.runtime.processes import ranks_of
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 
 STEPS, SAVED = 4, 2
@@ -92,9 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for name in _cases():
         _write(folder, name)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, "--nproc-per-node=4", "-m", "tests.runtime.train_many", str(folder)]
-    subprocess.run(command, check=True, timeout=240)
+    run_ranks("tests.runtime.train_many", 4, folder, timeout_s=240)
     return folder
 
 
@@ -139,12 +137,7 @@ def test_killed_run_goes_on_from_its_last_complete_checkpoint(tmp_path: Path) ->
 
     def kill_one(progress: StepProgress) -> None:
         if progress.step >= 3 and complete_checkpoints(folder):
-            listing = subprocess.run(
-                ["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True
-            ).stdout
-            workers = [line.split()[0] for line in listing.splitlines() if str(runs) in line
-                       and "distributed.run" not in line]  # fmt: skip
-            os.kill(int(workers[-1]), signal.SIGKILL)
+            os.kill(max(ranks_of(runs).values()), signal.SIGKILL)
 
     with pytest.raises(HeterpsError, match=r"^rank \d"):
         run_plan(

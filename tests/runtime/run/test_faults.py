@@ -21,10 +21,10 @@ from heterps_runtime.models.build import register_factory
 from heterps_runtime.own_loop.model import source_of
 from heterps_runtime.own_loop.plan import compute_device, specification_of
 from heterps_runtime.profiling.trace import trace_source
-from heterps_runtime.run.launcher import torchrun_command
 from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.faulty_script import FAULTS, LATE_S
 from tests.runtime.small_runs import chain_of, problem_of
+from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 LIMIT_S = 120.0

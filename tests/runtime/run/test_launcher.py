@@ -11,35 +11,72 @@ from typing import Any
 import pytest
 
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.run.launcher import LAUNCHER_VARIABLE, Workers, torchrun_command
+from heterps_runtime.process.template import Template
+from heterps_runtime.run.launcher import (
+    LAUNCHER_VARIABLE,
+    LOG_FILE,
+    Workers,
+    worker_environment,
+)
 from heterps_runtime.run.worker import is_lost_connection, report_error
+from heterps_runtime.run.world import World
 
-KILLED = """E ... Root Cause (first observed failure):
-[0]:
-  rank      : 2 (local_rank: 2)
-  exitcode  : -9 (pid: 17)
-"""
+HERE = "tests.runtime.run.programs"
 
 
 def _run(directory: Path, program: str, timeout_s: float | None = 60) -> list[dict[str, Any]]:
+    """What two ranks print that carry out a program."""
     lines: list[dict[str, Any]] = []
-    with Workers([sys.executable, "-c", program], directory) as workers:
+    environment = worker_environment(1)
+    world = World.of_this_host(2)
+    with (
+        Template(HERE, environment, directory / LOG_FILE) as template,
+        Workers(template, directory, [program], environment, world) as workers,
+    ):
+        world.close()
         workers.wait(lines.append, lambda: None, timeout_s)
     return lines
 
 
 def test_json_lines_reach_the_parent_and_other_lines_do_not(tmp_path: Path) -> None:
-    assert _run(tmp_path, "print('hello'); print('{\"step\": 1}')") == [{"step": 1}]
+    program = "rank == 0 and (print('hello'), print('{\"step\": 1}'))"
+    assert _run(tmp_path, program) == [{"step": 1}]
 
 
-def test_workers_know_their_launcher_and_its_modules(tmp_path: Path) -> None:
+def test_ranks_know_their_launcher_its_modules_and_one_another(tmp_path: Path) -> None:
     program = (
-        f"import json, os, sys; print(json.dumps({{'pid': os.environ['{LAUNCHER_VARIABLE}'], "
-        "'path': sys.path}))"
+        "import json, os, sys; print(json.dumps({'environment': dict(os.environ), "
+        "'path': sys.path, 'pid': os.getpid()}))"
     )
-    (line,) = _run(tmp_path, program)
-    assert line["pid"] == str(os.getpid())
-    assert {path for path in sys.path if path} <= set(line["path"])
+    found = _run(tmp_path, program)
+    assert len({line["pid"] for line in found} | {os.getpid()}) == 3
+    for line in found:
+        assert line["environment"][LAUNCHER_VARIABLE] == str(os.getpid())
+        assert {path for path in sys.path if path} <= set(line["path"])
+        assert line["environment"]["WORLD_SIZE"] == "2"
+    assert {line["environment"]["RANK"] for line in found} == {"0", "1"}
+    ports = {line["environment"]["MASTER_PORT"] for line in found}
+    assert len(ports) == 1
+
+
+def test_ranks_meet_where_nobody_else_can_reach_them(tmp_path: Path) -> None:
+    program = (
+        "import json, os\n"
+        "from pathlib import Path\n"
+        "from heterps_runtime.transport.communication import Communicator\n"
+        "communicator = Communicator()\n"
+        "sockets = [line.split() for name in ('tcp', 'tcp6')"
+        " for line in Path(f'/proc/self/net/{name}').read_text().splitlines()[1:]]\n"
+        "paths = [os.path.realpath(path) for path in Path('/proc/self/fd').iterdir()]\n"
+        "own = {os.path.basename(path) for path in paths}\n"
+        "heard = [row[1] for row in sockets if row[3] == '0A' and f'socket:[{row[9]}]' in own]\n"
+        "print(json.dumps({'sum': sum(communicator.gather(rank + 1)), 'heard': heard}))\n"
+        "communicator.close()\n"
+    )
+    found = _run(tmp_path, program)
+    assert [line["sum"] for line in found] == [3, 3]
+    heard = {address.partition(":")[0] for line in found for address in line["heard"]}
+    assert heard == {"0100007F"}, "127.0.0.1, as /proc/net/tcp writes it"
 
 
 def test_first_rank_that_failed_by_itself_is_reported(tmp_path: Path) -> None:
@@ -61,17 +98,37 @@ def test_error_file_holds_one_line_and_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in content["traceback"]
 
 
-def test_killed_rank_is_found_in_the_log_of_torchrun(tmp_path: Path) -> None:
-    program = f"import sys; sys.stderr.write({KILLED!r}); raise SystemExit(1)"
-    with pytest.raises(
-        HeterpsError, match=r"^rank 2 was ended by SIGKILL; the workers' log ends with:\n"
-    ):
+def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(tmp_path)!r}, f'pid-{{rank}}').write_text(str(os.getpid()))\n"
+        "time.sleep(600) if rank == 0 else os.kill(os.getpid(), 9)\n"
+    )
+    with pytest.raises(HeterpsError, match=r"^rank 1 was ended by SIGKILL; they left no log$"):
         _run(tmp_path, program)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid-0").read_text()), 0)
 
 
 def test_failure_without_a_trace_names_the_log(tmp_path: Path) -> None:
     with pytest.raises(HeterpsError, match=r"ended with code 3; they left no log$"):
         _run(tmp_path, "raise SystemExit(3)")
+
+
+def test_an_error_outside_of_a_worker_is_in_the_log(tmp_path: Path) -> None:
+    with pytest.raises(HeterpsError, match=r"ended with code 1; the workers' log ends with:\n"):
+        _run(tmp_path, "raise KeyError('lost')")
+    assert "KeyError: 'lost'" in (tmp_path / LOG_FILE).read_text()
+
+
+def test_a_module_that_cannot_be_imported_ends_the_start(tmp_path: Path) -> None:
+    environment, log = worker_environment(1), tmp_path / LOG_FILE
+    with (
+        Template("tests.runtime.no_such_module", environment, log) as template,
+        pytest.raises(HeterpsError, match="the process that starts others has ended"),
+    ):
+        template.fork([], environment, log)
+    assert "No module named 'tests.runtime.no_such_module'" in log.read_text()
 
 
 def test_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -85,6 +142,12 @@ def test_lost_connections_are_consequences() -> None:
     assert not is_lost_connection(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
-def test_port_outside_the_range_is_refused(tmp_path: Path) -> None:
+def test_a_port_that_is_none_or_in_use_is_refused() -> None:
     with pytest.raises(HeterpsError, match="port 70000 is not a port"):
-        torchrun_command(tmp_path, 2, port=70000)
+        World.of_this_host(2, port=70000)
+    taken = World.of_this_host(2)
+    assert taken.listener is not None
+    taken.listener.listen()
+    with pytest.raises(HeterpsError, match=f"port {taken.port} is in use"):
+        World.of_this_host(2, port=taken.port)
+    taken.close()

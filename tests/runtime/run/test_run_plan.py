@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +20,8 @@ from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.specification.run import Slowdown
+from tests.runtime.processes import processes_of, ranks_of
 from tests.runtime.small_runs import chain_of, problem_of
-
-
-def _processes_of(directory: Path) -> list[tuple[int, str]]:
-    """(pid, command) of every process that works for a run directory."""
-    listing = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.strip().partition(" ") for line in listing.splitlines()]
-    return [(int(pid), command) for pid, _, command in rows if str(directory) in command]
 
 
 @pytest.mark.slow
@@ -80,7 +71,7 @@ def test_failure_of_one_rank_is_one_clear_error_and_leaves_no_process(tmp_path: 
         HeterpsError, match=r"^rank 1 \(d1\): RuntimeError: this layer always fails$"
     ):
         run_plan(problem, chain_of(problem, 2), steps=2, run_directory=tmp_path)
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -106,7 +97,7 @@ def test_run_beyond_an_emulated_memory_limit_names_device_stage_and_bytes(tmp_pa
     plan = chain_of(limited, 3, 6)
     with pytest.raises(HeterpsError, match=message):
         run_plan(limited, plan, steps=3, run_directory=tmp_path)
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
     # All ranks said the same.
     errors = [json.loads(path.read_text()) for path in tmp_path.glob("error-*.json")]
     assert len(errors) == 3
@@ -119,12 +110,9 @@ def test_killed_rank_is_named_and_leaves_no_process(tmp_path: Path) -> None:
 
     def kill_one(progress: StepProgress) -> None:
         if progress.step == 1:
-            workers = [
-                pid for pid, args in _processes_of(tmp_path) if "distributed.run" not in args
-            ]
-            os.kill(workers[0], signal.SIGKILL)
+            os.kill(ranks_of(tmp_path)["d1"], signal.SIGKILL)
 
-    with pytest.raises(HeterpsError, match="was ended by SIGKILL"):
+    with pytest.raises(HeterpsError, match=r"^rank 1 was ended by SIGKILL"):
         run_plan(
             problem,
             chain_of(problem, 3),
@@ -133,7 +121,28 @@ def test_killed_rank_is_named_and_leaves_no_process(tmp_path: Path) -> None:
             on_progress=kill_one,
             timeout_s=120,
         )
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_where_the_process_that_forks_ranks_is_killed_none_is_left(tmp_path: Path) -> None:
+    problem = problem_of("sequential")
+
+    def kill_it(progress: StepProgress) -> None:
+        if progress.step == 1:
+            (template,) = (pid for pid, device in processes_of(tmp_path) if not device)
+            os.kill(template, signal.SIGKILL)
+
+    with pytest.raises(HeterpsError, match=r"^the process that starts the ranks was ended"):
+        run_plan(
+            problem,
+            chain_of(problem, 3),
+            steps=10**6,
+            run_directory=tmp_path,
+            on_progress=kill_it,
+            timeout_s=60,
+        )
+    assert processes_of(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -151,7 +160,7 @@ def test_interrupt_ends_all_processes(tmp_path: Path) -> None:
             run_directory=tmp_path,
             on_progress=interrupt,
         )
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
 
 
 def test_port_in_use_is_refused() -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_runtime.run.launcher import NodeRank, torchrun_command
 from heterps_runtime.specification.hosts import free_port
+from tests.runtime.processes import processes_of, ranks_of
 from tests.runtime.small_runs import chain_of, problem_of
+from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 LIMIT_S = 120.0
@@ -55,14 +56,6 @@ def _start(plan: Path, rank: int, port: int, *options: str) -> subprocess.Popen[
     )
 
 
-def _processes_of(directory: Path) -> list[tuple[int, str]]:
-    listing = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.strip().partition(" ") for line in listing.splitlines()]
-    return [(int(pid), command) for pid, _, command in rows if str(directory) in command]
-
-
 def _ends(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     """Exit code, output and errors of each; nothing is left behind."""
     try:
@@ -88,7 +81,7 @@ def test_two_hosts_with_different_numbers_of_devices_train_as_one_process(tmp_pa
     assert [entry["device"] for entry in answer["devices"]] == ["d0", "d1", "d2"]
     assert second[1] == "", "host 0 prints the results"
     assert "host 1 ran d1, d2" in second[2].replace("\n", " ")
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -99,18 +92,14 @@ def test_a_killed_rank_of_one_host_ends_both_with_its_name(tmp_path: Path) -> No
     deadline_s = time.monotonic() + LIMIT_S / 2
     while len(workers) < 2 and time.monotonic() < deadline_s:
         time.sleep(0.2)
-        workers = [
-            pid
-            for pid, command in _processes_of(tmp_path)
-            if command.endswith("run/host-1") and "distributed.run" not in command
-        ]
+        workers = list(ranks_of(tmp_path / "run" / "host-1").values())
     os.kill(workers[-1], signal.SIGKILL)
     first, second = _ends(processes)
     for code, _, errors in (first, second):
         assert code == 2, errors
         assert "was ended by SIGKILL" in errors
     assert "host 1: rank " in first[2]
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -130,8 +119,9 @@ def test_a_users_own_loop_runs_across_two_launchers_of_torchrun(tmp_path: Path) 
     port = free_port()
     processes = []
     for rank in range(2):
-        node = NodeRank(num_nodes=2, rank=rank, master_address="127.0.0.1", master_port=port)
-        command = torchrun_command(plan, 1, module="tests.runtime.faulty_script", node=node)
+        address = ("--master-addr=127.0.0.1", f"--master-port={port}")
+        meeting = ("--nnodes=2", f"--node-rank={rank}", *address)
+        command = torchrun_command(plan, 1, "tests.runtime.faulty_script", meeting)
         processes.append(
             subprocess.Popen(
                 [*command, str(tmp_path), "none", "wrong-output"],

@@ -15,7 +15,7 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.run import host_group
 from heterps_runtime.run.host_group import HostGroup
-from heterps_runtime.run.launcher import LostConnectionError, NodeRank, torchrun_command
+from heterps_runtime.run.launcher import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts, free_port, gloo_environment, machine_identity
 
 
@@ -100,13 +100,6 @@ def test_the_interface_towards_the_loopback_is_the_loopback(
 
 def test_a_machine_is_itself() -> None:
     assert machine_identity() == machine_identity() != ""
-
-
-def test_torchrun_is_told_of_the_other_hosts(tmp_path: Path) -> None:
-    command = torchrun_command(tmp_path, 3, node=NodeRank(2, 1, "10.0.0.1", 29401))
-    expected = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29401"]
-    assert set(expected) <= set(command)
-    assert "--nproc-per-node=3" in command
 
 
 # -- launchers together

@@ -1,16 +1,12 @@
-"""Injections: the cases that are drawn, and processes that are forked instead of started."""
+"""Injections: the cases that are drawn, and the processes of a run."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.online.recovery.forked import Template
 from benchmarks.online.recovery.injection_cases import (
     DEVICES,
     KINDS,
@@ -38,33 +34,6 @@ def test_every_kind_is_drawn_and_leaves_devices_to_go_on_with() -> None:
 def test_plans_of_the_injections_fit_their_problem(name: str) -> None:
     of = problem()
     check_plan(of, plan_named(name, of))
-
-
-def _echo(arguments: list[str]) -> int:
-    print(os.environ["WORD"], *arguments, flush=True)
-    if arguments == ["wait"]:
-        time.sleep(60)
-    return 7
-
-
-def test_a_forked_process_is_what_the_supervisor_expects_of_a_started_one(tmp_path: Path) -> None:
-    template = Template(_echo)
-    try:
-        with (tmp_path / "log").open("ab") as log:
-            environment = {**os.environ, "WORD": "hello"}
-            command = [sys.executable, "-m", "module", "a", "b"]
-            process = template.Popen(command, stderr=log, env=environment)
-            assert process.wait(10) == 7
-            assert process.stdout.read() == "hello a b\n"
-            waiting = template.Popen([*command[:3], "wait"], stderr=log, env=environment)
-            assert waiting.stdout.readline() == "hello wait\n"
-            assert waiting.poll() is None
-            assert os.getpgid(waiting.pid) == waiting.pid
-            os.killpg(waiting.pid, signal.SIGKILL)
-            assert waiting.wait(10) == -signal.SIGKILL
-    finally:
-        os.kill(template.pid, signal.SIGKILL)
-        os.waitpid(template.pid, 0)
 
 
 def test_processes_are_found_by_the_folder_that_they_work_in(tmp_path: Path) -> None:
