@@ -51,9 +51,14 @@ def files_of(name: str) -> Iterator[tuple[Path, list[str]]]:
 def is_there(name: str) -> bool:
     """Whether a dotted name is a module of a floor, or something that stands in one."""
     return any(
-        all(re.search(rf"\b{part}\b", file.read_text()) for part in rest)
-        for file, rest in files_of(name)
+        all(is_defined(part, file.read_text()) for part in rest) for file, rest in files_of(name)
     )
+
+
+def is_defined(name: str, source: str) -> bool:
+    """Whether a file defines a function, a class or a value of that name."""
+    pattern = rf"(?:def|class) {name}\b|^\s*{name}\b\s*[:=]"
+    return re.search(pattern, source, re.MULTILINE) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)

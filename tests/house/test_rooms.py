@@ -55,7 +55,8 @@ def names_something(folder: Path, door: str) -> bool:
         path = folder.joinpath(*parts[:length])
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         if file.is_file():
-            return all(re.search(rf"\b{name}\b", file.read_text()) for name in parts[length:])
+            source = file.read_text()
+            return all(re.search(rf"(?:def|class) {name}\b", source) for name in parts[length:])
     return False
 
 
