@@ -85,10 +85,9 @@ class System(ABC):
             raise HeterpsError(f"{self.name}: {reason}")
         try:
             plan, own_cost = self.solve(problem, budget)
-        except InfeasibleError as error:
-            raise InfeasibleError(f"{self.name}: {error}") from error
         except HeterpsError as error:
-            raise HeterpsError(f"{self.name}: {error}") from error
+            kind = InfeasibleError if isinstance(error, InfeasibleError) else HeterpsError
+            raise kind(f"{self.name}: {str(error).removeprefix(f'{self.name}: ')}") from error
         shown = estimate(problem, plan)
         if not shown.feasible:
             first, *others = shown.reasons

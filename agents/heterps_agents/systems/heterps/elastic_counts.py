@@ -22,7 +22,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -248,25 +248,16 @@ class _Prepared(NamedTuple):
         return cls(chain, fixed, shared, np.maximum.accumulate(rows, axis=0))
 
     def solve(self, period_s: float, merges_equal: bool) -> ElasticPlan | None:
-        chain = self.chain
-        layers, classes = chain.fixed_s.shape
-        price = np.full((layers + 1, classes), np.inf)
-        stop_of, next_of = np.zeros((2, layers + 1, classes), np.int64)
-        units_of = np.zeros((layers + 1, classes), np.int64)
-        _sweep(
-            self.fixed, self.shared, self.barred, chain.link_fixed_s, chain.link_shared_s,
-            chain.price_usd_per_hour, chain.max_units, merges_equal, period_s * (1 + ROUNDING),
-            price, stop_of, next_of, units_of,
-        )  # fmt: skip
+        price, stop_of, next_of, units_of = _sweep(self, period_s * (1 + ROUNDING), merges_equal)
         kind = int(price[0].argmin())
         if not price[0, kind] < math.inf:
             return None
         stages, start = [], 0
-        while start < layers:
+        while start < len(price) - 1:
             stop = int(stop_of[start, kind])
             stages.append(PlacedStage(start, stop - 1, kind, int(units_of[start, kind])))
             start, kind = stop, int(next_of[start, kind])
-        return plan_of(chain, stages)
+        return plan_of(self.chain, stages)
 
 
 def plan_of(chain: ElasticChain, stages: Sequence[PlacedStage]) -> ElasticPlan:
@@ -303,29 +294,27 @@ def _least_units(fixed_s: float, shared_s: float, period_s: float, units: int, m
 
 @njit(cache=True)
 def _sweep(
-    fixed: Any,
-    shared: Any,
-    barred: Any,
-    link_fixed_s: Any,
-    link_shared_s: Any,
-    unit_price: Any,
-    max_units: Any,
-    merges_equal: bool,
-    period_s: float,
-    price: Any,
-    stop_of: Any,
-    next_of: Any,
-    units_of: Any,
-) -> None:
-    """Fills the least price per hour of the layers from each cut on, by the class behind it.
+    prepared: _Prepared, period_s: float, merges_equal: bool
+) -> tuple[Floats, Integers, Integers, Integers]:
+    """The least price per hour of the layers from each cut on, by the class behind it.
 
     For each stage's end the classes behind it are sorted by the units that their link needs. The
     units that the compute needs grow as layers are put in front, so a pointer walks this list: the
     classes before it cost what they cost, those after it ask for more units.
+
+    Returns:
+        (L + 1, T) each: US dollars per hour; the end of the first stage, the class behind it, and
+        its units.
     """
+    fixed, shared, barred = prepared.fixed, prepared.shared, prepared.barred
+    link_fixed_s, link_shared_s = prepared.chain.link_fixed_s, prepared.chain.link_shared_s
+    unit_price, max_units = prepared.chain.price_usd_per_hour, prepared.chain.max_units
     layers, classes = fixed.shape[0] - 1, fixed.shape[1]
     needed, behind = np.empty(classes + 1, np.int64), np.empty(classes + 1, np.int64)
     dearest, after = np.empty(classes + 1), np.empty(classes + 1, np.int64)
+    price = np.full((layers + 1, classes), np.inf)
+    stop_of = np.zeros((layers + 1, classes), np.int64)
+    next_of, units_of = np.zeros_like(stop_of), np.zeros_like(stop_of)
     for stop in range(layers, 0, -1):
         for kind in range(classes):
             most = max_units[kind]
@@ -379,3 +368,4 @@ def _sweep(
                     row = after[pointer]
                     price[start, kind], stop_of[start, kind] = dearest[pointer], stop
                     next_of[start, kind], units_of[start, kind] = behind[row], needed[row]
+    return price, stop_of, next_of, units_of

@@ -23,15 +23,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
-from heterps_agents.interface.search_planner import search_planner
+from heterps_agents.interface.registry import register
+from heterps_agents.interface.search_planner import SearchPlanner
+from heterps_agents.interface.system import System, SystemAnswer
 from heterps_agents.interface.torch_threads import one_thread
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, code_cost
 from heterps_envs.environments.layer.provisioning import provision
-from heterps_envs.problem import CostTables
+from heterps_envs.problem import CostTables, Problem
 
 DEFAULT_EVALUATIONS = 2048
 SAMPLES_PER_ROUND, HIDDEN, LEARNING_RATE = 32, 64, 3e-3
@@ -40,7 +43,18 @@ BASELINE_RATE, ENTROPY_WEIGHT, LARGEST_GRADIENT = 0.2, 0.01, 1.0
 MISSED_REWARD, MISFIT_REWARD = -6.0, -8.0
 
 
-@search_planner("heterps-lstm", simple_start)
+@register("heterps-lstm")
+class HeterpsLstm(System):
+    """The best of what the network found and of the best simple placement."""
+
+    name = "heterps-lstm"
+
+    def solve(self, problem: Problem, budget: Budget) -> SystemAnswer:
+        """The plan of `lstm_code`, by our cost: the network has none of its own."""
+        planner = SearchPlanner(self.name, lstm_code, simple_start, self.seed)
+        return SystemAnswer(planner.plan(problem, budget), None)
+
+
 def lstm_code(question: Question) -> Code | None:
     """Code of the best sample of all rounds.
 

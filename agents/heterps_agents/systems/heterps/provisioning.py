@@ -121,9 +121,10 @@ def provision(
         if option is not None
     ]
     if not options:
+        shared = ", ".join(f"{count} {kind}" for kind, count in (available or {}).items())
         raise InfeasibleError(
-            f"{min_throughput:g} samples/s need more units of one kind than the "
-            f"{dict(available or {})} that its stages share"
+            f"{min_throughput:g} samples/s need more units of one kind than its stages share: "
+            f"there are {shared}"
         )
     return min(options, key=lambda option: (option.cost_usd, sum(option.units)))
 
