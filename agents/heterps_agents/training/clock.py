@@ -1,4 +1,4 @@
-"""What happens between PPO updates: clock, interrupts, curves, milestones, progress."""
+"""The clock of a training run: which share of its budgets is spent; interrupts by the user."""
 
 from __future__ import annotations
 

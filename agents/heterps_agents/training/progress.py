@@ -1,4 +1,4 @@
-"""What happens between PPO updates: clock, interrupts, curves, milestones, progress."""
+"""Where a training run stands: its progress, and the milestones that its gaps have reached."""
 
 from __future__ import annotations
 

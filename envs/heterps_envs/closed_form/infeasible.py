@@ -1,4 +1,4 @@
-"""Memory: what a plan needs on every device, and why a problem has no plan."""
+"""Why a problem has no plan: which limit of memory or throughput rules all of them out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""From what a user writes for MODEL to a module and its profile.
-
-MODEL is a shipped name, a profile file, a Hugging Face `config.json` (or its folder), or
-`package.module:factory`. torch and transformers are imported only where a module is built.
-"""
+"""Builds a model from the source that its profile names: a factory, or a Hugging Face config."""
 
 from __future__ import annotations
 

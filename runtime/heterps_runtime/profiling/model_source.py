@@ -1,4 +1,4 @@
-"""From what a user writes for MODEL to a module and its profile.
+"""From what a user writes for MODEL to a profile, saved or traced.
 
 MODEL is a shipped name, a profile file, a Hugging Face `config.json` (or its folder), or
 `package.module:factory`. torch and transformers are imported only where a module is built.

@@ -1,12 +1,4 @@
-"""The folder of checkpoints: which are complete, what they say of themselves, which are pruned.
-
-    FOLDER/step-000010/checkpoint.json   what it is of: plan, step, seed, learning rate
-                       checksums-0.json  one for each rank that saved
-                       .metadata, *.distcp  the tensors (torch.distributed.checkpoint)
-
-A checkpoint is written under a hidden name, and gets its own when everything is on the disk. So a
-folder `step-...` is always complete, whatever happened while it was written.
-"""
+"""Where a run saves checkpoints, how often, and how many it keeps."""
 
 from __future__ import annotations
 
