@@ -1,4 +1,4 @@
-"""The network for graphs in torch, for training. Inference without torch is `graph_policy`.
+"""The network for graphs in torch, for training. Inference without torch is `policy`.
 
 Nodes hear from their producers and consumers in a few rounds of message passing (Gilmer et al.,
 2017), once per graph. A small scorer then judges every device for the node whose turn it is.

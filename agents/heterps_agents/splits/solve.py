@@ -1,8 +1,8 @@
 """Splits of operator graphs that need not be contiguous: the smallest largest load, with a bound.
 
-The search anneals coarse groups, then finer ones (`graph_search`), and divides pairs of devices
-anew, each time almost exactly (`graph_resplit`). The bound comes from prices (`graph_bound`). Where
-they do not meet, HiGHS gets what time is left (`graph_milp`): it closes small graphs whose bound by
+The search anneals coarse groups, then finer ones (`search`), and divides pairs of devices
+anew, each time almost exactly (`resplit`). The bound comes from prices (`bound`). Where
+they do not meet, HiGHS gets what time is left (`milp`): it closes small graphs whose bound by
 prices is weak. Contiguity is not asked for: pipelines that run such a split send a micro-batch
 through a device more than once.
 """

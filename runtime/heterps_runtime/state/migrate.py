@@ -1,7 +1,7 @@
 """Migration: parameters and optimizer state go from the old plan's owners to those of the new one.
 
 A tensor comes once to each rank that needs it and does not hold it, in pieces from all ranks that
-hold it (`state_transfer`). What stays on its rank is handed over by reference: not a byte of it
+hold it (`transfer`). What stays on its rank is handed over by reference: not a byte of it
 moves. Running statistics (persistent buffers) travel like parameters, from the first replica.
 """
 

@@ -3,7 +3,7 @@
 All stages have the same number of replicas, and the replicas of a stage are of one GPU type; GPUs
 may stay idle. Among these plans the answer is the best up to `tolerance`. For every micro-batch
 size and number of replicas that can still win, boxes of (bottleneck, optimizer step, all-reduce)
-are searched best first. The sweep of `sailor_kernels` at the upper corner of a box gives its best
+are searched best first. The sweep of `kernels` at the upper corner of a box gives its best
 sum of stages, so
 
     rounds * bottleneck + optimizer step + all-reduce, all at the lower corner, + that sum
