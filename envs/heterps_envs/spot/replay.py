@@ -62,7 +62,7 @@ def replay(
 
     Args:
         problem: With all devices of the cluster.
-        moments: The trace, see `spot_availability.spot_moments`.
+        moments: The trace, see `availability.spot_moments`.
         duration_s: When it ends.
         strategy: What answers each change.
         settings: What changes cost.
