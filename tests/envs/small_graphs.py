@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from heterps_configs.documents.operator_graph import OperatorGraph, execution_order
+from heterps_envs.graphs.earliest_finish import earliest_finish_placements
 from heterps_envs.graphs.operators import assignment_problems
+from heterps_envs.graphs.problem import GraphTables, Placement, pack_graphs
 
 
 def random_graph(seed: int, most_nodes: int = 5, cpus: int = 1) -> OperatorGraph:
@@ -93,3 +95,9 @@ def is_contiguous(graph: OperatorGraph, assignment: Sequence[int]) -> bool:
     between = {(assignment[a], assignment[b]) for a, b in pairs if assignment[a] != assignment[b]}
     num_devices = graph.num_accelerators + graph.num_cpus
     return len(execution_order(num_devices, between)) == num_devices
+
+
+def earliest_finish(tables: GraphTables, by_rank: bool = False) -> Placement | None:
+    """The earliest-finish rule on one problem; None where it finds nothing that fits."""
+    step_time_s, devices = earliest_finish_placements(pack_graphs([tables]), by_rank)
+    return devices[0] if np.isfinite(step_time_s[0]) else None

@@ -139,8 +139,3 @@ def _folder(workloads: Path | None) -> Path:
     if workloads is None:
         raise HeterpsError("the set 'published' needs the folder of published workloads")
     return workloads
-
-
-def held_out(count: int) -> list[CostTables]:
-    """The first problems of `in-range`; more than it has go on in the same stream."""
-    return DRAWN_CHAINS["in-range"].problems(count)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps_agents.graphs.earliest_finish import earliest_finish
 from heterps_agents.graphs.genetic import genetic_graph, take_range
 from heterps_agents.interface.planner import Budget
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.graphs.simulator import simulate_graph
 from heterps_envs.problem_sets.graphs import generate_graphs
+from tests.envs.small_graphs import earliest_finish
 
 
 def step_time_s(tables: GraphTables, devices: object) -> float:

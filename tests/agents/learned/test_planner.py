@@ -22,7 +22,7 @@ from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
-from heterps_envs.problem_sets.test_sets import held_out
+from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS
 
 MakeProblem = Callable[..., Problem]
 
@@ -150,14 +150,14 @@ def test_another_policy_is_asked_for_the_least_price(random_policy: Policy) -> N
 
 
 def test_the_shipped_policy_for_prices_is_near_the_optimum_on_unseen_problems() -> None:
-    held = CheapestHeldOut(held_out(30))
+    held = CheapestHeldOut(DRAWN_CHAINS["in-range"].problems(30))
     gap = held.gap(Policy.load("price-generalist"), "normal")
     assert gap.median < 1e-9
     assert gap.solved >= 0.85
 
 
 def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
-    held = HeldOut(held_out(40))
+    held = HeldOut(DRAWN_CHAINS["in-range"].problems(40))
     policy = Policy.load("generalist")
     gaps = []
     for tables, optimum_s in zip(held.tables, held.optimum_s, strict=True):
