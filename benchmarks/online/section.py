@@ -18,7 +18,7 @@ class Target(NamedTuple):
         key: Of the summary; a target whose key is missing there is not shown.
         limit: Largest value, or the smallest where `at_least`.
         at_least: More is better.
-        unit: Behind the numbers; `%` shows a fraction as percent.
+        unit: After the numbers; `%` shows a fraction as percent.
     """
 
     what: str

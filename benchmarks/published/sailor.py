@@ -104,7 +104,7 @@ def rows(workloads: Path, quick: bool, seed: int) -> tuple[list[dict[str, Any]],
 
 
 def _decimals(value: float) -> int:
-    """Digits behind the point: a peer's figure is compared as it was rounded."""
+    """Digits after the point: a peer's figure is compared as it was rounded."""
     return len(str(value).partition(".")[2])
 
 

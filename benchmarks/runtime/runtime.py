@@ -8,7 +8,7 @@ model take turns, step by step. Both executors start from the same parameters, a
 compared. Host time: what a step of 32 micro-batches takes beyond the same number of plain forward
 and backward passes of one tiny linear layer, for each micro-batch, waiting and loss included; the
 CPU time of the main thread leaves the waiting out. Stages of a plain `nn.Sequential` run their
-layers one behind the other; those of a model with a `forward` of its own go through that to find
+layers one after the other; those of a model with a `forward` of its own go through that to find
 theirs, and take longer: both are shown. Step time: 8 micro-batches of 4 samples, with the
 optimizer.
 

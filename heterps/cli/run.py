@@ -113,7 +113,7 @@ def run(
     ] = None,
     lose: Annotated[
         list[str] | None,
-        typer.Option("--lose", help="DEVICE@STEP: kill a device's process behind so many steps."),
+        typer.Option("--lose", help="DEVICE@STEP: kill a device's process after so many steps."),
     ] = None,
     stop: Annotated[
         list[str] | None,

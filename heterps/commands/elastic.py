@@ -170,7 +170,7 @@ def run_with_recovery(
 
 
 def newest_step(checkpoint: CheckpointSettings | None) -> int:
-    """Steps that the newest complete checkpoint in the local folder is behind; 0 for none."""
+    """Step of the newest complete checkpoint in the local folder; 0 for none."""
     for path in reversed(complete_checkpoints(Path(checkpoint.folder)) if checkpoint else []):
         try:
             return CheckpointDocument.of(path).step

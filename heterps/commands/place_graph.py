@@ -96,7 +96,7 @@ def _groups_text(result: GraphResult, device: int) -> str:
 
 
 def _shortened(name: str) -> str:
-    """A name without the parameters that some documents write behind it."""
+    """A name without the parameters that some documents write after it."""
     return (
         name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
     )

@@ -209,7 +209,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 def _failures_explained(
     run_directory: Path, checkpoint: CheckpointSettings | None
 ) -> Iterator[None]:
-    """Names a failed rank's log; behind an interrupt, says what there is to go on from.
+    """Names a failed rank's log; after an interrupt, says what there is to go on from.
 
     SIGTERM, with which a batch system ends a job, ends the run as Ctrl-C does.
     """

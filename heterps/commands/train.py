@@ -144,7 +144,7 @@ def training_bar(now: str) -> Iterator[Callable[[float, str], None]]:
     """A progress bar on stderr.
 
     Args:
-        now: What is shown behind it at first.
+        now: What is shown after it at first.
 
     Yields:
         What moves it: called with the share of the training that is done, and a new text.

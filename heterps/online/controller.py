@@ -226,8 +226,8 @@ def _reason(
     times = ", ".join(
         f"{name} {found[name].step_time_s:.4g} s" for name in PREFERENCE if name in found
     )
-    behind = f" behind {decision.fine_tune_s:.0f} s of fine-tuning" if decision.fine_tune_s else ""
-    text = f"a step would take: {times}{behind}; "
+    after = f" after {decision.fine_tune_s:.0f} s of fine-tuning" if decision.fine_tune_s else ""
+    text = f"a step would take: {times}{after}; "
     if decision.chosen == running:
         return text + f"none is faster than the running plan ({running})"
     return text + (

@@ -83,7 +83,7 @@ class ElasticController:
         tolerated: Devices whose loss at one time is prepared for, beside that of whole nodes.
         rates: Losses in an hour by names of devices or of types, where they are known.
         planning_s: Seconds that planning anew may take while the devices wait.
-        checkpoint_step: Says the first step behind the newest complete checkpoint.
+        checkpoint_step: Says the first step after the newest complete checkpoint.
         seed: Of planners.
         on_message: Receives one line for people at each decision, and one when all plans for likely
             losses are made.

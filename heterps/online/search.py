@@ -79,7 +79,7 @@ class Answer:
 
     Attributes:
         remarks: Why there is none of some name.
-        policy: The fine-tuned one, in the answer behind fine-tuning.
+        policy: The fine-tuned one, in the answer after fine-tuning.
         fine_tune_s: Seconds that it took.
     """
 
@@ -113,7 +113,7 @@ class _Judge:
 
 
 def answers(task: SearchTask) -> Iterator[Answer]:
-    """One answer soon; another one behind fine-tuning, where that is asked for."""
+    """One answer soon; another one after fine-tuning, where that is asked for."""
     judge, seed = _Judge(task), task.seed
     found = {STALE: judge.candidate(task.plan)}
     remarks: list[str] = []

@@ -205,7 +205,7 @@ def ceiling_samples(
 ) -> float:
     """Samples of a run that has the best plan seen at every moment, and loses no second for it.
 
-    Call it behind the replays, so that their plans are among those.
+    Call it after the replays, so that their plans are among those.
     """
     ends = [*(moment.time_s for moment in moments[1:]), duration_s]
     steps = 0.0

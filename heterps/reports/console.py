@@ -37,7 +37,7 @@ def seconds_text(seconds: float) -> str:
 def interval_text(
     low_s: float | None, high_s: float | None, unmeasured_types: Sequence[str]
 ) -> str:
-    """Behind a step time, how sure it is: ` (0.9-1.6 s: V100-16G was never measured)`.
+    """After a step time, how sure it is: ` (0.9-1.6 s: V100-16G was never measured)`.
 
     Empty where every layer time was measured.
     """

@@ -45,7 +45,7 @@ def print_result(result: RunResult) -> None:
             f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
         )
     if result.first_step:
-        answer.print(f"resumed     behind step {result.first_step}")
+        answer.print(f"resumed     after step {result.first_step}")
     if result.checkpoint is not None:
         answer.print(f"checkpoint  {result.checkpoint}")
     for replan in result.replans:

@@ -58,7 +58,7 @@ class RunBoard:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Closes the files, also behind an error."""
+        """Closes the files, also after an error."""
         for writer in self._writers.values():
             writer.close()
 
@@ -115,7 +115,7 @@ class RunBoard:
 
     def _open(self, first_step: int) -> None:
         for name in NAMES:
-            # What an interrupted run wrote behind its last checkpoint is done once more.
+            # What an interrupted run wrote after its last checkpoint is done once more.
             self._writers[name] = self._new_writer(
                 str(self._folder / name), purge_step=first_step, flush_secs=FLUSH_S
             )

@@ -1,7 +1,7 @@
-"""Gradient sums beside backward passes, or behind them: what the simulator finds faster for a plan.
+"""Gradient sums beside backward passes, or after them: what the simulator finds faster for a plan.
 
-Early sums hide behind passes. But they come in more buckets, each of which costs its latency, and
-a bucket that some device completes late keeps all behind it waiting. Planners do not see that in
+Early sums overlap with passes. But they come in more buckets, each of which costs its latency, and
+a bucket that some device completes late keeps all after it waiting. Planners do not see that in
 their closed form, so the choice is made for the finished plan.
 """
 
@@ -12,7 +12,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.simulator.simulate import estimate
 
-# Sums behind all passes have to be this much faster.
+# Sums after all passes have to be this much faster.
 GAIN = 1 - 1e-4
 
 

@@ -36,7 +36,7 @@ class Situation(NamedTuple):
         lost: Devices that are gone.
         step: First step that is still to be done.
         num_steps: Of the whole run.
-        checkpoint_step: First step behind the newest complete checkpoint; 0 without one.
+        checkpoint_step: First step after the newest complete checkpoint; 0 without one.
         overhead_s: Of any change of plans, beside its bytes.
         storage_bytes_per_s: Of the checkpoints.
     """

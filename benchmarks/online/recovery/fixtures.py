@@ -45,7 +45,7 @@ class Fixture(NamedTuple):
     Attributes:
         published: Its objective, or the groups that are left.
         found: The same of ours.
-        digits: Behind the point, as published.
+        digits: After the point, as published.
     """
 
     system: str

@@ -158,7 +158,7 @@ def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:
         bad = _bad_checkpoint(folder)
         if bad:
             return "bad checkpoint", bad, {}
-        # Behind a crash before the first checkpoint was complete, a user starts anew.
+        # After a crash before the first checkpoint was complete, a user starts anew.
         is_resumed = bool(complete_checkpoints(folder / "checkpoints"))
         ended, log = _ended(folder, is_resumed=is_resumed, is_second=True)
         if not ended:

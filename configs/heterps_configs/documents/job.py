@@ -30,7 +30,7 @@ class Job(Document):
             `min_throughput_samples_per_s` where that is given.
         schedule: Order of forward and backward passes on every device.
         overlaps_reduce: Whether gradients of replicas are summed while backward passes still run,
-            layer by layer from the back, or behind all passes. None: each plan has what is faster
+            layer by layer from the back, or after all passes. None: each plan has what is faster
             for it (`Plan.overlaps_reduce`).
     """
 

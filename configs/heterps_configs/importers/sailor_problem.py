@@ -61,7 +61,7 @@ def to_documents(
         dtype="float32",
         optimizer="adamw",
         schedule="1f1b",
-        overlaps_reduce=False,  # the engine sums gradients behind its last pass
+        overlaps_reduce=False,  # the engine sums gradients after its last pass
     )
     profile = _profile(model, plan)
     return SailorDocuments(

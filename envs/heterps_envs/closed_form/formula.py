@@ -20,7 +20,7 @@ Why no schedule is faster. From the end of a forward pass of stage s to the star
 pass at least `R_s` goes by. Before the first backward pass a replica runs at most `h_s - 1` more
 forward passes, after the last forward pass at most `h_s - 1` backward passes: the rest of `R_s` is
 spent waiting. And the micro-batches 0, h, 2 h, ... of a replica follow each other, each taking
-`C_s + R_s`. So without all-reduce and optimizer, whose seconds may hide behind the drain, the
+`C_s + R_s`. So without all-reduce and optimizer, whose seconds may overlap with the drain, the
 closed form is a lower bound of every simulated step, under the assumptions that it makes: every
 micro-batch is full, no stage takes less than its layers, every link is as slow as the slowest
 between its classes, and back as it is there, and a replica sends all its messages over one link. It

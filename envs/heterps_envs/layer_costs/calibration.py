@@ -5,7 +5,7 @@ Seconds of one pass of one layer are
     hypot(compute_s / compute efficiency, memory_s / bandwidth efficiency) + launch_s * factor
 
 with the work of `heterps_envs.layer_costs.roofline`. The root of the sum of squares lies between
-the two extreme assumptions on a layer, which is many kernels: that traffic hides behind arithmetic
+the two extreme assumptions on a layer, which is many kernels: that traffic overlaps with arithmetic
 (the larger of the two) and that nothing hides (their sum). Of these three forms it predicted GPUs
 that were left out of the profiles of `benchmarks/cost_model/calibration.py` best. Forward and
 backward pass have their own factors.

@@ -19,7 +19,7 @@ and gradients on their way to as many replicas in front as the cluster allows), 
 workspace of a layer.
 
 Two things are left out. The copies of a gradient all-reduce, at most `REDUCE_COPY_BYTES`: they come
-late in a stage's last backward pass or behind it, so they count only where the small gradients of a
+late in a stage's last backward pass or after it, so they count only where the small gradients of a
 stage with replicas take more than the activations that are gone by then. To reserve them would take
 as much from every plan without replicas. And gradients on their way to more than `MOST_PEERS`
 replicas in front. The estimate counts both, and says so where a plan does not fit for them.

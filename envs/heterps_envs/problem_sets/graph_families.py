@@ -55,7 +55,7 @@ class _Builder:
         return len(self.producers) - 1
 
     def chain(self, start: int, length: int) -> int:
-        """Appends some usual nodes behind each other; returns the last."""
+        """Appends some usual nodes one after another; returns the last."""
         for _ in range(length):
             start = self.add([start])
         return start

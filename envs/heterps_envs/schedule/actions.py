@@ -47,7 +47,7 @@ class Action(NamedTuple):
         direction: For messages: `forward` carries activations, `backward` their gradients.
         peer: For messages: the other device.
         bucket: For `reduce`: index into the schedule's buckets.
-        ready_share: For `reduce`: the share of the pass in front of it behind which its gradients
+        ready_share: For `reduce`: the share of the pass before it after which its gradients
             are complete, and an all-reduce that overlaps may start.
     """
 
@@ -75,7 +75,7 @@ class ReduceBucket(NamedTuple):
 class Schedule:
     """The action lists of one step, and the gradient buckets in their global order.
 
-    The lists of all devices stand one behind the other in arrays of A actions.
+    The lists of all devices stand one after the other in arrays of A actions.
 
     Attributes:
         devices: Names of the D devices.

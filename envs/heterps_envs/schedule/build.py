@@ -42,7 +42,7 @@ def build_schedule(problem: Problem, plan: Plan) -> Schedule:
 
     Messages of one direction between two devices are received in the order in which they are sent.
     Neighbouring stages on one device exchange no message. Every device reduces its gradient
-    buckets, in one global order, where they are complete (`Plan.sums_overlap`) or behind its
+    buckets, in one global order, where they are complete (`Plan.sums_overlap`) or after its
     last pass, and steps.
 
     Args:

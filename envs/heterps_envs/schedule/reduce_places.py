@@ -18,8 +18,8 @@ class _Place(NamedTuple):
     """Where one device has the gradients of one bucket.
 
     Attributes:
-        at: Index behind the last pass that adds to them.
-        ready_share: Share of that pass behind which they are complete.
+        at: Index after the last pass that adds to them.
+        ready_share: Share of that pass after which they are complete.
     """
 
     at: int
@@ -29,8 +29,8 @@ class _Place(NamedTuple):
 def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
 
-    Where they overlap, each all-reduce stands behind the last pass that adds to its gradients
-    instead of behind all passes. On every device they keep one global order: that in which their
+    Where they overlap, each all-reduce stands after the last pass that adds to its gradients
+    instead of after all passes. On every device they keep one global order: that in which their
     gradients are complete, by the length of the list before that. So no two devices wait for one
     another: of all buckets that are under way, the first one is the next of all its devices.
 
@@ -62,7 +62,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     earliest = first.tolist()
     for number in order:
         for device, place in places[number].items():
-            # One that is moved behind others is complete when they are: they decide.
+            # One that is moved after others is complete when they are: they decide.
             shares.append(place.ready_share if place.at >= earliest[device] else 0.0)
             earliest[device] = max(earliest[device], place.at)
             at.append(earliest[device])
@@ -103,7 +103,7 @@ def _complete_at(
 
 
 def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> float:
-    """Share of a backward pass of a stage behind which the gradients of its layers are there.
+    """Share of a backward pass of a stage after which the gradients of its layers are there.
 
     A backward pass goes through the layers from the back; layers that are computed again take
     their forward seconds, too.

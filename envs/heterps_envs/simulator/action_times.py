@@ -177,7 +177,7 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors:
     seconds *= factors[device]
     seconds[passes] += arrays.action_s[device[passes]]
     sends, receives = messages.sends, messages.receives
-    # A message keeps the device busy in the pass before it is sent, or behind which it is received.
+    # A message keeps the device busy in the pass before it is sent, or after which it is received.
     for ends, at, host_s in ((sends, -1, arrays.send_s), (receives, 0, arrays.receive_s)):
         np.add.at(seconds, passes[np.searchsorted(passes, ends) + at], host_s[device[ends]])
     stage, micro_batch = schedule.stage[sends], schedule.micro_batch[sends]
@@ -191,7 +191,7 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors:
 
 
 def _reduces(schedule: Schedule) -> Integers:
-    """(K, 1 + most members) no device there yet, and the actions of each bucket; -1 behind them."""
+    """(K, 1 + most members) no device there yet, and the actions of each bucket; -1 after them."""
     most = max((len(bucket.devices) for bucket in schedule.buckets), default=1)
     actions = np.full((len(schedule.buckets), 1 + most), -1, np.int64)
     actions[:, 0] = 0

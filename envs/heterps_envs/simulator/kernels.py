@@ -29,7 +29,7 @@ KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
 # `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
 WORK, START, END, KNOWN = 0, 1, 2, 3
 # Columns of `devices`, (D, 11) int64: the action it is at, the end of its list, receives done, its
-# first row of `receives`, and the row behind its last, all-reduces whose end is not known, its node
+# first row of `receives`, and the row after its last, all-reduces whose end is not known, its node
 # (-1: nobody disturbs it), whether it waits for a message or for all-reduces, its first all-reduce
 # whose end is not known (or the end of its list), whether what it runs is its optimizer step, and
 # receives that it asks for ahead of the one that it waits for.
@@ -47,7 +47,7 @@ RUNNING, CHANGE, STEPS = 0, 1, 2
 PACE, STEP_PACE, CHANGED, SLOWDOWN = 0, 1, 2, 3
 # Columns of `links`, (D, D, 2): latency, and when the link is free.
 LATENCY, FREE = 0, 1
-# `reduces`, (K, 1 + most members): how many devices have come, then the members' actions, -1 behind
+# `reduces`, (K, 1 + most members): how many devices have come, then the members' actions, -1 after
 # the last.
 COME = 0
 

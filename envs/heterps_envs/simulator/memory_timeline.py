@@ -211,7 +211,7 @@ class _Builder:
         extra[first, ACTIVATION] = held.first_input[stages, 1]
 
     def _receives(self) -> None:
-        """Each receive asks for the one `posted_ahead` places behind it."""
+        """Each receive asks for the one `posted_ahead` places after it."""
         receives, num_bytes = self.messages.receives, self.messages.received_bytes
         ahead = self.messages.posted_ahead
         device = self.schedule.device_of[receives]

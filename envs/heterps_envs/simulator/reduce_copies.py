@@ -1,6 +1,6 @@
 """Copies of gradients: where an all-reduce makes one, and how large it is.
 
-The run sums large gradients where they lie. Small ones are copied behind one another, and are parts
+The run sums large gradients where they lie. Small ones are copied one after another, and are parts
 of that copy from then on: so for a moment, and no longer, they are there twice. Where all-reduces
 overlap with passes, that moment lies within the last backward pass that adds to the gradients, when
 as many of its layers are done as the gradients need. Others begin at their own action: all of a
@@ -47,7 +47,7 @@ def reduce_copies(problem: Problem, plan: Plan, schedule: Schedule) -> list[Redu
     """
     sizes = [reduce_copy_bytes(problem, bucket) for bucket in schedule.buckets]
     found: list[ReduceCopy] = []
-    for in_front, reduces in _reduces_behind(schedule).items():
+    for in_front, reduces in _reduces_after(schedule).items():
         buckets = schedule.micro_batch[reduces].tolist()
         done = [0] * len(reduces)
         if schedule.overlaps_reduce and schedule.kind[in_front] == BACKWARD:
@@ -60,8 +60,8 @@ def reduce_copies(problem: Problem, plan: Plan, schedule: Schedule) -> list[Redu
     return found
 
 
-def _reduces_behind(schedule: Schedule) -> dict[int, list[int]]:
-    """For each action with all-reduces right behind it, these."""
+def _reduces_after(schedule: Schedule) -> dict[int, list[int]]:
+    """For each action with all-reduces right after it, these."""
     found: dict[int, list[int]] = defaultdict(list)
     index = np.arange(len(schedule.kind))
     in_front = np.maximum.accumulate(np.where(schedule.kind == REDUCE, 0, index))
@@ -71,7 +71,7 @@ def _reduces_behind(schedule: Schedule) -> dict[int, list[int]]:
 
 
 def _layers_done(problem: Problem, stage: Stage, buckets: Sequence[ReduceBucket]) -> list[int]:
-    """When a backward pass starts the all-reduces behind it: one after the other, in their order.
+    """When a backward pass starts the all-reduces after it: one after the other, in their order.
 
     It looks whether the next one is complete whenever it has a gradient of one of them. If none of
     them is of this stage, it never looks: 0.

@@ -64,7 +64,7 @@ class StatePauses(NamedTuple):
 
     Attributes:
         pauses: What it takes.
-        is_rolled_back: Training goes on behind the newest checkpoint.
+        is_rolled_back: Training goes on after the newest checkpoint.
         live_bytes: Come from devices that hold them.
         storage_bytes: Come from storage.
     """

@@ -19,7 +19,7 @@ class SpotChange(NamedTuple):
         plan: What ran; None where nothing runs, and all state is in storage.
         lost: Devices of `plan` that lost their state, those that came back since included.
         step: The next one.
-        checkpoint_step: First step behind the newest checkpoint in storage.
+        checkpoint_step: First step after the newest checkpoint in storage.
     """
 
     problem: Problem

@@ -2,7 +2,7 @@
 
 Training is a sequence of whole steps of the simulator's step time. A loss ends the step that runs;
 pauses follow one another (detection, re-planning, restart, state). A loss within a pause begins it
-anew; devices that come back are taken in at the end of a step, where that pays. Steps behind the
+anew; devices that come back are taken in at the end of a step, where that pays. Steps after the
 checkpoint that training goes back to are repeated: their seconds count as lost. All seconds of
 the trace are either trained or lost for one cause, so that these sum up to its duration.
 """
@@ -206,7 +206,7 @@ class _Replay:
         self._mark()
 
     def _newest_checkpoint(self, spent_s: float) -> int:
-        """First step behind the last checkpoint that was stored while this plan trained."""
+        """First step after the last checkpoint that was stored while this plan trained."""
         assert self._plan is not None
         stored_s = upload_s(self._problem, self._plan, self._settings)
         every_s = max(self._settings.checkpoint_every_s, stored_s)
@@ -256,7 +256,7 @@ class _Replay:
         return moved_in_place(self._problem, self._holder, plan, self._lost, self._settings)
 
     def _roll_back(self) -> None:
-        """Steps behind the newest checkpoint were in vain."""
+        """Steps after the newest checkpoint were in vain."""
         while self._spans and self._step > self._checkpoint_step:
             span = self._spans.pop()
             kept = max(0, self._checkpoint_step - span.first_step)

@@ -187,7 +187,7 @@ def _problems_of_order(events: Sequence[SpotEvent]) -> Iterator[str]:
                 f"line {before.line}; rows stand in the order of their times"
             )
         if before.event == "end":
-            yield f"line {event.line}: stands behind the row 'end' of line {before.line}"
+            yield f"line {event.line}: stands after the row 'end' of line {before.line}"
 
 
 def spot_trace_text(trace: SpotTrace, comments: Iterable[str] = ()) -> str:

@@ -55,7 +55,7 @@ class Holding:
         self._buffers: dict[str, Tensor] = {}
 
     def take(self, owned: OwnedStages, step: int) -> None:
-        """From here on the process holds these stages, with the values behind `step` steps."""
+        """From here on the process holds these stages, with the values after `step` steps."""
         self.owned, self.step = owned, step
         self._is_prepared = False
         self._buffers = {}

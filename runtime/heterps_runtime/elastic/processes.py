@@ -150,7 +150,7 @@ def exit_code(process: ForkedProcess) -> int | None:
         text = Path(f"/proc/{process.pid}/stat").read_text()
     except OSError:
         return None  # no such file system, or it has just been done away with
-    # Behind the name, which may hold spaces: fields 3 (state), 9 (flags) and 52 (exit code).
+    # After the name, which may hold spaces: fields 3 (state), 9 (flags) and 52 (exit code).
     fields = text.rpartition(")")[2].split()
     status = int(fields[49])
     if not int(fields[6]) & _EXITING or status == 0:

@@ -12,7 +12,7 @@ class MembershipChange(NamedTuple):
     """What has changed since the last plan that ran.
 
     Attributes:
-        step: The first step that a new plan runs, as far as known: behind lost state it is earlier.
+        step: The first step that a new plan runs, as far as known: earlier after a loss of state.
         lost: Devices that have gone.
         joined: Devices that have come.
         alive: All that there are now, also those without a stage.
@@ -48,7 +48,7 @@ class Event(NamedTuple):
         kind: `lose`: its process is killed. `stop`: its process is stopped, as if it hung. `join`:
             the device comes (back).
         step: Happens when so many steps are done; None where `time_s` says when.
-        time_s: Seconds behind the first step.
+        time_s: Seconds after the first step.
     """
 
     kind: Literal["lose", "stop", "join"]

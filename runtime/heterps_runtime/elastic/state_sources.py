@@ -72,5 +72,5 @@ def nothing_left(gathered: Sequence[SavedNames]) -> str:
         return "the state of the lost devices cannot be recovered: there is no checkpoint"
     return (
         "the state of the lost devices cannot be recovered: no checkpoint is whole (there are some "
-        f"behind steps {', '.join(map(str, steps))})"
+        f"after steps {', '.join(map(str, steps))})"
     )

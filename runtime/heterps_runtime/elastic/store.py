@@ -91,7 +91,7 @@ def read_notice(store: Store, number: int) -> Notice:
 
 
 def wait_for_notice(store: Store, after: int) -> Notice:
-    """The newest notice behind number `after`, as soon as there is one."""
+    """The newest notice after number `after`, as soon as there is one."""
     store.wait([_notice_key(after + 1)], _FOREVER)
     return read_notice(store, max(newest_number(store), after + 1))
 

@@ -340,7 +340,7 @@ class Supervisor:
         self._on_message(f"{error}; waiting for devices")
 
     def _adopt(self, update: PlanUpdate) -> None:
-        """Goes on under a plan: at once where the generation is broken, else behind a step."""
+        """Goes on under a plan: at once where the generation is broken, else after a step."""
         ranks = set(update.plan.devices) | (self._holders & set(self._processes.members))
         self._run.adopt(update, [name for name in self._names if name in ranks])
         self._publish(self._run.newest.devices)

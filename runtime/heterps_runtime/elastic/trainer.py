@@ -36,7 +36,7 @@ class ElasticTrainer(Trainer):
         directory: Run directory.
         communicator: Its ranks.
         on_step: Called on rank 0 with the figures of each step, and with what else happens.
-        holding: What this process holds, also behind the end of the generation.
+        holding: What this process holds, also after the end of the generation.
         tiers: Where its checkpoints are.
         is_ending: Whether the generation should end at the next step boundary.
     """

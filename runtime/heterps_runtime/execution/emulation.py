@@ -103,7 +103,7 @@ class EmulatedClock:
     Attributes:
         num_actions: Actions that had a target.
         num_overruns: Actions that the host finished after their deadline.
-        worst_overrun_s: The longest delay behind a deadline.
+        worst_overrun_s: The longest delay after a deadline.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ class MeasuredStep:
                 self.mark_gradients()
 
     def mark_gradients(self) -> None:
-        """Names the gradients anew, behind an all-reduce."""
+        """Names the gradients anew, after an all-reduce."""
         self.ledger.mark("gradients", (p.grad for p in self._owned.parameters.values()))
 
     def end(self) -> tuple[float, list[ActionRecord]]:

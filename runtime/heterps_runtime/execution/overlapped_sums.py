@@ -53,7 +53,7 @@ class OverlappedSums:
 
     @contextmanager
     def within(self, step: Pass) -> Iterator[None]:
-        """A backward pass inside starts the sums that stand behind it in the list."""
+        """A backward pass inside starts the sums that stand after it in the list."""
         buckets = self._behind.get(step.key, ())
         waiting, bucket_of = deque(buckets), self._buckets_of(buckets)
         missing = dict.fromkeys(buckets, 0)
@@ -81,7 +81,7 @@ class OverlappedSums:
                 hook.remove()
 
     def has_sums_within(self, step: Pass) -> bool:
-        """Whether sums stand behind a backward pass."""
+        """Whether sums stand after a backward pass."""
         return step.key in self._behind
 
     def start(self, step: Other, number: int, last_pass: Span) -> None:
@@ -140,7 +140,7 @@ class OverlappedSums:
 
 
 def _buckets_behind(program: Sequence[Step]) -> dict[Key, tuple[int, ...]]:
-    """For each whole backward pass, the buckets whose sums stand right behind it."""
+    """For each whole backward pass, the buckets whose sums stand right after it."""
     found: dict[Key, tuple[int, ...]] = {}
     at: Key | None = None
     for step in program:

@@ -67,7 +67,7 @@ def layers_of(recording: Recording) -> tuple[Layer, ...]:
 
 
 def allowed_cuts(recording: Recording) -> list[int]:
-    """Numbers of the calls behind which the model can be cut."""
+    """Numbers of the calls after which the model can be cut."""
     calls = recording.calls
     cuts = set(range(len(calls) - 1))
     for reader, use in _uses(recording):
@@ -84,7 +84,7 @@ def allowed_cuts(recording: Recording) -> list[int]:
 
 
 def crossing(recording: Recording, cut: int) -> tuple[UnitOutput, ...]:
-    """The unit outputs that are made by calls up to `cut` and read behind it."""
+    """The unit outputs that are made by calls up to `cut` and read after it."""
     found = {
         source
         for reader, use in _uses(recording)

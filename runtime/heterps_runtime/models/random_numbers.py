@@ -1,6 +1,6 @@
 """Random numbers of a forward pass that depend on what is computed, not on where.
 
-Each unit call, and the model's own code behind it, starts from a generator seeded with
+Each unit call, and the model's own code after it, starts from a generator seeded with
 (seed, step, micro-batch, call). So every plan, and training in one process with the same
 micro-batches, draws the same dropout masks. Masks on the CPU and on a GPU differ: their generators
 are different algorithms.

@@ -100,7 +100,7 @@ class Recording:
             positions, rotary tables) are left out: every stage repeats them.
         output_uses: What the model's output depends on.
         output: Its shape and dtype; None until the pass is over.
-        sequence_ends: Behind each call, the number that autograd gives to its next node.
+        sequence_ends: After each call, the number that autograd gives to its next node.
         glue_parameters: Names of parameters that are read outside of every unit.
         is_random: Whether the pass draws random numbers.
     """

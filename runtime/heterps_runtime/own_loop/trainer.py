@@ -325,7 +325,7 @@ def _leave(failures: SharedFailures) -> None:
 
 
 def _steps_of(folder: str) -> int:
-    """Steps that the newest checkpoint of a folder has behind it."""
+    """Steps that were done when the newest checkpoint of a folder was taken."""
     from heterps_runtime.state.checkpoint_files import CheckpointDocument, find_checkpoint
 
     return CheckpointDocument.of(find_checkpoint(folder)).step

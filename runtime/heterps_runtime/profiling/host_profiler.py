@@ -2,7 +2,7 @@
 
 Four stages on two processes, two on each, compute all the time, so that no host work hides behind
 waiting. A process records when each action began and ended; what lies between two actions is host
-time: behind a pass, behind a message that was sent, around one that had already arrived.
+time: after a pass, after a message that was sent, around one that had already arrived.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.result import WARM_UP_STEPS, RunResult
 from heterps_runtime.run.run_plan import run_plan
 
-# Steps of a run behind the warm-up, of which the actions are kept.
+# Steps of a run after the warm-up, of which the actions are kept.
 NUM_RUNS, NUM_STEPS, TIMEOUT_S = 3, 20, 120.0
 NUM_MICRO_BATCHES, MICRO_BATCH_SIZE = 32, 16
 NUM_STAGES = 4

@@ -207,7 +207,7 @@ class ObservedStage:
     def run_forward(
         self, inputs: dict[str, Tensor], target: Tensor, received: tuple[Tensor, ...]
     ) -> Pass:
-        """One forward pass, with the loss behind the model's last layer."""
+        """One forward pass, with the loss after the model's last layer."""
         made = self._current = Pass(received)
         self._count = {}
         made.forward.began = self.watch.now()

@@ -6,7 +6,7 @@ the arrival. Processes of one machine share a clock. Those of several count from
 step, which a barrier makes common to them.
 
 A link carries one message at a time. One that departs after the one before it has arrived has the
-link for itself, and takes its latency and its bytes. Of one that stands behind another, only the
+link for itself, and takes its latency and its bytes. Of one that stands after another, only the
 time between the two arrivals is known: its bytes, with less than the latency besides.
 """
 
@@ -68,7 +68,7 @@ class Taken(NamedTuple):
 
     Attributes:
         alone_s: Of those that had the link for themselves.
-        queued_s: Of those behind others.
+        queued_s: Of those after others.
     """
 
     alone_s: float | None
@@ -164,7 +164,7 @@ class LinkTimes:
             for device, numbers in self._columns.items()
             for column, number in enumerate(numbers)
         }
-        # Places in the gathered numbers; a message without one before it stands behind a zero.
+        # Places in the gathered numbers; a message without one before it stands after a zero.
         sends = [place[message.route.source, message.send] for message in messages]
         receives = [place[message.route.destination, message.receive] for message in messages]
         nowhere = len(ranks) * most

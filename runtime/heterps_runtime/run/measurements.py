@@ -40,7 +40,7 @@ class LinkMeasurement(Document):
 
     Attributes:
         num_bytes: Of each.
-        is_queued: They stood behind others: their bytes alone, without the latency.
+        is_queued: They stood after others: their bytes alone, without the latency.
         num_samples: Steps that the median is taken over.
     """
 
@@ -172,7 +172,7 @@ def measurements_path(directory: Path, step: int) -> Path:
 
 
 def newest_measurements(directory: Path, after_step: int) -> Measurements | None:
-    """The newest published measurements; None when there are none behind `after_step`."""
+    """The newest published measurements; None when there are none after `after_step`."""
     steps = [int(path.stem.split("-")[1]) for path in directory.glob("measurements-*.json")]
     newest = max(steps, default=-1)
     if newest <= after_step:

@@ -74,7 +74,7 @@ class DeviceReport(Document):
     Attributes:
         num_actions: Emulated actions under the last plan, after the warm-up.
         num_overruns: Those that the host could not finish in the emulated device's time.
-        worst_overrun_s: The longest delay behind a deadline.
+        worst_overrun_s: The longest delay after a deadline.
         memory: What the device held at most, measured in the second step of the last plan; None
             for an idle device and in a run of one step.
         predicted_memory_bytes: The estimate's peak, under the last plan; None for an idle device.

@@ -96,7 +96,7 @@ class StartingPoint:
         if document.plan.job.global_batch_size != plan.job.global_batch_size:
             remarks.append(
                 f"the global batch changes from {document.plan.job.global_batch_size} to "
-                f"{plan.job.global_batch_size} samples; the data goes on behind step "
+                f"{plan.job.global_batch_size} samples; the data goes on after step "
                 f"{document.step}"
             )
         if self.weights is not None:

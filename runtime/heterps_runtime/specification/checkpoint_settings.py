@@ -12,7 +12,7 @@ class CheckpointSettings(Document):
 
     Attributes:
         folder: All hosts of the run must see the same one.
-        every: Steps between two checkpoints; 0 for only one, behind the last step.
+        every: Steps between two checkpoints; 0 for only one, after the last step.
         keep: How many of the newest are kept, beside the one that the run started from.
         remote: URL of a folder that complete checkpoints are copied to (`RemoteStorage`); None for
             none.

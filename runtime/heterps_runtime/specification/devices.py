@@ -61,7 +61,7 @@ def available_device(wanted: str) -> torch.device:
             "this node"
         )
     # Each message that is under way occupies a queue of the device; in too few of them the passes
-    # would stand behind receives that wait for other ranks. Read when the device is first used.
+    # would stand after receives that wait for other ranks. Read when the device is first used.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     torch.cuda.set_device(device)
     return device

@@ -2,7 +2,7 @@
 
 The whole model's `forward` runs on every stage. Units in front of the stage return what they
 returned when the model was recorded, with the received tensors in the places that cross the cut and
-zeros elsewhere; the stage's own units compute; the pass ends behind the last of them. What lies
+zeros elsewhere; the stage's own units compute; the pass ends after the last of them. What lies
 between units (masks, rotary tables, positions) is thereby computed where it is needed.
 
 Random numbers (dropout) are a function of seed, step, micro-batch and unit call, so that they do

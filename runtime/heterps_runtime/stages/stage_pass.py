@@ -17,7 +17,7 @@ from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_
 
 
 class _StageDoneError(Exception):
-    """Ends the forward pass behind the stage's last unit; never leaves this module."""
+    """Ends the forward pass after the stage's last unit; never leaves this module."""
 
 
 class StagePass:
@@ -25,7 +25,7 @@ class StagePass:
 
     Attributes:
         collected: Outputs of the stage's own calls that cross its back cut.
-        is_chain: Whether the stage is its calls, one behind the other, and nothing else
+        is_chain: Whether the stage is its calls, one after the other, and nothing else
             (`run_chain`).
     """
 
@@ -39,7 +39,7 @@ class StagePass:
     ) -> None:
         self.collected: dict[UnitOutput, Tensor] = {}
         self._wanted, self._recomputed = wanted, recomputed
-        # Only behind these calls is there anything to do.
+        # Only after these calls is there anything to do.
         self._collected_calls = {source.call for source in wanted} | {own.stop - 1}
         self._own, self._is_last = own, own.stop == len(recording.calls)
         self._numbers = {
@@ -140,7 +140,7 @@ class StagePass:
             else:
                 output = self._run(forward, args, kwargs)
             if self._draw is not None:
-                # The model's own code behind the call runs on other stages as well.
+                # The model's own code after the call runs on other stages as well.
                 self._draw(2 * number + 1)
             if not self._is_last and number in self._collected_calls:
                 self._collect(number, output)
@@ -161,7 +161,7 @@ class StagePass:
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call that keeps its inputs only; the backward pass calls `forward` once more."""
-        # What the call, or one behind it, writes into must be what it was the second time.
+        # What the call, or one after it, writes into must be what it was the second time.
         is_overwritten = any(call.overwritten for call in self._recording.calls)
 
         def run() -> Any:
@@ -183,10 +183,10 @@ class StagePass:
     def _replay(self, number: int) -> Any:
         """What a call in front of the stage returned, with the received tensors in their places."""
         call = self._recording.calls[number]
-        assert number < self._own.start, f"{call.name} is called behind the stage"
+        assert number < self._own.start, f"{call.name} is called after the stage"
         device = next(iter(self._arrived.values())).device
         if call.structure.is_leaf():
-            # One tensor, as most calls return: a stage far behind replays dozens of them.
+            # One tensor, as most calls return: a stage far back replays dozens of them.
             return self._leaf(call, UnitOutput(number, 0), call.leaves[0], device)
         leaves = [
             self._leaf(call, UnitOutput(number, index), leaf, device)

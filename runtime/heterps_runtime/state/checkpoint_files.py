@@ -100,7 +100,7 @@ def layer_sizes(profile: ModelProfile) -> dict[str, int]:
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint behind `step` steps lies."""
+    """Where the checkpoint after `step` steps lies."""
     return folder / f"step-{step:06d}"
 
 
@@ -182,7 +182,7 @@ def publish(
 ) -> Path:
     """Makes what was written the newest checkpoint, and removes what is older than the `keep` last.
 
-    One of the same step makes room: a run that went back behind a damaged one comes by again.
+    One of the same step makes room: a run that went back past a damaged one comes by again.
 
     Args:
         folder: Of the checkpoints.

@@ -165,7 +165,7 @@ class Checkpointer:
             self._tiers.failed(step)
             why = error.strerror if isinstance(error, OSError) else error
             self._failure = HeterpsError(
-                f"the checkpoint behind step {step} cannot be written to {self._folder}: {why}"
+                f"the checkpoint after step {step} cannot be written to {self._folder}: {why}"
             )
             event["message"] = str(self._failure)
         if self._communicator.rank == 0:

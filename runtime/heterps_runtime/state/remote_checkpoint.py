@@ -164,7 +164,7 @@ class RemoteTensors:
         return found
 
     def _ranges(self, targets: Mapping[str, Tensor]) -> Iterator[tuple[list[str], str, int, int]]:
-        """(names, file, first byte, behind the last byte) of each request."""
+        """(names, file, first byte, one after the last byte) of each request."""
         wanted = sorted((self._places[name], name) for name in targets)
         names: list[str] = []
         file, start, stop = "", 0, 0

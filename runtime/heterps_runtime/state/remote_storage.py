@@ -168,7 +168,7 @@ class _Rate:
         self._lock = threading.Lock()
 
     def spend(self, num_bytes: int) -> None:
-        """Called behind each part, by any thread."""
+        """Called after each part, by any thread."""
         if self._bytes_per_s is not None:
             with self._lock:
                 now_s = time.monotonic()

@@ -2,7 +2,7 @@
 
 The gradients of a bucket, and last a flag for each parameter (has it a gradient?), are summed in
 pieces. A large gradient is a piece of its own and is summed where it lies. Small ones are copied
-behind one another, and become parts of that copy at once: so nothing is copied back, and of what is
+one after another, and become parts of that copy at once: so nothing is copied back, and of what is
 copied only one piece, `REDUCE_COPY_BYTES` at most, is there twice for a moment. All ranks cut the
 same pieces in the same order, and a sum is the same on all of them, bit by bit.
 """

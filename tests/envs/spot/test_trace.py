@@ -135,7 +135,7 @@ def test_prices_change_with_the_rows_that_name_one() -> None:
             HEADER + "# a remark\n9,type,T4,lost,,\n\n1,type,T4,back,,\n",
             "line 5, time_s: 1 lies before 9 of line 3",
         ),
-        (HEADER + "1,trace,,end,,\n2,type,T4,lost,,\n", "line 3: stands behind the row 'end'"),
+        (HEADER + "1,trace,,end,,\n2,type,T4,lost,,\n", "line 3: stands after the row 'end'"),
     ],
 )
 def test_what_is_wrong_is_said_by_line_and_column(text: str, message: str) -> None:

@@ -207,7 +207,7 @@ def test_the_second_answer_is_compared_with_the_plan_that_runs_then(problem: Pro
     again = measured(problem, other, {"fast": 3.0})
     assert watcher.observe(15, 1000, again) is None
     assert "none is faster than the running plan (beam)" in messages[-1]
-    assert "behind 15 s of fine-tuning" in messages[-1]
+    assert "after 15 s of fine-tuning" in messages[-1]
 
 
 def test_what_the_monitor_is_sure_of_needs_less_drift(problem: Problem) -> None:

@@ -77,7 +77,7 @@ def test_the_decision_is_plain_data_for_json(problem: Problem) -> None:
     content = json.loads(json.dumps(controller.decisions[0].to_mapping()))
     assert content["lost"] == ["medium"]
     first = content["predictions"][0]
-    # The two layers of the lost device are only in the checkpoint behind step 8.
+    # The two layers of the lost device are only in the checkpoint after step 8.
     assert first["repeated_s"] == pytest.approx(2 * first["step_s"])
     parts = ("replanning_s", "state_s", "repeated_s", "remaining_s")
     assert first["finish_s"] == pytest.approx(sum(first[part] for part in parts))

@@ -122,7 +122,7 @@ def test_all_go_back_together_where_nobody_alive_holds_a_layer(
 
 
 class _Broken:
-    """Three devices, of which the last is lost behind step 4; checkpoints behind steps 1 and 3."""
+    """Three devices, of which the last is lost after step 4; checkpoints after steps 1 and 3."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -219,7 +219,7 @@ def test_run_that_began_from_a_checkpoint_cannot_begin_again(broken: _Broken) ->
     _flip(broken.shard(3))
     update = {"resume_from": str(broken.paths[1]), "first_step": 1}
     broken.specification = broken.specification.changed(**update)
-    with pytest.raises(HeterpsError, match=r"no checkpoint is whole \(there are some behind steps"):
+    with pytest.raises(HeterpsError, match=r"no checkpoint is whole \(there are some after steps"):
         broken.recovered()
 
 

@@ -56,7 +56,7 @@ def test_resumed_run_takes_step_seed_and_learning_rate_along(tmp_path: Path) -> 
     assert specification.weights is None
     seed, batch, weights = remarks
     assert "the checkpoint's seed 3, not 0" in seed
-    assert "to 24 samples; the data goes on behind step 5" in batch
+    assert "to 24 samples; the data goes on after step 5" in batch
     assert "w is not read" in weights
     changed, _ = _start(tmp_path, is_resumed=True, seed=3, learning_rate=0.5)
     assert changed.learning_rate == 0.5

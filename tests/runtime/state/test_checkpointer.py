@@ -63,7 +63,7 @@ def test_save_that_fails_is_reported_and_the_run_goes_on(
 
     Trainer(specification, tmp_path, communicator, on_step=block).run()
     (message,) = [line["message"] for line in lines if "message" in line]
-    assert message.startswith("the checkpoint behind step 2 cannot be written to ")
+    assert message.startswith("the checkpoint after step 2 cannot be written to ")
     assert message.endswith(": Not a directory (.saving-step-000002)")
     assert len([line for line in lines if "loss" in line]) == STEPS
     assert [path.name for path in complete_checkpoints(folder)] == ["step-000004"]
@@ -73,7 +73,7 @@ def test_run_whose_last_save_fails_says_so(communicator: Communicator, tmp_path:
     folder = tmp_path / "checkpoints"
     folder.write_text("no folder")
     trainer = Trainer(_specification(folder, num_steps=1), tmp_path, communicator)
-    with pytest.raises(HeterpsError, match="behind step 1 cannot be written"):
+    with pytest.raises(HeterpsError, match="after step 1 cannot be written"):
         trainer.run()
 
 

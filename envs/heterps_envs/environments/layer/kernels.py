@@ -45,7 +45,7 @@ def observe_layers(p: Any, rows: Any, view: Any, which: Any) -> None:
 
 @njit(cache=True, error_model="numpy")
 def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
-    """Gives the next layer of every episode its class; behind the last one stages get replicas.
+    """Gives the next layer of every episode its class; after the last one stages get replicas.
 
     A class that is not allowed ends the episode as STUCK.
 

@@ -34,7 +34,7 @@ NUM_CUTS = 2
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
 FEATURE_VERSION = 3
 NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
-# What policies that know prices see behind those, and their version.
+# What policies that know prices see after those, and their version.
 PRICED_FEATURE_VERSION = 4
 NUM_PRICED_CANDIDATE_FEATURES = NUM_CANDIDATE_FEATURES + 4
 NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
