@@ -76,7 +76,9 @@ def options(
 def place(
     model: Model,
     cluster: ClusterOption,
-    planner: Annotated[str, typer.Option("--planner", "-p", help="A planner's name.")] = "auto",
+    planner: Annotated[
+        str, typer.Option("--planner", "-p", help="A planner or a system.")
+    ] = "auto",
     objective: ObjectiveOption = None,
     min_throughput: MinThroughput = None,
     global_batch: GlobalBatch = None,
@@ -148,7 +150,13 @@ def compare(
     model: Model,
     cluster: ClusterOption,
     planners: Annotated[
-        list[str] | None, typer.Option("--planner", "-p", help="Only these; repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--planner",
+            "--planners",
+            "-p",
+            help="Only these, with commas or repeated; all: with the systems of papers.",
+        ),
     ] = None,
     objective: ObjectiveOption = None,
     min_throughput: MinThroughput = None,

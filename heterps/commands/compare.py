@@ -8,9 +8,11 @@ from typing import Any
 
 from rich.table import Table
 
-from heterps.planning.compare import Comparison, compare
+from heterps.planning.compare import Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps_agents.interface.registry import system_names
+from heterps_agents.interface.system import PERIOD
 
 # Columns of a terminal that has room for the wall-clock seconds too.
 _WIDE = 100
@@ -30,12 +32,15 @@ def run_compare(
     log_directory: Path | None,
     as_json: bool,
 ) -> None:
-    """Compares, prints, and writes TensorBoard files unless told not to."""
+    """Compares, prints, and writes TensorBoard files unless told not to.
+
+    `planners` may be several names with commas between.
+    """
     problem = load_problem(model, cluster, **problem_options)
     with remarks.status("comparing planners") as status:
         comparison = compare(
             problem,
-            planners,
+            [name for text in planners for name in text.split(",")],
             evaluations=evaluations,
             seconds=seconds,
             cpu_seconds=cpu_seconds,
@@ -62,8 +67,13 @@ def print_comparison(comparison: Comparison) -> None:
     answer.print(comparison_table(comparison))
     answer.print(_gap_legend(comparison))
     for row in comparison.rows:
+        if row.own_cost_s is not None:
+            answer.print(_own_cost_line(comparison, row))
+    for row in comparison.rows:
         if row.refused:
             remarks.print(f"refused: {row.reason}")
+        elif not row.feasible and row.planner in system_names():
+            remarks.print(f"infeasible: {row.reason}")
     if comparison.left_out:
         names = " and ".join(comparison.left_out)
         remarks.print(
@@ -107,6 +117,19 @@ def comparison_table(comparison: Comparison) -> Table:
             spent.append(seconds_text(row.planning_s))
         table.add_row(row.planner, *cells, str(row.evaluations), *spent)
     return table
+
+
+def _own_cost_line(comparison: Comparison, row: ComparisonRow) -> str:
+    """What a paper's method predicts by its own cost model, beside our simulator."""
+    assert row.own_cost_s is not None
+    assert row.step_time_s is not None
+    own_s, num_micro_batches = row.own_cost_s, comparison.problem.job.num_micro_batches
+    text = f"{seconds_text(own_s)} a {row.own_cost_of}"
+    if row.own_cost_of == PERIOD:
+        text += f", {seconds_text(own_s * num_micro_batches)} for all {num_micro_batches}"
+    return (
+        f"{row.planner} itself predicts {text}; simulated: {seconds_text(row.step_time_s)} a step"
+    )
 
 
 def _gap_legend(comparison: Comparison) -> str:

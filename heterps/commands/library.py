@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -15,15 +16,26 @@ KINDS = ("clusters", "models", "devices", "policies", "training")
 
 def run_list(kind: str | None, *, as_json: bool) -> None:
     """Prints the names of one kind, or of all."""
-    from heterps_agents.interface.registry import planner_names
+    from heterps_agents.interface.papers import EVIDENCE, PAPERS
+    from heterps_agents.interface.registry import planner_names, system_names
 
     if kind is not None and kind not in (*KINDS, "planners"):
         raise UnknownNameError("kind", kind, [*KINDS, "planners"])
     rows = {name: library.describe(name) for name in KINDS if kind in (None, name)}
     if kind in (None, "planners"):
-        rows["planners"] = tuple((name, "") for name in planner_names())
+        names = (*planner_names(), *system_names())
+        rows["planners"] = tuple((name, str(PAPERS.get(name, ""))) for name in names)
     if as_json:
-        print_json({name: [row[0] for row in part] for name, part in rows.items()})
+        listed: dict[str, Any] = {name: [row[0] for row in part] for name, part in rows.items()}
+        if "planners" in rows:
+            listed["papers"] = {
+                name: {
+                    **paper._asdict(),
+                    "evidence": [entry._asdict() for entry in EVIDENCE.get(name, ())],
+                }
+                for name, paper in PAPERS.items()
+            }
+        print_json(listed)
         return
     for name, part in rows.items():
         table = Table(title=name, title_justify="left", show_header=False, box=None, padding=(0, 2))

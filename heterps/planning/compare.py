@@ -10,13 +10,20 @@ from typing import Any, NamedTuple
 from heterps.planning.place import PlaceResult, place
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
-from heterps_agents.interface.registry import planner_named, planner_names, predicted_training_s
+from heterps_agents.interface.registry import (
+    planner_named,
+    planner_names,
+    predicted_training_s,
+    system_names,
+)
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.problem import Problem
 
 # Planners that train a network for every problem are left out where they would take longer.
 LONGEST_TRAINING_S = 4.0
+# In place of names: all planners, and all systems of papers.
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class ComparisonRow:
         gap: Closed-form step time over the best lower bound, minus 1; for the price objective,
             price over the cheapest found, minus 1.
         reason: Why there is no plan.
+        own_cost_s: What a paper's method itself predicts: of a step, or of a micro-batch on its
+            slowest stage, as `own_cost_of` says.
     """
 
     planner: str
@@ -46,6 +55,8 @@ class ComparisonRow:
     reason: str = ""
     planning_cpu_s: float = 0.0
     refused: bool = False
+    own_cost_s: float | None = None
+    own_cost_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,8 @@ def compare(
     Args:
         problem: What they answer.
         planners: Registered names, or planners of your own; by default all registered ones but
-            `auto`, and but those that train a network for every problem where that takes long.
+            `auto`, and but those that train a network for every problem where that takes long;
+            with `ALL` these, `auto` and the systems of papers.
         evaluations: Placements that each may evaluate.
         seconds: Wall-clock seconds that each may take.
         cpu_seconds: Processor seconds that each may take.
@@ -108,11 +120,18 @@ def compare(
         HeterpsError: No planner found a plan; the text is the first planner's reason.
     """
     limits = (evaluations, seconds, cpu_seconds)
-    left_out = () if planners or with_all else _too_slow(problem, *limits)
-    chosen = list(planners) or [
-        name for name in planner_names() if name != "auto" and name not in left_out
+    is_all = ALL in planners
+    left_out = () if with_all or (planners and not is_all) else _too_slow(problem, *limits)
+    chosen = list(planners)
+    if is_all:
+        chosen = [*planner_names(), *system_names()]
+    elif not planners:
+        chosen = [name for name in planner_names() if name != "auto"]
+    objects = [
+        planner_named(entry, seed=seed) if isinstance(entry, str) else entry
+        for entry in chosen
+        if entry not in left_out
     ]
-    objects = [planner_named(p, seed=seed) if isinstance(p, str) else p for p in chosen]
     names = [planner.name for planner in objects]
     results: dict[str, PlaceResult] = {}
     failures: dict[str, _Failure] = {}
@@ -198,4 +217,6 @@ def _row(
         feasible=True,
         step_time_s=shown.step_time_s,
         planning_cpu_s=result.planning_cpu_s,
+        own_cost_s=result.own_cost.seconds if result.own_cost else None,
+        own_cost_of=result.own_cost.of if result.own_cost else None,
     )

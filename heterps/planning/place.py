@@ -9,6 +9,7 @@ from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.interface.system import OwnCost, System
 from heterps_agents.learned.efforts import with_effort
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Schedule
@@ -28,6 +29,7 @@ class PlaceResult:
         evaluations: Placements whose cost was computed.
         planning_s: Wall-clock seconds of planning alone.
         planning_cpu_s: The same in processor seconds of this process.
+        own_cost: What a paper's method itself predicts; None for all other planners.
     """
 
     problem: Problem
@@ -38,6 +40,7 @@ class PlaceResult:
     evaluations: int
     planning_s: float
     planning_cpu_s: float = 0.0
+    own_cost: OwnCost | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --json`."""
@@ -63,6 +66,7 @@ class PlaceResult:
                 "status": self.bound.status,
             },
             "planning_s": self.planning_s,
+            "own_cost": self.own_cost and self.own_cost._asdict(),
         }
 
     def summary(self) -> str:
@@ -104,7 +108,11 @@ def place(
     if effort is not None:
         chosen = with_effort(chosen, effort)
     spent = budget or Budget()
-    plan = interleave(problem, chosen.plan(problem, spent), spent)
+    if isinstance(chosen, System):
+        plan, own_cost = chosen.answer(problem, spent)
+    else:
+        plan, own_cost = chosen.plan(problem, spent), None
+    plan = interleave(problem, plan, spent)
     plan = choose_reduce(problem, plan)
     planning_s, planning_cpu_s = spent.seconds_used, spent.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
@@ -114,7 +122,7 @@ def place(
     plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
     return PlaceResult(
         problem, chosen.name, plan, shown, bound,
-        spent.evaluations_used, planning_s, planning_cpu_s,
+        spent.evaluations_used, planning_s, planning_cpu_s, own_cost,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from heterps.planning.place import place
 from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.system import System
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Objective
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
@@ -27,12 +28,15 @@ def warm_up(planner: Planner, objective: Objective) -> None:
     """
     if not type(planner).__module__.startswith("heterps_agents."):
         return
+    problem = _tiny_problem(objective, ("fast", "slow"))
+    if isinstance(planner, System) and planner.why_not(problem) is not None:
+        problem = _tiny_problem(objective, ("fast", "fast"))
     # A refusal comes again where it matters.
     with suppress(HeterpsError):
-        place(_tiny_problem(objective), planner, budget=Budget(_EVALUATIONS))
+        place(problem, planner, budget=Budget(_EVALUATIONS))
 
 
-def _tiny_problem(objective: Objective) -> Problem:
+def _tiny_problem(objective: Objective, kinds: tuple[str, str]) -> Problem:
     layer = {
         "kind": "layer",
         "num_parameters": 1000,
@@ -52,7 +56,9 @@ def _tiny_problem(objective: Objective) -> Problem:
         for name, flops_per_s in (("fast", 2e12), ("slow", 1e12))
     ]
     link = {"latency_s": 1e-5, "bandwidth_bytes_per_s": 1e9}
-    devices = [{"name": entry["name"], "type": entry["name"], "count": 2} for entry in types]
+    devices = [
+        {"name": f"group{index}", "type": kind, "count": 2} for index, kind in enumerate(kinds)
+    ]
     cluster = {
         "name": "warm-up",
         "device_types": types,

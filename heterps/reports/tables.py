@@ -59,6 +59,9 @@ def result_lines(result: PlaceResult) -> list[str]:
         f"planner       {plan.planner}, {seconds_text(result.planning_s)}",
         f"layer times   {shown.layer_times}",
     ]
+    if result.own_cost is not None:
+        own_s, of = result.own_cost
+        lines.append(f"own cost      {seconds_text(own_s)} a {of}, predicted by {plan.planner}")
     if idle:
         lines.append(f"idle          {', '.join(idle)}")
     return [*lines, *(f"note          {note}" for note in shown.notes)]

@@ -22,7 +22,8 @@ def test_imports_go_down_the_five_floors_only() -> None:
         "import heterps_configs.library as l; l.load_cluster('a100-v100')",
         "import heterps_configs.documents.schema",
         "import heterps_envs.problem",
-        "import heterps_agents.interface.registry as r; r.planner_names()",
+        "import heterps_agents.interface.registry as r; r.planner_names(); r.system_names()",
+        "import heterps_agents.interface.system",
     ],
 )
 def test_light_parts_import_no_heavy_library(statement: str) -> None:

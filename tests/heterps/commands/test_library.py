@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heterps_agents.interface.papers import EVIDENCE
+
 Heterps = Callable[..., Any]
 
 
@@ -15,6 +17,22 @@ def test_list_names_everything_that_is_shipped(heterps: Heterps) -> None:
     assert {"llama-7b", "gpt2", "ctr", "llama-tiny"} <= set(listed["models"])
     assert "generalist" in listed["policies"]
     assert {"exact", "ppo", "even"} <= set(listed["planners"])
+
+
+def test_planners_and_systems_are_listed_with_their_papers(heterps: Heterps) -> None:
+    listed = heterps("list", "planners", "--json").data
+    assert {"exact", "sailor", "piper", "heterps-lstm"} <= set(listed["planners"])
+    sailor = listed["papers"]["sailor"]
+    assert (sailor["authors"], sailor["year"], sailor["venue"]) == ("Strati et al.", 2025, "SOSP")
+    assert "benchmarks/published/sailor.py" in [each["where"] for each in sailor["evidence"]]
+    text = " ".join(heterps("list", "planners").out.split())
+    assert "Narayanan et al., 2019: PipeDream: Generalized" in text
+
+
+def test_evidence_stands_where_it_is_said_to_be() -> None:
+    root = Path(__file__).resolve().parents[3]
+    files = {entry.where for entries in EVIDENCE.values() for entry in entries}
+    assert all((root / file).is_file() for file in files)
 
 
 def test_list_of_an_unknown_kind_suggests_a_near_one(heterps: Heterps) -> None:

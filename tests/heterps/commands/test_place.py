@@ -31,6 +31,19 @@ def test_json_answer_keeps_the_contract(heterps: Heterps, blocks: Path) -> None:
     }
 
 
+def test_a_system_of_a_paper_places_and_says_what_it_predicts_itself(
+    heterps: Heterps, blocks: Path
+) -> None:
+    options = ("place", blocks, "--cluster", "local-emulated", "--planner", "sailor")
+    data = heterps(*options, "--json").data
+    assert data["planner"] == "sailor"
+    assert data["own_cost"]["of"] == "step"
+    assert "a step, predicted by sailor" in heterps(*options).out
+    outcome = heterps(*options[:-1], "piper")
+    assert outcome.code == 2
+    assert "piper: needs equal devices" in outcome.err
+
+
 def test_a_plan_that_is_not_proven_says_how_far_it_can_be_from_the_bound(
     heterps: Heterps, blocks: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from heterps.planning.compare import compare
 from heterps.planning.problems import load_problem
+from heterps_agents.interface.registry import system_names
 
 Heterps = Callable[..., Any]
 
@@ -89,6 +90,33 @@ def test_tensorboard_gets_scalars_hparams_figure_and_text(
     assert "placement/timeline" in tags["images"]
     assert any("summary" in name for name in tags["tensors"])
     assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_all_shows_systems_of_papers_and_says_of_the_others_why_not(
+    heterps: Heterps, blocks: Path
+) -> None:
+    options = ("compare", blocks, "-c", "local-emulated", "--evaluations", 300)
+    outcome = heterps(*options, "--planners", "all", "--no-tensorboard")
+    assert outcome.code == 0
+    assert "sailor itself predicts" in outcome.out
+    said = " ".join(outcome.err.split())
+    assert "refused: piper: needs equal devices; the cluster has 1 emulated-4x" in said
+    assert "refused: heterps-provisioning: minimises the price of a sample" in said
+
+
+def test_systems_have_rows_only_where_they_are_asked_for(heterps: Heterps, blocks: Path) -> None:
+    options = ("compare", blocks, "-c", "local-emulated", "--no-tensorboard", "--json")
+    plain = heterps(*options, "--evaluations", 300).data["rows"]
+    assert not {row["planner"] for row in plain} & set(system_names())
+    assert all(row["own_cost_s"] is None for row in plain)
+    named = heterps(*options, "--planners", "even,sailor,pipeedge", "-p", "pipedream").data["rows"]
+    rows = {row["planner"]: row for row in named}
+    assert list(rows) == ["even", "sailor", "pipeedge", "pipedream"]
+    assert rows["sailor"]["own_cost_of"] == "step"
+    assert rows["sailor"]["own_cost_s"] == pytest.approx(rows["sailor"]["step_time_s"], rel=0.2)
+    assert rows["pipeedge"]["own_cost_of"] == "micro-batch"
+    assert rows["pipedream"]["refused"]
+    assert rows["pipedream"]["reason"].startswith("pipedream: needs equal devices")
 
 
 def test_planners_that_train_are_left_out_where_that_takes_long_and_nobody_asks(
