@@ -13,7 +13,7 @@ from benchmarks.agent.outputs import shown
 from benchmarks.agent.section import Row, Settings, TableRows, progress_bar
 from heterps_agents.learned.efforts import EFFORTS
 from heterps_agents.learned.policy import Policy
-from heterps_agents.training.progress import MILESTONES
+from heterps_agents.training.milestones import MILESTONES
 from heterps_agents.training.train import train
 from heterps_configs import library
 from heterps_configs.documents.chain_training import ChainTrainingConfig

@@ -107,7 +107,7 @@ def policy_beam(tables: CostTables, known: Code, policy: Policy | None = None) -
 
 def fine_tuned(case: Case, rng: np.random.Generator) -> Iterator[Code]:
     """PPO in the corrected simulator after each deployment, then the search with its policy."""
-    from heterps_agents.training.train import fine_tune
+    from heterps_agents.training.fine_tune import fine_tune
 
     policy = Policy.load(DEFAULT_POLICY)
 

@@ -23,7 +23,7 @@ from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
-from heterps_agents.training.train import fine_tune
+from heterps_agents.training.fine_tune import fine_tune
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal

@@ -125,6 +125,7 @@ def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
         f"{result.steps:,} environment steps; on unseen problems the greedy policy is "
         f"{result.scores['greedy_gap_median']:.2%} above the optimum in the median"
     )
+    assert isinstance(result.policy, Policy), "the config quick is one for chains"
     return result.policy
 
 

@@ -1,60 +1,60 @@
-"""`heterps train` for graphs: a policy that places them node by node."""
+"""`heterps train`: trains a policy for chains or for graphs, with a progress bar."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from heterps.reports.console import answer, print_json, remarks
 from heterps_configs import library
-from heterps_configs.documents.base import Document
 from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.graph_training import GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
 
 if TYPE_CHECKING:
-    from heterps_agents.graphs.training import GraphTrainingResult
+    from heterps_agents.graphs.policy import GraphPolicy
+    from heterps_agents.learned.policy import Policy
+    from heterps_agents.training.run import TrainingProgress, TrainingResult
+
+AnyConfig = ChainTrainingConfig | GraphTrainingConfig
 
 
-def graph_scores(result: GraphTrainingResult) -> str:
-    """One sentence on what a training run reached."""
-    scores = result.scores
-    return (
-        f"{result.steps:,} nodes placed in {result.seconds:.0f} s; step time on the held-out "
-        f"set, of that of earliest finish: greedy mean {scores['greedy_mean']:.1%}, best of 16 "
-        f"samples mean {scores['samples16_mean']:.1%}"
-    )
+class Words(NamedTuple):
+    """How the training of one kind of policy is shown: format strings.
+
+    Attributes:
+        preparing: Before the first update.
+        now: Of a `TrainingProgress`.
+        score: The same, after the first evaluation.
+        result: One sentence, of the fields and scores of a `TrainingResult`.
+    """
+
+    preparing: str
+    now: str
+    score: str
+    result: str
 
 
-def train_graphs_with_progress(
-    config: GraphTrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
-) -> GraphTrainingResult:
-    """`heterps_agents.graphs.training.train_graphs` with a progress bar on stderr."""
-    with training_bar("preparing") as bar:
-        # torch takes seconds to load; the bar is there already.
-        from heterps_agents.graphs.training import GraphTrainingProgress, train_graphs
-
-        def show(state: GraphTrainingProgress) -> None:
-            share = state.step_time_share
-            held_out = "" if math.isnan(share) else f"  held-out {share:.1%} of earliest finish"
-            now = f"{state.steps:,} nodes  reward {state.reward:.3f}{held_out}"
-            bar(state.share, now)
-
-        return train_graphs(config, folder, resume, show, command)
-
-
-if TYPE_CHECKING:
-    from heterps_agents.graphs.training import GraphTrainingResult
-    from heterps_agents.training.run import TrainingResult
-
-Config = TypeVar("Config", bound=Document)
+CHAINS = Words(
+    "preparing problems and optima",
+    "{steps:,} steps  reward {reward:.2f}",
+    "  median gap {score:.2%}",
+    "{steps:,} environment steps in {seconds:.0f} s; gap to the optimum on the held-out set: "
+    "greedy median {greedy_gap_median:.2%}, p95 {greedy_gap_p95:.2%}; "
+    "beam 16 median {beam16_gap_median:.2%}, p95 {beam16_gap_p95:.2%}",
+)
+GRAPHS = Words(
+    "preparing",
+    "{steps:,} nodes  reward {reward:.3f}",
+    "  held-out {score:.1%} of earliest finish",
+    "{steps:,} nodes placed in {seconds:.0f} s; step time on the held-out set, of that of earliest "
+    "finish: greedy mean {greedy_mean:.1%}, best of 16 samples mean {samples16_mean:.1%}",
+)
 
 
 def run_train(
@@ -67,25 +67,13 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Trains, prints the scores, and says where everything is."""
-    loaded = library.load("training", config)
+    settings = override(load_config(config), overrides)
     folder = run_directory or Path("runs/train") / Path(config).stem
     command = shlex.join(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
     )
-    result: TrainingResult | GraphTrainingResult
-    if isinstance(loaded, GraphTrainingConfig):
-        from heterps.commands.train import graph_scores, train_graphs_with_progress
-
-        graphs = override(loaded, overrides)
-        _say_where_to_look(folder)
-        result = train_graphs_with_progress(graphs, folder, resume=resume, command=command)
-        scores = graph_scores(result)
-    else:
-        assert isinstance(loaded, ChainTrainingConfig)
-        chains = override(loaded, overrides)
-        _say_where_to_look(folder)
-        result = train_with_progress(chains, folder, resume=resume, command=command)
-        scores = _scores(result)
+    remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
+    result = train_with_progress(settings, folder, resume=resume, command=command)
     if output is not None:
         result.policy.save(output)
     if as_json:
@@ -101,7 +89,7 @@ def run_train(
             }
         )
     else:
-        answer.print(scores)
+        answer.print(_words(settings).result.format(**result._asdict(), **result.scores))
         answer.print(f"policy: {output or result.policy_file}")
         if result.interrupted:
             answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")
@@ -109,18 +97,14 @@ def run_train(
         raise KeyboardInterrupt
 
 
-def _say_where_to_look(folder: Path) -> None:
-    remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
-
-
-def load_config(reference: str) -> ChainTrainingConfig:
+def load_config(reference: str) -> AnyConfig:
     """A training config by shipped name or path."""
     document = library.load("training", reference)
-    assert isinstance(document, ChainTrainingConfig)
+    assert isinstance(document, ChainTrainingConfig | GraphTrainingConfig)
     return document
 
 
-def override(config: Config, overrides: list[str]) -> Config:
+def override(config: AnyConfig, overrides: list[str]) -> AnyConfig:
     """A config with some fields replaced.
 
     Args:
@@ -139,52 +123,36 @@ def override(config: Config, overrides: list[str]) -> Config:
     return type(config).from_mapping({**config.to_mapping(), **given}, source="training config")
 
 
-@contextmanager
-def training_bar(now: str) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on stderr.
-
-    Args:
-        now: What is shown after it at first.
-
-    Yields:
-        What moves it: called with the share of the training that is done, and a new text.
-    """
+def train_with_progress(
+    config: AnyConfig, folder: Path, *, resume: bool = False, command: str = ""
+) -> TrainingResult[Policy] | TrainingResult[GraphPolicy]:
+    """`heterps_agents.training.train.train` with a progress bar on stderr."""
+    words = _words(config)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[now]}"),
     )
-    with Progress(*columns, console=remarks, transient=True) as progress:
-        task = progress.add_task("train", total=1.0, now=now)
-        yield lambda share, now: progress.update(task, completed=share, now=now)
-
-
-def train_with_progress(
-    config: ChainTrainingConfig, folder: Path, *, resume: bool = False, command: str = ""
-) -> TrainingResult:
-    """`heterps_agents.training.train.train` with a progress bar on stderr."""
-    with training_bar("preparing problems and optima") as bar:
+    with Progress(*columns, console=remarks, transient=True) as bar:
+        task = bar.add_task("train", total=1.0, now=words.preparing)
         # torch and SB3 take seconds to load; the bar is there already.
-        from heterps_agents.training.progress import TrainingProgress
         from heterps_agents.training.train import train
 
         def show(state: TrainingProgress) -> None:
-            gap = "" if math.isnan(state.gap_median) else f"  median gap {state.gap_median:.2%}"
-            now = f"{state.steps:,} steps  reward {state.episode_reward:.2f}{gap}"
-            if state.passes > 0 and state.steps == 0:
-                passes = f"pass {state.passes} of {config.imitation_passes}"
-                now = f"imitating optima, {passes}  loss {state.imitation_loss:.2f}"
-            bar(state.share, now)
+            bar.update(task, completed=state.share, now=_now(words, state))
 
         return train(config, folder, resume, show, command)
 
 
-def _scores(result: TrainingResult) -> str:
-    scores = result.scores
-    return (
-        f"{result.steps:,} environment steps in {result.seconds:.0f} s; gap to the optimum on the "
-        f"held-out set: greedy median {scores['greedy_gap_median']:.2%}, "
-        f"p95 {scores['greedy_gap_p95']:.2%}; beam 16 median {scores['beam16_gap_median']:.2%}, "
-        f"p95 {scores['beam16_gap_p95']:.2%}"
-    )
+def _words(config: AnyConfig) -> Words:
+    return GRAPHS if isinstance(config, GraphTrainingConfig) else CHAINS
+
+
+def _now(words: Words, state: TrainingProgress) -> str:
+    """Where a run stands, in one line."""
+    if state.passes > 0 and state.steps == 0:
+        done = f"pass {state.passes} of {state.num_passes}"
+        return f"imitating optima, {done}  loss {state.imitation_loss:.2f}"
+    text = words.now if math.isnan(state.score) else words.now + words.score
+    return text.format(**state._asdict())

@@ -130,7 +130,7 @@ def answers(task: SearchTask) -> Iterator[Answer]:
     if task.fine_tune_s <= 0:
         return
     # SB3 and torch are loaded only for this.
-    from heterps_agents.training.train import fine_tune
+    from heterps_agents.training.fine_tune import fine_tune
 
     started_s, first = time.perf_counter(), len(remarks)
     try:

@@ -1,4 +1,4 @@
-"""The clock of a training run: which share of its budgets is spent; interrupts by the user."""
+"""When a training run ends: its budgets of seconds and steps, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
 
-
-class Budgets(Protocol):
-    """The part of a training config that says when to stop."""
-
-    @property
-    def budget_s(self) -> float | None:
-        """Seconds of training."""
-
-    @property
-    def total_steps(self) -> int | None:
-        """Environment steps."""
+from heterps_configs.documents.training import TrainingConfig
 
 
 class Clock:
@@ -28,18 +17,21 @@ class Clock:
 
     Args:
         config: Has the budgets.
-        spent_s: Seconds of earlier runs.
         clock: What seconds are; `time.process_time` where other processes may take the cores.
+
+    Attributes:
+        steps: Decisions so far, earlier runs included.
     """
 
     def __init__(
-        self,
-        config: Budgets,
-        spent_s: float = 0.0,
-        clock: Callable[[], float] = time.perf_counter,
+        self, config: TrainingConfig, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.config, self.steps, self._clock = config, 0, clock
-        self._start = clock() - spent_s
+        self.config, self._clock = config, clock
+        self.start()
+
+    def start(self, spent_s: float = 0.0, steps: int = 0) -> None:
+        """Begins to count from what earlier runs have spent."""
+        self._start, self.steps = self._clock() - spent_s, steps
 
     @property
     def seconds(self) -> float:

@@ -17,11 +17,9 @@ from sb3_contrib import MaskablePPO
 from torch import Tensor
 
 from heterps_agents.training.examples import OptimalPlacements
+from heterps_agents.training.learner import State
 from heterps_agents.training.problems import ProblemSource
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
-
-State = dict[str, Any]
-STATE_VERSION = 3
 
 
 def begin(model: MaskablePPO) -> None:
@@ -43,10 +41,8 @@ def collect(
     legacy = np.random.get_state(legacy=False)  # noqa: NPY002
     assert isinstance(legacy, dict)
     return {
-        "version": STATE_VERSION,
         "policy": model.policy.state_dict(),
         "optimizer": model.policy.optimizer.state_dict(),
-        "steps": model.num_timesteps,
         "updates": model._n_updates,
         "episode_starts": torch.from_numpy(model._last_episode_starts.copy()),
         "episodes": [[info["r"], info["l"]] for info in model.ep_info_buffer or ()],

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.agent.section import TableRows
 from benchmarks.agent.training import with_worst
 from benchmarks.agent.training_runs import run_row, runs_table
-from heterps_agents.training.progress import MILESTONES
+from heterps_agents.training.milestones import MILESTONES
 
 FIRST, SECOND = MILESTONES
 

@@ -15,10 +15,30 @@ from heterps_agents.learned.policy import Policy
 Heterps = Callable[..., Any]
 
 
+# Fewer problems, for a run of a second.
+SMALL = {
+    "quick": ("budget_s=1", "pool_size=64", "imitation_passes=2", "curve_problems=0"),
+    "graph-generalist": ("budget_s=1", "nodes=[8, 12]", "first_nodes=10", "polish_evaluations=50"),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "kind", "score"),
-    [("quick", Policy, "greedy_gap_median"), ("graph-generalist", GraphPolicy, "samples16_mean")],
+    ("config", "kind", "score", "words"),
+    [
+        (
+            "quick",
+            Policy,
+            "greedy_gap_median",
+            "gap to the optimum on the held-out set: greedy median",
+        ),
+        (
+            "graph-generalist",
+            GraphPolicy,
+            "samples16_mean",
+            "step time on the held-out set, of that of earliest finish",
+        ),
+    ],
 )
 def test_a_config_of_either_kind_trains_and_leaves_its_policy(
     heterps: Heterps,
@@ -26,18 +46,24 @@ def test_a_config_of_either_kind_trains_and_leaves_its_policy(
     config: str,
     kind: type[Policy] | type[GraphPolicy],
     score: str,
+    words: str,
 ) -> None:
-    policy_file = tmp_path / "policy.npz"
-    small = ("--set", "budget_s=3", "--set", "evaluation_problems=4")
-    outcome = heterps(
-        "train", "--config", config, *small, "--run-directory", tmp_path / "run",
-        "-o", policy_file, "--json",
-    )  # fmt: skip
+    policy_file, run = tmp_path / "policy.npz", ("--run-directory", tmp_path / "run")
+    small = [f"--set={text}" for text in (*SMALL[config], "evaluation_problems=4")]
+    outcome = heterps("train", "--config", config, *small, *run, "-o", policy_file, "--json")
     assert outcome.code == 0, outcome.err
     content = json.loads(outcome.out)
     assert content["policy"] == str(policy_file)
     assert content["scores"][score] >= 0
-    assert kind.load(policy_file).num_parameters > 0
+    policy = kind.load(policy_file)
+    assert policy.num_parameters > 0
+    assert policy.meta["command"].startswith(f"heterps train --config {config} --set=budget_s=1 ")
+    # Its budget is spent: what is left is to say so.
+    outcome = heterps("train", "--config", config, *small, *run, "--resume")
+    assert outcome.code == 0, outcome.err
+    said = " ".join(outcome.out.split())
+    assert words in said
+    assert "policy: " in said
 
 
 @pytest.mark.parametrize("config", ["quick", "graph-generalist"])

@@ -1,4 +1,4 @@
-"""Where a training run stands: its progress, and the milestones that its gaps have reached."""
+"""What a run on chains is judged by, and when it got there."""
 
 from __future__ import annotations
 
@@ -6,31 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from heterps_agents.training.evaluation import Gap
-
-
-class TrainingProgress(NamedTuple):
-    """Where a run stands.
-
-    Attributes:
-        share: Of the budget, 0 to 1.
-        seconds: Of training.
-        steps: Environment steps.
-        episode_reward: Mean of recent episodes; nan before the first one ends.
-        gap_median: Greedy decoding on the held-out set, at the last evaluation; nan before.
-        gap_p95: The same.
-        passes: Of imitation, before the first step.
-        imitation_loss: Of the last pass; nan before the first.
-    """
-
-    share: float
-    seconds: float
-    steps: int
-    episode_reward: float
-    gap_median: float
-    gap_p95: float
-    passes: int
-    imitation_loss: float
-
 
 # What a run is judged by: numbers of curves, and the limits that they must be below.
 MILESTONES = {

@@ -1,0 +1,92 @@
+"""What a training run asks of what it trains: the part that differs between kinds of policies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+from stable_baselines3.common.logger import Logger
+
+from heterps_agents.learned.policy_file import StoredPolicy
+from heterps_agents.training.clock import Clock
+from heterps_configs.documents.training import TrainingConfig
+
+ConfigType = TypeVar("ConfigType", bound=TrainingConfig)
+PolicyType = TypeVar("PolicyType", bound=StoredPolicy)
+State = dict[str, Any]
+
+_FINAL_ENTROPY_SHARE = 0.1
+
+
+class Learner(ABC, Generic[ConfigType, PolicyType]):
+    """Problems, network, updates, and how a policy is judged.
+
+    Args:
+        config: The run's.
+        clock: The run's; an update adds its decisions to `clock.steps`.
+        log: The run's; gets curves.
+
+    Attributes:
+        prepared_cpu_s: CPU seconds of preparation that count as training.
+        reward: Mean of recent placements; nan before the first.
+        score: What a user watches: of the last evaluation; nan before the first.
+        num_passes: Of imitation, before the first decision.
+        passes: How many of them are done.
+        imitation_loss: Of the last pass; nan before the first.
+    """
+
+    def __init__(self, config: ConfigType, clock: Clock, log: Logger) -> None:
+        self.config, self.clock, self.log = config, clock, log
+        self.reward = self.score = self.imitation_loss = float("nan")
+        self.prepared_cpu_s, self.num_passes, self.passes = 0.0, 0, 0
+
+    @property
+    def is_imitating(self) -> bool:
+        """Whether the next update is a pass of imitation."""
+        return self.passes < self.num_passes
+
+    @property
+    def learning_rate(self) -> float:
+        """Of PPO, now."""
+        return self.clock.between(self.config.learning_rate, self.config.final_learning_rate)
+
+    @property
+    def entropy_weight(self) -> float:
+        """Now."""
+        weight = self.config.entropy_weight
+        return self.clock.between(weight, weight * _FINAL_ENTROPY_SHARE)
+
+    @abstractmethod
+    def update(self) -> None:
+        """One pass of imitation, or one update of PPO."""
+
+    @abstractmethod
+    def policy(self) -> PolicyType:
+        """A copy of the network as it is now."""
+
+    @abstractmethod
+    def evaluate(self, cpu_s: float) -> dict[str, float]:
+        """Judges the network as it is now.
+
+        Args:
+            cpu_s: CPU seconds of training so far, evaluations left out.
+
+        Returns:
+            Values of curves by their names.
+        """
+
+    @abstractmethod
+    def scores(self, policy: PolicyType) -> dict[str, float]:
+        """What a finished policy is told by, on problems that it never saw."""
+
+    @abstractmethod
+    def remarks(self) -> dict[str, Any]:
+        """Plain data about the run that the policy's file keeps."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """All that the run needs to go on, as `torch.load(weights_only=True)` reads it."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Takes over the state of another learner of the same config."""

@@ -1,0 +1,29 @@
+"""Budgets end a run, and so does the user."""
+
+import signal
+
+import pytest
+
+from heterps_agents.training.clock import Clock, Interrupt
+from heterps_configs.documents.chain_training import ChainTrainingConfig
+
+
+def test_the_clock_counts_the_budget_that_ends_first() -> None:
+    clock = Clock(ChainTrainingConfig(budget_s=1000.0, total_steps=100))
+    clock.start(spent_s=100.0)
+    assert clock.share == pytest.approx(0.1, abs=0.01)
+    clock.steps = 50
+    assert clock.share == 0.5
+    assert clock.between(1.0, 0.0) == 0.5
+    clock.steps = 200
+    assert clock.is_over
+
+
+def test_ctrl_c_ends_a_run_after_its_update_and_a_second_one_at_once() -> None:
+    interrupt, before = Interrupt(), signal.getsignal(signal.SIGINT)
+    with interrupt.watched():
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,148 @@
+"""A run of either kind leaves all that it should, resumes exactly, and can be interrupted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from heterps_agents.learned.policy import Policy
+from heterps_agents.learned.policy_file import finite_or_none
+from heterps_agents.training.run import TrainingProgress
+from heterps_agents.training.train import train
+from heterps_configs.errors import HeterpsError
+from tests.agents.training.conftest import CHAINS, CONFIGS, GRAPHS, AnyConfig, Runs
+
+CURVES = {
+    "chains": {
+        "rollout/ep_rew_mean",
+        "placement/greedy_gap_median",
+        "placement/greedy_gap_p95",
+        "placement/beam16_gap_p95",
+        "longer/greedy_gap_median",
+        "more-types/beam16_gap_median",
+        "train/entropy",
+        "time/environment_share",
+        "imitation/loss",
+    },
+    "graphs": {"held_out/samples16_mean", "placement/reward", "train/entropy"},
+}
+
+
+def stopped(config: AnyConfig, folder: Path, steps: int) -> TrainingProgress:
+    """Interrupts a run at its first update that has taken so many steps; where it stood."""
+    seen: list[TrainingProgress] = []
+
+    def stop(state: TrainingProgress) -> None:
+        seen.append(state)
+        if state.steps >= steps:
+            raise KeyboardInterrupt
+
+    result = train(config, folder, progress=stop)
+    assert result.interrupted
+    assert result.steps == seen[-1].steps
+    return seen[-1]
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: str) -> None:
+    result, seen = trained[kind]
+    folder, config = result.policy_file.parent, CONFIGS[kind]
+    assert result.steps >= (config.total_steps or 0)
+    assert not result.interrupted
+    assert seen[-1].share == 1.0
+    assert [state.steps for state in seen] == sorted(state.steps for state in seen)
+    assert seen[-1].score >= 0
+    meta = json.loads((folder / "result.json").read_text())
+    assert meta["command"] == "heterps train x"
+    assert meta["scores"] == finite_or_none(result.scores)
+    assert meta["cpu_s"] >= meta["ppo_cpu_s"] > 0
+    assert type(result.policy).load(result.policy_file).meta["config"] == config.to_mapping()
+    assert type(config).from_file(folder / "config.yaml") == config
+    assert (folder / "checkpoint.pt").is_file()
+    curves = set(EventAccumulator(str(folder)).Reload().Tags()["scalars"])
+    assert CURVES[kind] | {"time/steps_per_second", "time/cpu_seconds"} <= curves
+
+
+def test_the_scores_are_those_of_the_objective(trained: Runs) -> None:
+    chains, prices, graphs = (trained[kind].result.scores for kind in ("chains", "price", "graphs"))
+    assert {"greedy_gap_median", "beam64_solved", "longer/beam16_gap_p95"} <= chains.keys()
+    assert {"cheapest/fast_gap_median", "cheapest/normal_solved"} <= prices.keys()
+    assert 0 < graphs["samples16_mean"] <= graphs["greedy_mean"]
+
+
+@pytest.mark.parametrize(("kind", "knows"), [("chains", False), ("price", True), ("budget", True)])
+def test_policies_for_prices_read_them(trained: Runs, kind: str, knows: bool) -> None:
+    policy = trained[kind].result.policy
+    assert isinstance(policy, Policy)
+    assert policy.knows_prices == knows
+
+
+@pytest.mark.parametrize("kind", ["chains", "graphs"])
+def test_equal_seeds_give_equal_policies(trained: Runs, tmp_path: Path, kind: str) -> None:
+    again = train(CONFIGS[kind], tmp_path)
+    for name, value in trained[kind].result.policy.weights.items():
+        np.testing.assert_array_equal(again.policy.weights[name], value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    # Of chains while the first run imitates, and later.
+    [("chains", 0), ("chains", 256), ("price", 256), ("budget", 256), ("graphs", 250)],
+)
+def test_a_run_that_was_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
+    trained: Runs, tmp_path: Path, kind: str, steps: int
+) -> None:
+    first = stopped(CONFIGS[kind], tmp_path, steps)
+    assert first.steps < (CONFIGS[kind].total_steps or 0)
+    assert (first.steps == 0) == (first.passes == 1)
+    np.random.seed(99)  # noqa: NPY002 (what else happens to the global numbers does not matter)
+    torch.manual_seed(99)
+    second = train(CONFIGS[kind], tmp_path, resume=True)
+    assert not second.interrupted
+    assert second.steps == trained[kind].result.steps
+    for name, value in trained[kind].result.policy.weights.items():
+        np.testing.assert_array_equal(second.policy.weights[name], value)
+
+
+def test_a_longer_budget_continues_the_curve(tmp_path: Path) -> None:
+    first = train(CHAINS, tmp_path)
+    second = train(CHAINS.changed(total_steps=1024), tmp_path, resume=True)
+    assert second.steps >= 1024 > first.steps
+    assert second.seconds > first.seconds
+    scalars = EventAccumulator(str(tmp_path)).Reload().Scalars("rollout/ep_rew_mean")
+    steps = [event.step for event in scalars]
+    assert steps == sorted(set(steps))
+
+
+def test_a_directory_with_another_run_is_refused(trained: Runs, tmp_path: Path) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "chains": {"hidden": 32, "pool_size": 25, "num_environments": 8},
+        "graphs": {"hidden": 32, "node_width": 4},
+        "price": {"objective": "budget"},
+    }
+    for kind, fields in changes.items():
+        config, folder = CONFIGS[kind], trained[kind].result.policy_file.parent
+        with pytest.raises(HeterpsError, match="resume it or name another"):
+            train(config, folder)
+        with pytest.raises(HeterpsError, match=r"no checkpoint\.pt to resume from"):
+            train(config, tmp_path, resume=True)
+        for name, value in fields.items():
+            message = f"was trained with {name} {getattr(config, name)}, not {value}"
+            with pytest.raises(HeterpsError, match=message):
+                train(config.changed(**{name: value}), folder, resume=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("config", [CHAINS, GRAPHS])
+def test_a_broken_checkpoint_is_refused(config: AnyConfig, tmp_path: Path) -> None:
+    config.to_file(tmp_path / "config.yaml")
+    (tmp_path / "checkpoint.pt").write_bytes(b"broken")
+    with pytest.raises(HeterpsError, match="is not a checkpoint"):
+        train(config, tmp_path, resume=True)
+    torch.save({"steps": 3}, tmp_path / "checkpoint.pt")
+    with pytest.raises(HeterpsError, match="another version of heterps"):
+        train(config, tmp_path, resume=True)
