@@ -101,6 +101,15 @@ def test_every_file_of_the_source_that_is_named_is_there(page: Path) -> None:
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
+def test_every_short_name_of_a_file_in_the_architecture_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    tops = (*PACKAGES.values(), ROOT / "tests")
+    files = [f"/{relative(file)}" for top in tops for file in top.rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert len(named) > 20
+    assert sorted(n for n in named if not any(f.endswith(f"/{n}") for f in files)) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_every_module_that_is_run_is_there(page: Path) -> None:
     run = {name for name in MODULE_RUN.findall(page.read_text()) if name.split(".")[0] != "pip"}
