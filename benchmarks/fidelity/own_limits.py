@@ -19,6 +19,7 @@ from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -222,7 +223,7 @@ def process_row(case: LimitCase, seed: int) -> dict[str, Any]:
     problem = Problem(case.problem.profile, cluster, case.problem.job)
     message = ""
     try:
-        run_plan(problem, case.plan, steps=2, seed=seed, timeout_s=120.0)
+        run_plan(problem, case.plan, RunSettings(steps=2, seed=seed, timeout_s=120.0))
     except HeterpsError as error:
         message = str(error)
         if "out of memory" not in message:

@@ -19,8 +19,10 @@ from benchmarks.fidelity.own_errors import (
 )
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
+from heterps_runtime.run.parent import RunHooks
 from heterps_runtime.run.result import WARM_UP_STEPS, DeviceReport, RunResult
 from heterps_runtime.run.run_plan import run_plan
 
@@ -45,10 +47,8 @@ def run_row(problem: Problem, plan: Plan, *, steps: int, seed: int, tick: Ticker
     result = run_plan(
         problem,
         plan,
-        steps=steps,
-        seed=seed,
-        timeout_s=TIMEOUT_S,
-        on_progress=lambda step: tick(f"step {step.step + 1} of {steps}"),
+        RunSettings(steps=steps, seed=seed, timeout_s=TIMEOUT_S),
+        hooks=RunHooks(on_progress=lambda step: tick(f"step {step.step + 1} of {steps}")),
     )
     measured = result.step_times_s[WARM_UP_STEPS:]
     ranks = memory_rows(predicted, result.devices)

@@ -13,6 +13,7 @@ from benchmarks.shared.row_store import Settings
 from heterps.planning.place import place
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.online.correction import StageMeasurement, correct
 from heterps_envs.online.fewer_devices import without_devices
@@ -134,7 +135,10 @@ def _real_rows() -> list[Row]:
         if number
     ]
     result = run_plan(
-        problem, first, steps=STEPS_BETWEEN * len(plans), updates=updates, timeout_s=LIMIT_S
+        problem,
+        first,
+        RunSettings(steps=STEPS_BETWEEN * len(plans), timeout_s=LIMIT_S),
+        updates=updates,
     )
     rows: list[Row] = []
     for before, after, done, what in zip(

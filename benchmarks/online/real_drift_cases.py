@@ -19,12 +19,13 @@ from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.library import load_cluster
 from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.measurements import Measurements
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
 
@@ -119,7 +120,11 @@ def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> AdaptedRun:
     """Trains under the stale plan, with a controller that believes it, until it has settled."""
     messages: list[str] = []
     with OnlineController(
-        believed, plan, Policy.load(DEFAULT_POLICY), fine_tune_s=0, on_message=messages.append
+        believed,
+        plan,
+        Policy.load(DEFAULT_POLICY),
+        OnlineSettings(fine_tune_s=0),
+        on_message=messages.append,
     ) as watcher:
         steps = _Steps(watcher)
 
@@ -131,9 +136,15 @@ def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> AdaptedRun:
 
         with suppress(_SettledError):
             run_plan(
-                truth, plan, steps=MOST_STEPS, controller=controller, on_progress=steps,
-                measure_every=MEASURE_EVERY, timeout_s=LIMIT_S,
-            )  # fmt: skip
+                truth,
+                plan,
+                RunSettings(
+                    steps=MOST_STEPS,
+                    timeout_s=LIMIT_S,
+                    online=OnlineSettings(measure_every=MEASURE_EVERY),
+                ),
+                hooks=RunHooks(controller=controller, on_progress=steps),
+            )
     first, last = (
         statistics.median(own[SETTLING_STEPS:]) for own in (steps.seconds[0], steps.seconds[-1])
     )
@@ -142,7 +153,7 @@ def adapted_run(truth: Problem, believed: Problem, plan: Plan) -> AdaptedRun:
 
 def knowing_step_time_s(truth: Problem, plan: Plan) -> float:
     """Measured seconds of a step under a plan that was made for the truth."""
-    result = run_plan(truth, plan, steps=SETTLED_STEPS, timeout_s=LIMIT_S)
+    result = run_plan(truth, plan, RunSettings(steps=SETTLED_STEPS, timeout_s=LIMIT_S))
     return statistics.median(result.step_times_s[SETTLING_STEPS:])
 
 

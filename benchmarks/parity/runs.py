@@ -14,13 +14,13 @@ from benchmarks.parity.models import profile_of
 from benchmarks.parity.plans import plan_of, problem_of
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import max_difference, reference_training
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.state.checkpoint import load_state_dict
 
@@ -82,7 +82,7 @@ def run(cell: Cell, seed: int, num_steps: int, *, in_float64: bool = False) -> O
     problem, plan = cell.problem_and_plan()
     schedule = build_schedule(problem, plan)
     specification = build_specification(
-        problem, plan, schedule, devices=plan.devices, num_steps=num_steps, seed=seed
+        problem, plan, schedule, RunSettings(steps=num_steps, seed=seed), devices=plan.devices
     )
     if in_float64:
         specification = _in_float64(specification)
@@ -133,10 +133,16 @@ def _in_processes(
     with tempfile.TemporaryDirectory() as folder:
         directory, saved = Path(folder) / "run", Path(folder) / "checkpoints"
         result = run_plan(
-            problem, plan, steps=num_steps, seed=specification.seed, run_directory=directory,
-            checkpoint=CheckpointSettings(folder=str(saved), every=num_steps),
-            timeout_s=TIMEOUT_S,
-        )  # fmt: skip
+            problem,
+            plan,
+            RunSettings(
+                steps=num_steps,
+                seed=specification.seed,
+                run_directory=str(directory),
+                checkpoint=CheckpointSettings(folder=str(saved), every=num_steps),
+                timeout_s=TIMEOUT_S,
+            ),
+        )
         state = load_state_dict(saved).model
         ranks = [
             json.loads((directory / f"result-{rank}.json").read_text())

@@ -24,6 +24,7 @@ from heterps.planning.place import place
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.profiler import measure
 from heterps_runtime.run.result import WARM_UP_STEPS
@@ -61,7 +62,9 @@ def row_of(case: Case, seed: int, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         for name, placed in plans.items():
             result = run_plan(
-                problem, placed.plan, steps=WARM_UP_STEPS + STEPS, seed=seed, timeout_s=TIMEOUT_S
+                problem,
+                placed.plan,
+                RunSettings(steps=WARM_UP_STEPS + STEPS, seed=seed, timeout_s=TIMEOUT_S),
             )
             measured_s[name].append(result.measured_step_time_s)
     step_time_s = {name: statistics.median(seconds) for name, seconds in measured_s.items()}

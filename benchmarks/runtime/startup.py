@@ -28,6 +28,7 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.profiling.trace import trace_source
@@ -144,7 +145,7 @@ def specification_of(name: str) -> RunSpecification:
     )
     problem = Problem(profile, _cluster(devices), job)
     schedule = build_schedule(problem, plan)
-    return build_specification(problem, plan, schedule, devices=devices, num_steps=1)
+    return build_specification(problem, plan, schedule, RunSettings(steps=1), devices=devices)
 
 
 def _cluster(devices: list[str]) -> Cluster:

@@ -20,6 +20,7 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job, Schedule
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.batches import micro_batches
@@ -223,7 +224,7 @@ class _Setup:
         problem = Problem(_measured(self.profile, self.micro_batch_size), _cluster(), job)
         plan = _plan(problem, self.cut)
         specification = build_specification(
-            problem, plan, build_schedule(problem, plan), devices=plan.devices, num_steps=1
+            problem, plan, build_schedule(problem, plan), RunSettings(steps=1), devices=plan.devices
         )
         modules = build_stages(specification, f"d{self.communicator.rank}")
         owned = OwnedStages(specification, modules, self.communicator)

@@ -18,6 +18,8 @@ from heterps_configs.documents.graph_training import GraphTrainingConfig
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvents
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.documents.yaml_files import parse_yaml, read_text, write_bytes
 from heterps_configs.errors import HeterpsError, UnknownNameError
 
@@ -50,6 +52,8 @@ KINDS = {
         Kind("devices", "device catalogue", DeviceCatalogue),
         Kind("policies", "policy", None, suffixes=(".npz",)),
         Kind("training", "training configuration", ChainTrainingConfig),
+        Kind("settings", "run settings", RunSettings),
+        Kind("events", "run events", RunEvents),
         Kind("jobs", "job", Job),
         Kind("plans", "plan", Plan),
     )
@@ -90,6 +94,24 @@ def load_plan(reference: str | os.PathLike[str]) -> Plan:
         HeterpsError: No such file, or a broken one.
     """
     return Plan.from_mapping(*_parsed("plans", reference))
+
+
+def load_run_settings(reference: str | os.PathLike[str]) -> RunSettings:
+    """The run settings of a path or a name; see `find`.
+
+    Raises:
+        HeterpsError: Nothing of that name, or a broken file.
+    """
+    return RunSettings.from_mapping(*_parsed("settings", reference))
+
+
+def load_run_events(reference: str | os.PathLike[str]) -> RunEvents:
+    """The run events of a path or a name; see `find`.
+
+    Raises:
+        HeterpsError: Nothing of that name, or a broken file.
+    """
+    return RunEvents.from_mapping(*_parsed("events", reference))
 
 
 def load(kind: str, reference: str | os.PathLike[str]) -> Document:

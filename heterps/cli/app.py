@@ -13,6 +13,7 @@ import typer
 
 from heterps.cli.graph import graphs
 from heterps.cli.library import library
+from heterps.cli.moved import RunCommand
 from heterps.cli.options import (
     ClusterOption,
     CpuSeconds,
@@ -215,7 +216,7 @@ def compare(
     )
 
 
-app.command()(run)
+app.command(cls=RunCommand)(run)
 
 
 @app.command()

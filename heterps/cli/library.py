@@ -16,11 +16,13 @@ library = typer.Typer()
 def list_shipped(
     kind: Annotated[
         str | None,
-        typer.Argument(help="clusters, models, devices, policies, training or planners."),
+        typer.Argument(
+            help="clusters, models, devices, policies, training, settings, events or planners."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What is shipped: clusters, models, devices, policies, training configs, planners."""
+    """What is shipped: clusters, models, devices, policies, configurations, planners."""
     from heterps.commands.library import run_list
 
     run_list(kind, as_json=as_json)

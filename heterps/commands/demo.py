@@ -17,7 +17,7 @@ from rich.table import Table
 
 from heterps.commands.compare import print_comparison
 from heterps.commands.profile import measure_with_progress
-from heterps.commands.run import run_with_progress
+from heterps.commands.run import shown
 from heterps.commands.train import load_config, train_with_progress
 from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
@@ -27,19 +27,21 @@ from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.run.result import RunResult
-from heterps_runtime.specification.run import Slowdown
+from heterps_runtime.run.run_plan import run_plan
 
 MODEL, CLUSTER, HOST = "llama-tiny", "local-emulated", "host-cpu"
 JOB = Job(global_batch_size=32, micro_batch_size=2, dtype="float32", optimizer="adamw")
 PLAIN_STEPS = 6
 # The slowed device, how much, and when; measurements come every few steps.
-DRIFT = Slowdown(device="fast", factor=3.0, from_step=4)
+SLOWED, SLOWDOWN, SLOWED_AT = "fast", 3.0, 4
 ONLINE_STEPS, MEASURE_EVERY, FINE_TUNE_S = 24, 3, 15.0
 
 
@@ -155,14 +157,9 @@ def _planned(
 
 def _run_plain(folder: Path, problem: Problem, plan: Plan, name: str, seed: int) -> Speed:
     _heading(f"{'4' if name == 'even' else '5'}. Run the {name} plan: {PLAIN_STEPS} steps")
-    result = run_with_progress(
-        problem,
-        plan,
-        steps=PLAIN_STEPS,
-        title=f"run {name}",
-        seed=seed,
-        run_directory=folder / f"run-{name}",
-    )
+    settings = RunSettings(steps=PLAIN_STEPS, seed=seed, run_directory=str(folder / f"run-{name}"))
+    with shown(problem, settings.steps, f"run {name}") as hooks:
+        result = run_plan(problem, plan, settings, hooks=hooks)
     speed = Speed.of(result.predicted_step_time_s, result.measured_step_time_s)
     answer.print(_speed_line(speed))
     return speed
@@ -172,28 +169,24 @@ def _run_drifting(
     folder: Path, problem: Problem, plan: Plan, policy: Policy, seed: int
 ) -> dict[str, Speed]:
     _heading(
-        f"6. Run the policy's plan again; from step {DRIFT.from_step} on the device "
-        f"{DRIFT.device!r} is {DRIFT.factor:g} x slower; adapt online"
+        f"6. Run the policy's plan again; from step {SLOWED_AT} on the device "
+        f"{SLOWED!r} is {SLOWDOWN:g} x slower; adapt online"
     )
-    with OnlineController(
-        problem,
-        plan,
-        policy,
-        fine_tune_s=FINE_TUNE_S,
+    settings = RunSettings(
+        steps=ONLINE_STEPS,
         seed=seed,
-        on_message=lambda text: answer.print(f"  {text}"),
-    ) as watcher:
-        result = run_with_progress(
-            problem,
-            plan,
-            steps=ONLINE_STEPS,
-            title="run online",
-            watcher=watcher,
-            seed=seed,
-            slowdowns=[DRIFT],
-            measure_every=MEASURE_EVERY,
-            run_directory=folder / "run-online",
-        )
+        run_directory=str(folder / "run-online"),
+        online=OnlineSettings(fine_tune_s=FINE_TUNE_S, measure_every=MEASURE_EVERY),
+    )
+    drift = RunEvent(step=SLOWED_AT, slow=SLOWED, factor=SLOWDOWN)
+    with (
+        OnlineController(
+            problem, plan, policy, settings.online,
+            seed=seed, on_message=lambda text: answer.print(f"  {text}"),
+        ) as watcher,
+        shown(problem, settings.steps, "run online", watcher=watcher) as hooks,
+    ):  # fmt: skip
+        result = run_plan(problem, plan, settings, events=[drift], hooks=hooks)
     watcher.plan.to_file(folder / "plan-adapted.yaml")
     return _drifted_speeds(problem, plan, watcher, result)
 
@@ -208,8 +201,8 @@ def _drifted_speeds(
             "the machine may be too busy for the emulation"
         )
     first, last = result.replans[0], result.replans[-1]
-    stale_s = result.median_step_time_s(DRIFT.from_step, first.step - 1)
-    slowed = simulate(problem, plan, slowdown={DRIFT.device: DRIFT.factor})
+    stale_s = result.median_step_time_s(SLOWED_AT, first.step - 1)
+    slowed = simulate(problem, plan, slowdown={SLOWED: SLOWDOWN})
     adapted = Speed.of(last.predicted_step_time_s, last.measured_step_time_s)
     return {"drifted": Speed.of(slowed.step_time_s, stale_s), "adapted": adapted}
 

@@ -19,15 +19,12 @@ from heterps.online.process import BackgroundSearches, Search
 from heterps.online.search import PREFERENCE, STALE, Answer, Candidate, SearchTask
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_envs.online.correction import ProblemBelief, StageMeasurement, drift
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import keep_in_place, move_s, pays_back, state_moves
 from heterps_envs.problem import Problem
-
-# Below this drift a new plan could not gain more than the noise of a measurement; where a monitor
-# that has seen many steps is sure of a drift, less is enough.
-DRIFT_THRESHOLD, SURE_THRESHOLD = 0.10, 0.05
 
 
 @dataclass(frozen=True)
@@ -72,8 +69,9 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         problem: As it was when the plan was made.
         plan: What runs now.
         policy: Fine-tuned in place of a copy: the caller's stays as it is.
-        fine_tune_s: Seconds of PPO in the corrected simulator for each drift.
-        horizon_steps: A move must pay back within so many steps; None: within those that remain.
+        settings: When a search begins, what it may take, and when a move pays; its policy is not
+            looked at.
+        seed: Of planners, fine-tuning and draws.
         on_message: Receives one line for people at each decision.
         start_search: Begins a search; by default in a process in the background, the first of
             which is started at once, so that it has imported everything when it is needed.
@@ -84,15 +82,14 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         problem: Problem,
         plan: Plan,
         policy: Policy,
+        settings: OnlineSettings | None = None,
         *,
-        fine_tune_s: float = 15.0,
         seed: int = 0,
-        horizon_steps: int | None = None,
         on_message: Callable[[str], None] = lambda text: None,
         start_search: Callable[[SearchTask], Search] | None = None,
     ) -> None:
         self.problem, self.plan, self.policy = problem, plan, policy
-        self.fine_tune_s, self.seed, self.horizon_steps = fine_tune_s, seed, horizon_steps
+        self.settings, self.seed = settings or OnlineSettings(), seed
         self.decisions: list[Decision] = []
         self.belief = ProblemBelief(problem)
         self._on_message = on_message
@@ -167,7 +164,8 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
 
     def _look_for_drift(self, step: int, factors: dict[str, float]) -> None:
         """Begins a search where a device is not as the newest search believed."""
-        threshold = SURE_THRESHOLD if self._is_sure else DRIFT_THRESHOLD
+        settings = self.settings
+        threshold = settings.sure_drift_threshold if self._is_sure else settings.drift_threshold
         self._is_sure = False
         if all(abs(factor - 1) < threshold for factor in factors.values()):
             return
@@ -180,7 +178,7 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         self.problem = without_devices(self.belief.problem(), self._gone)
         self._drift, self._running = factors, STALE
         task = SearchTask(
-            self.belief, replace(self.problem), self.plan, self.policy, self.fine_tune_s, self.seed
+            self.belief, replace(self.problem), self.plan, self.policy, settings, self.seed
         )
         assert self._start_search is not None
         self._search = self._start_search(task)
@@ -208,7 +206,7 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         spread_s = found[chosen].gain_spread_s(running)
         moved_s = move_s(self.problem, state_moves(self.problem, self.plan, plan))
         adopted = chosen != self._running and pays_back(
-            gain_s, remaining_steps, moved_s, self.horizon_steps, gain_spread_s=spread_s
+            gain_s, remaining_steps, moved_s, self.settings.horizon_steps, gain_spread_s=spread_s
         )
         times = {name: candidate.step_time_s for name, candidate in found.items()}
         decision = Decision(

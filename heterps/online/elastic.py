@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -23,14 +23,12 @@ from heterps_agents.recovery.model import Prediction, Situation, best_of, descri
 from heterps_agents.recovery.plans import recovery_predictions
 from heterps_agents.recovery.problem import with_missing_devices
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.run.parent import PlanUpdate
-
-# Seconds that planning anew may take while the devices wait.
-PLANNING_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,8 @@ class ElasticController:
     Args:
         problem: With all devices of the cluster.
         plan: What runs at first.
+        settings: Losses that are prepared for, and what planning may take.
         absent: Devices of the cluster that are not there yet.
-        tolerated: Devices whose loss at one time is prepared for, beside that of whole nodes.
-        rates: Losses in an hour by names of devices or of types, where they are known.
-        planning_s: Seconds that planning anew may take while the devices wait.
         checkpoint_step: Says the first step after the newest complete checkpoint.
         seed: Of planners.
         on_message: Receives one line for people at each decision, and one when all plans for likely
@@ -93,19 +89,22 @@ class ElasticController:
         self,
         problem: Problem,
         plan: Plan,
+        settings: ElasticSettings | None = None,
         *,
         absent: Collection[str] = (),
-        tolerated: int = 1,
-        rates: Mapping[str, float] | None = None,
-        planning_s: float = PLANNING_S,
         checkpoint_step: Callable[[], int] = lambda: 0,
         seed: int = 0,
         on_message: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.problem, self.plan = problem, plan
-        self.planning_s, self.seed = planning_s, seed
+        self.settings, self.seed = settings or ElasticSettings(), seed
         self.decisions: list[RecoveryDecision] = []
-        self.book = RecoveryBook(tolerated=tolerated, rates=rates, seed=seed, on_message=on_message)
+        self.book = RecoveryBook(
+            tolerated=self.settings.tolerated_losses,
+            rates=self.settings.losses_per_hour,
+            seed=seed,
+            on_message=on_message,
+        )
         self._checkpoint_step, self._on_message = checkpoint_step, on_message
         self._alive = frozenset(problem.device_named) - frozenset(absent)
         self._has_book = False
@@ -137,7 +136,7 @@ class ElasticController:
         situation = self._situation(change)
         alive = frozenset(change.alive)
         found = self.book.find(situation, alive) if self._has_book else None
-        predictions = found or recovery_predictions(situation, self.planning_s, self.seed)
+        predictions = found or recovery_predictions(situation, self.settings.planning_s, self.seed)
         best = best_of(predictions)
         decided_s = time.perf_counter() - started
         others = sorted(
@@ -199,7 +198,7 @@ class ElasticController:
                 situation = Situation(
                     self.problem, left, self.plan, tuple(loss.devices), step=0, num_steps=1
                 )
-                recovery_predictions(situation, self.planning_s, whatever_it_takes=True)
+                recovery_predictions(situation, self.settings.planning_s, whatever_it_takes=True)
 
 
 def _text(

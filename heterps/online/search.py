@@ -19,6 +19,7 @@ from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.correction import ProblemBelief
 from heterps_envs.problem import Problem
@@ -27,9 +28,8 @@ from heterps_envs.simulator.simulate import estimate
 # The names of candidates. Of equally fast ones the first here is taken.
 STALE, TUNED, BEAM, EXACT = "stale", "policy", "beam", "exact"
 PREFERENCE = (STALE, TUNED, BEAM, EXACT)
-EFFORT = "high"
-# Processor seconds for the exact solver, and for simulations in drawn problems.
-EXACT_S, DRAWS_S = 10.0, 4.0
+# Processor seconds for simulations in drawn problems.
+DRAWS_S = 4.0
 NUM_DRAWS, LEAST_DRAWS = 16, 4
 
 
@@ -42,7 +42,7 @@ class SearchTask:
         problem: The belief's most likely problem.
         plan: What runs.
         policy: Stays as it is.
-        fine_tune_s: Seconds of PPO; 0 for none.
+        settings: What the search may take.
         seed: Of planners, fine-tuning and draws.
     """
 
@@ -50,7 +50,7 @@ class SearchTask:
     problem: Problem
     plan: Plan
     policy: Policy
-    fine_tune_s: float
+    settings: OnlineSettings
     seed: int
 
 
@@ -114,7 +114,7 @@ class _Judge:
 
 def answers(task: SearchTask) -> Iterator[Answer]:
     """One answer soon; another one after fine-tuning, where that is asked for."""
-    judge, seed = _Judge(task), task.seed
+    judge, settings, seed = _Judge(task), task.settings, task.seed
     found = {STALE: judge.candidate(task.plan)}
     remarks: list[str] = []
 
@@ -124,20 +124,22 @@ def answers(task: SearchTask) -> Iterator[Answer]:
         except HeterpsError as error:
             remarks.append(f"{name}: {error}")
 
-    add(EXACT, planner_named("exact", seed=seed), Budget(cpu_seconds=EXACT_S))
-    add(BEAM, PolicyPlanner(seed=seed, policy=task.policy, effort=EFFORT), Budget())
+    add(EXACT, planner_named("exact", seed=seed), Budget(cpu_seconds=settings.exact_cpu_s))
+    add(BEAM, PolicyPlanner(seed=seed, policy=task.policy, effort=settings.effort), Budget())
     yield Answer(dict(found), tuple(remarks))
-    if task.fine_tune_s <= 0:
+    if settings.fine_tune_s <= 0:
         return
     # SB3 and torch are loaded only for this.
     from heterps_agents.training.fine_tune import fine_tune
 
     started_s, first = time.perf_counter(), len(remarks)
     try:
-        policy = fine_tune(task.policy, [task.problem.tables], seconds=task.fine_tune_s, seed=seed)
+        policy = fine_tune(
+            task.policy, [task.problem.tables], seconds=settings.fine_tune_s, seed=seed
+        )
     except HeterpsError as error:
         yield Answer(found, (f"fine-tuning: {error}",))
         return
     spent_s = time.perf_counter() - started_s
-    add(TUNED, PolicyPlanner(seed=seed, policy=policy, effort=EFFORT), Budget())
+    add(TUNED, PolicyPlanner(seed=seed, policy=policy, effort=settings.effort), Budget())
     yield Answer(found, tuple(remarks[first:]), policy, spent_s)

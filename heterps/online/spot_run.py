@@ -1,9 +1,10 @@
 """A spot trace lived through for real: events of an elastic run, and what was predicted of it.
 
-    heterps run PLAN --elastic --events spot.csv --compress 60
+    heterps run PLAN --elastic --events spot.csv --settings fast.yaml
 
-The trace is hastened, devices that are lost are killed and those that come back are started. The
-replay of the same trace in the simulator says beforehand what should come of it.
+The trace is hastened (setting elastic.compress), devices that are lost are killed and those that
+come back are started. The replay of the same trace in the simulator says beforehand what should
+come of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 from heterps.online.spot_strategies import FullPlans, Ours
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -25,9 +28,7 @@ from heterps_envs.spot.costs import DETECTION, PLANNING, REPEATED, STATE, SpotSe
 from heterps_envs.spot.records import SpotResult
 from heterps_envs.spot.replay import replay
 from heterps_envs.spot.trace import SpotTrace, read_spot_trace
-from heterps_runtime.elastic.records import Event
 from heterps_runtime.run.result import RunResult, StepProgress
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 
 # A killed process is noticed when the supervisor looks next.
 KILL_DETECTION_S = 0.05
@@ -103,13 +104,11 @@ class SpotRun:
         """Reads the trace.
 
         Raises:
-            HeterpsError: The file or the factor is bad.
+            HeterpsError: The file is bad.
         """
-        if not 0 < compress < float("inf"):
-            raise HeterpsError(f"--compress {compress:g}: must be above 0")
         return cls(read_spot_trace(path), compress)
 
-    def events(self, problem: Problem, plan: Plan) -> tuple[Event, ...]:
+    def events(self, problem: Problem, plan: Plan) -> tuple[RunEvent, ...]:
         """What is done to the run: losses, and processes that start.
 
         Raises:
@@ -129,7 +128,8 @@ class SpotRun:
             for name in problem.device_named:
                 was, there = name in before.available, name in after.available
                 if was != there:
-                    events.append(Event("join" if there else "lose", name, time_s=after.time_s))
+                    kind = "join" if there else "lose"
+                    events.append(RunEvent(time_s=after.time_s, **{kind: name}))
         return tuple(events)
 
     def noting(self, on_progress: Callable[[StepProgress], None]) -> Callable[[StepProgress], None]:

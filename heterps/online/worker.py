@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from heterps.online.search import EFFORT, Answer, SearchTask, answers
+from heterps.online.search import Answer, SearchTask, answers
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.background import serve
 from heterps_agents.interface.registry import planner_named
@@ -22,7 +22,7 @@ FIRST_NICE, NICE = 10, 9
 
 def _prepare() -> None:
     """Loads what every task needs."""
-    for planner in (planner_named("exact"), PolicyPlanner(effort=EFFORT)):
+    for planner in (planner_named("exact"), PolicyPlanner(effort="high")):
         warm_up(planner, "throughput")
 
 

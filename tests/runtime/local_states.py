@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.state_recovery import Recovered, Recovery
@@ -49,7 +50,7 @@ def specification_of(
     """Of a run whose ranks are `devices`; by default those of the plan."""
     schedule = build_schedule(problem, plan)
     devices = devices or plan.devices
-    return build_specification(problem, plan, schedule, devices=devices, num_steps=100)
+    return build_specification(problem, plan, schedule, RunSettings(steps=100), devices=devices)
 
 
 def trained(

@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.state_recovery import Recovered, recover
 from heterps_runtime.execution.local_run import LocalRun
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.stages.owned_stages import build_stages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint import load_state_dict

@@ -39,6 +39,8 @@ from benchmarks.online.recovery.injection_cases import (
 from heterps.online.elastic import ElasticController
 from heterps_agents.recovery.plans import rule_plans
 from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, ElasticSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import NotEnoughDevicesError
 from heterps_envs.online.fewer_devices import without_devices
@@ -46,14 +48,13 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.elastic import processes as elastic_processes
 from heterps_runtime.elastic import worker as elastic_worker
-from heterps_runtime.elastic.records import Event, MembershipChange, Replanner
+from heterps_runtime.elastic.records import MembershipChange, Replanner
 from heterps_runtime.elastic.run_elastic import run_elastic
 from heterps_runtime.models.build import build_module
 from heterps_runtime.process.template import Template
 from heterps_runtime.process.without_compiler import keep_compiler_out
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
 
 # Files of checkpoints are larger, logs smaller.
@@ -218,17 +219,18 @@ def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> No
         result = run_elastic(
             of,
             plan,
-            steps=case.steps,
-            replanner=replanner,
-            run_directory=folder / "run",
-            checkpoint=CheckpointSettings(
-                folder=str(folder / "checkpoints"), every=CHECKPOINT_EVERY
+            RunSettings(
+                steps=case.steps,
+                run_directory=str(folder / "run"),
+                checkpoint=CheckpointSettings(
+                    folder=str(folder / "checkpoints"), every=CHECKPOINT_EVERY
+                ),
+                resume="--resume" in options,
+                elastic=ElasticSettings(heartbeat_s=HEARTBEAT_S),
             ),
-            resume="--resume" in options,
-            heartbeat_s=HEARTBEAT_S,
-            events=[Event("join", device, step=step) for device, step in case.joins],
-            on_progress=injector.on_progress,
-            on_message=injector.on_message,
+            replanner,
+            events=[RunEvent(step=step, join=device) for device, step in case.joins],
+            hooks=RunHooks(on_progress=injector.on_progress, on_message=injector.on_message),
         )
         outcome["first_step"] = result.first_step
         outcome["losses"] = list(result.losses)

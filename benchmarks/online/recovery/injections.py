@@ -35,10 +35,10 @@ from benchmarks.online.recovery.injection_cases import (
 from benchmarks.online.recovery.injection_run import processes_in
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.run.run_plan import run_plan
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_files import checkpoint_path, complete_checkpoints
 
@@ -275,7 +275,9 @@ class Reference:
         with tempfile.TemporaryDirectory(prefix="injection-reference-") as folder:
             settings = CheckpointSettings(folder=folder, every=CHECKPOINT_EVERY, keep=LONG_STEPS)
             plan = plan_named("one device", of)
-            self.losses = run_plan(of, plan, steps=LONG_STEPS, checkpoint=settings).losses
+            self.losses = run_plan(
+                of, plan, RunSettings(steps=LONG_STEPS, checkpoint=settings)
+            ).losses
             # Others are not looked at: a run with more steps is a long one, and ends after them.
             wanted = [
                 checkpoint_path(Path(folder), step) for step in (*range(STEPS + 1), LONG_STEPS)

@@ -14,15 +14,16 @@ from typing import Any
 
 from benchmarks.online.recovery.injection_cases import plan_named, problem
 from heterps.online.elastic import ElasticController
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, ElasticSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_runtime.elastic import (
     run_elastic as elastic_run,
 )
 from heterps_runtime.elastic.parent import ElasticState
-from heterps_runtime.elastic.records import Event
 from heterps_runtime.process.without_compiler import keep_compiler_out
+from heterps_runtime.run.parent import RunHooks
 from heterps_runtime.run.result import StepProgress
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 
 HEARTBEAT_S = 1.5
 KILL, HANG, TWO = "kill", "hang", "two at once"
@@ -70,8 +71,10 @@ def main(folder: Path, kind: str, plan_name: str, repeats: int) -> None:
     for index in range(repeats):
         began_s = LEAD_S + index * PERIOD_S
         for device in KINDS[kind][index % len(KINDS[kind])]:
-            fault = Event("stop" if kind == HANG else "lose", device, time_s=began_s + FAULT_S)
-            events += [fault, Event("join", device, time_s=began_s + JOIN_S)]
+            fault = RunEvent(
+                time_s=began_s + FAULT_S, **{"stop" if kind == HANG else "lose": device}
+            )
+            events += [fault, RunEvent(time_s=began_s + JOIN_S, join=device)]
     states: list[ElasticState] = []
 
     class Kept(ElasticState):
@@ -87,14 +90,15 @@ def main(folder: Path, kind: str, plan_name: str, repeats: int) -> None:
         elastic_run.run_elastic(
             of,
             plan,
-            steps=MANY_STEPS,
-            replanner=controller,
-            run_directory=folder / "run",
-            checkpoint=CheckpointSettings(folder=str(folder / "checkpoints"), every=20),
-            heartbeat_s=HEARTBEAT_S,
+            RunSettings(
+                steps=MANY_STEPS,
+                run_directory=str(folder / "run"),
+                checkpoint=CheckpointSettings(folder=str(folder / "checkpoints"), every=20),
+                elastic=ElasticSettings(heartbeat_s=HEARTBEAT_S),
+            ),
+            controller,
             events=events,
-            on_progress=clock,
-            on_message=lambda text: None,
+            hooks=RunHooks(on_progress=clock, on_message=lambda text: None),
         )
     found = [entry.model_dump(mode="json") for entry in states[0].recoveries]
     write_text(folder / "recoveries.json", json.dumps(found, indent=1))

@@ -21,16 +21,17 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_envs.problem import Problem
-from heterps_runtime.elastic.records import Event, MembershipChange
+from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.elastic.run_elastic import run_elastic
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.profiling.trace import trace_source
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 
 HERE = "benchmarks.online.recovery.state_cases"
 LAYERS = 21
@@ -122,12 +123,14 @@ def recovered(problem: Problem, case: Case, folder: Path) -> Recovery:
     result = run_elastic(
         problem,
         case.before,
-        steps=STEPS,
-        replanner=Fixed(),
-        checkpoint=CheckpointSettings(folder=str(folder), every=SAVE_EVERY),
-        events=[Event("lose", LOST, step=LOST_STEP)],
-        timeout_s=LIMIT_S,
-        on_message=lambda message: None,
+        RunSettings(
+            steps=STEPS,
+            checkpoint=CheckpointSettings(folder=str(folder), every=SAVE_EVERY),
+            timeout_s=LIMIT_S,
+        ),
+        Fixed(),
+        events=[RunEvent(step=LOST_STEP, lose=LOST)],
+        hooks=RunHooks(on_message=lambda message: None),
     )
     (recovery,) = result.recoveries
     return recovery
@@ -151,9 +154,11 @@ def restarted_s(problem: Problem, plan: Plan, url: str | None, folder: Path | No
         began_s = time.perf_counter()
         try:
             run_plan(
-                problem, plan, steps=1000, checkpoint=settings, resume=True, on_progress=stop,
-                timeout_s=LIMIT_S, on_message=lambda message: None,
-            )  # fmt: skip
+                problem,
+                plan,
+                RunSettings(steps=1000, checkpoint=settings, resume=True, timeout_s=LIMIT_S),
+                hooks=RunHooks(on_progress=stop, on_message=lambda message: None),
+            )
         except _StopError:
             return time.perf_counter() - began_s
     raise AssertionError

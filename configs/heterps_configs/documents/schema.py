@@ -15,6 +15,8 @@ from heterps_configs.documents.graph_training import GraphTrainingConfig
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvents
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.documents.yaml_files import write_text
 
 DOCUMENTS: dict[str, type[Document]] = {
@@ -25,6 +27,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "job": Job,
     "model-profile": ModelProfile,
     "plan": Plan,
+    "run-events": RunEvents,
+    "run-settings": RunSettings,
     "training-config": ChainTrainingConfig,
 }
 

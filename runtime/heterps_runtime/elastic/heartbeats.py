@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_runtime.elastic.processes import Member
 from heterps_runtime.elastic.store import read_beats
 from heterps_runtime.elastic.watch import BEAT_EVERY_S
 
-# A process imports for seconds before its first heartbeat, on a busy host for many; the heartbeats
-# of one that builds a model for the first time may come late.
-START_S, WARM_UP_S = 300.0, 120.0
-# The others wait for one that has come: the model is recorded, the first stage still to be built.
-STANDBY_S = 20.0
-# A model that is read for the first time may be large, and its storage slow.
-FIRST_READ_S = 1200.0
 # A supervisor that looks less often than this was held up.
 HELD_UP_S = 0.1
 
 
-@dataclass(frozen=True)
-class Watching:
-    """How closely processes are watched.
+# Of `ElasticSettings.stall_s`, by default.
+STALL_S, STALL_STEPS = 30.0, 10
 
-    Attributes:
-        heartbeat_s: A process without a sign of life for so long is taken for lost, and killed.
-        stall_s: All are alive, but for so long none has done anything: the generation is broken.
-    """
 
-    heartbeat_s: float = 1.5
-    stall_s: float = 30.0
+def with_stall_s(limits: ElasticSettings, step_time_s: float) -> ElasticSettings:
+    """With `stall_s` for a run whose steps are predicted to take so long."""
+    stall_s = limits.stall_s or max(STALL_S, STALL_STEPS * step_time_s)
+    return limits.changed(stall_s=stall_s)
 
-    @property
-    def stall_to_begin_s(self) -> float:
-        """The same until the first step of a generation: much may be read before it."""
-        return 4 * self.stall_s
+
+def stall_to_begin_s(limits: ElasticSettings) -> float:
+    """`stall_s` until the first step of a generation: much may be read before it."""
+    assert limits.stall_s is not None
+    return 4 * limits.stall_s
 
 
 class Heartbeats:
@@ -46,14 +37,14 @@ class Heartbeats:
 
     Args:
         store: Where processes write their heartbeats.
-        watching: How closely they are watched.
+        limits: How closely they are watched; `stall_s` is set.
         clock: Seconds; another one in tests.
     """
 
     def __init__(
-        self, store: Store, watching: Watching, clock: Callable[[], float] = time.monotonic
+        self, store: Store, limits: ElasticSettings, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._store, self._watching, self._clock = store, watching, clock
+        self._store, self._limits, self._clock = store, limits, clock
         self._looked_s = self._read_s = self._progress_s = clock()
 
     def note_progress(self) -> None:
@@ -67,11 +58,12 @@ class Heartbeats:
             members: The ranks.
             has_steps: Whether their generation has done a step.
         """
-        limit_s = self._watching.stall_s
+        limit_s = self._limits.stall_s
+        assert limit_s is not None
         if not has_steps:
-            limit_s = self._watching.stall_to_begin_s
+            limit_s = stall_to_begin_s(self._limits)
             if not all(member.is_warm for member in members):
-                limit_s = max(limit_s, FIRST_READ_S)
+                limit_s = max(limit_s, self._limits.first_read_s)
         return self._clock() - self._progress_s > limit_s
 
     def overdue(self, members: Iterable[Member]) -> list[tuple[Member, float]]:
@@ -103,12 +95,12 @@ class Heartbeats:
         return late
 
     def _allowed_s(self, member: Member) -> float:
+        limits = self._limits
         if not member.is_ready:
-            return START_S
-        limit_s = self._watching.heartbeat_s
+            return limits.start_s
         if member.is_warm:
-            return limit_s
-        return max(STANDBY_S if member.is_standby else WARM_UP_S, limit_s)
+            return limits.heartbeat_s
+        return max(limits.standby_s if member.is_standby else limits.warm_up_s, limits.heartbeat_s)
 
 
 def _progress(beat: str) -> str:

@@ -6,8 +6,8 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+from heterps_configs.documents.run_events import RunEvent
 from heterps_runtime.elastic.processes import Processes
-from heterps_runtime.elastic.records import Event
 
 
 class Injection:
@@ -20,7 +20,7 @@ class Injection:
     """
 
     def __init__(
-        self, processes: Processes, events: Sequence[Event], start: Callable[[str], None]
+        self, processes: Processes, events: Sequence[RunEvent], start: Callable[[str], None]
     ) -> None:
         self._processes, self._events, self._start = processes, list(events), start
 
@@ -47,12 +47,12 @@ class Injection:
                 self._events.remove(event)
                 self._carry_out(event)
 
-    def _carry_out(self, event: Event) -> None:
-        member = self._processes.members.get(event.device)
+    def _carry_out(self, event: RunEvent) -> None:
+        member = self._processes.members.get(event.subject)
         if event.kind == "join":
             if member is None:
-                self._start(event.device)
+                self._start(event.subject)
         elif member is not None:
             member.fault_s = time.monotonic()
             is_stop = event.kind == "stop"
-            self._processes.signal(event.device, signal.SIGSTOP if is_stop else signal.SIGKILL)
+            self._processes.signal(event.subject, signal.SIGSTOP if is_stop else signal.SIGKILL)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.run.parent import Controller, PlanUpdate, RunState
+from heterps_runtime.run.parent import PlanUpdate, RunHooks, RunState
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.step_figures import StepFigures
@@ -24,9 +24,7 @@ class ElasticState(RunState):
         problem: Of the run, with all devices.
         specification: Of its first plan.
         directory: Run directory.
-        controller: Asked at every measurement.
-        on_progress: Called after every step.
-        on_message: Called with remarks.
+        hooks: Who is told.
 
     Attributes:
         updates: What the controller has answered, and nobody has taken yet.
@@ -38,11 +36,9 @@ class ElasticState(RunState):
         problem: Problem,
         specification: RunSpecification,
         directory: Path,
-        controller: Controller | None,
-        on_progress: Callable[[StepProgress], None],
-        on_message: Callable[[str], None],
+        hooks: RunHooks,
     ) -> None:
-        super().__init__(problem, specification, directory, controller, on_progress, on_message)
+        super().__init__(problem, specification, directory, hooks)
         self.updates: list[PlanUpdate] = []
         self.recoveries: list[Recovery] = []
         self._devices: list[tuple[str, ...]] = [specification.devices]
@@ -73,10 +69,10 @@ class ElasticState(RunState):
             update: Its plan.
             devices: Its ranks.
         """
-        check_runnable(self._problem, update.plan)
+        check_runnable(self.problem, update.plan)
         schedule = build_schedule(update.problem, update.plan)
         self._newest = replanned(
-            self._newest, self._problem, update.plan, schedule, update.from_step, devices
+            self._newest, self.problem, update.plan, schedule, update.from_step, devices
         )
         self._devices.append(self._newest.devices)
         return self._newest
@@ -84,14 +80,14 @@ class ElasticState(RunState):
     def describe_adopted(self, update: PlanUpdate) -> None:
         """Predicts the plan that was adopted last, and leaves it in the run directory."""
         self.predict(update.problem, update.plan, build_schedule(update.problem, update.plan))
-        self._newest.to_json_file(next_plan_path(self._directory, self._newest.generation))
+        self._newest.to_json_file(next_plan_path(self.directory, self._newest.generation))
 
     def update_of(self, plan: Plan) -> PlanUpdate:
         """A plan that ran, once more, with the problem that it was made for."""
         for generation in reversed(self._generations):
             if generation.plan == plan:
                 return PlanUpdate(plan, generation.problem, self.next_step, "the same plan")
-        return PlanUpdate(plan, self._problem, self.next_step, "the same plan")
+        return PlanUpdate(plan, self.problem, self.next_step, "the same plan")
 
     def on_line(self, line: dict[str, Any]) -> None:
         """Takes what the first rank of a generation printed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.run.parent import PlanUpdate
@@ -39,19 +39,3 @@ class Replanner(Protocol):
             NotEnoughDevicesError: There is none.
         """
         ...
-
-
-class Event(NamedTuple):
-    """Something that is done to a run on purpose, to see how it copes.
-
-    Attributes:
-        kind: `lose`: its process is killed. `stop`: its process is stopped, as if it hung. `join`:
-            the device comes (back).
-        step: Happens when so many steps are done; None where `time_s` says when.
-        time_s: Seconds after the first step.
-    """
-
-    kind: Literal["lose", "stop", "join"]
-    device: str
-    step: int | None = None
-    time_s: float | None = None

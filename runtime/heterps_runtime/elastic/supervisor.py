@@ -12,19 +12,19 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
-from heterps_runtime.elastic.heartbeats import Heartbeats, Watching
+from heterps_runtime.elastic.heartbeats import Heartbeats, stall_to_begin_s
 from heterps_runtime.elastic.injection import Injection
 from heterps_runtime.elastic.open_recovery import OpenRecovery
 from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.processes import Line, Member, Processes
-from heterps_runtime.elastic.records import Event, MembershipChange, Replanner
+from heterps_runtime.elastic.records import MembershipChange, Replanner
 from heterps_runtime.elastic.store import Notice, allow_beats, publish, serve
 from heterps_runtime.elastic.watch import STUCK
 from heterps_runtime.elastic.worker_settings import WorkerSettings
@@ -48,40 +48,32 @@ class Supervisor:
     """Leads one run.
 
     Args:
-        cluster: All its devices.
         run: What is known of it.
         processes: Of its devices; none is started yet.
-        directory: Run directory.
         replanner: Finds plans.
-        watching: How closely processes are watched.
+        limits: How closely processes are watched; `stall_s` is set.
         events: Faults and joins that are injected.
         absent: Devices that have no process at first.
-        on_plan: Called with each plan that is taken, and the devices that there are.
-        on_message: Called with remarks.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
         run: ElasticState,
         processes: Processes,
-        directory: Path,
         replanner: Replanner,
         *,
-        watching: Watching,
-        events: Sequence[Event] = (),
+        limits: ElasticSettings,
+        events: Sequence[RunEvent] = (),
         absent: Sequence[str] = (),
-        on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None,
-        on_message: Callable[[str], None],
     ) -> None:
-        self._run, self._processes, self._directory = run, processes, directory
-        self._replanner, self._watching = replanner, watching
+        self._run, self._processes, self._directory = run, processes, run.directory
+        self._replanner, self._limits = replanner, limits
         self._events = Injection(processes, events, self._start)
-        self._on_message, self._on_plan = on_message, on_plan
+        self._on_message, self._on_plan = run.hooks.on_message, run.hooks.on_plan
+        cluster = run.problem.cluster
         self._names = [device.name for device in cluster.devices]
-        self._torch_devices = dict(
-            zip(self._names, torch_devices(cluster, self._names), strict=True)
-        )
+        places = torch_devices(cluster, self._names, run.newest.device)
+        self._torch_devices = dict(zip(self._names, places, strict=True))
         self._store = serve()
         self._number = -1  # of the newest notice, which is that of the newest generation
         self._broken_below = 0
@@ -99,7 +91,7 @@ class Supervisor:
         self._has_steps = False  # the newest generation has done one
         self._recovery: OpenRecovery | None = None
         self._began_s = self._last_step_s = time.monotonic()
-        self._heartbeats = Heartbeats(self._store, watching)
+        self._heartbeats = Heartbeats(self._store, limits)
         self._first_step_s: float | None = None
 
     def lead(self, timeout_s: float | None = None) -> None:
@@ -217,7 +209,7 @@ class Supervisor:
                 number=self._names.index(device),
                 port=self._store.port,
                 torch_device=self._torch_devices[device],
-                grace_s=self._watching.stall_to_begin_s,
+                grace_s=stall_to_begin_s(self._limits),
                 is_standby=self._number >= 0 or device not in self._run.newest.devices,
             )
         )

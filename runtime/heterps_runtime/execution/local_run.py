@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
@@ -75,11 +76,8 @@ class LocalRun:
     ) -> LocalRun:
         """A run of a plan; by default with its usual action lists."""
         schedule = schedule or build_schedule(problem, plan)
-        return cls(
-            build_specification(
-                problem, plan, schedule, devices=plan.devices, num_steps=1, seed=seed
-            )
-        )
+        settings = RunSettings(steps=1, seed=seed)
+        return cls(build_specification(problem, plan, schedule, settings, devices=plan.devices))
 
     @property
     def specification(self) -> RunSpecification:

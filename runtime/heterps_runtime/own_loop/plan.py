@@ -10,6 +10,7 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_configs.library import load_cluster, load_profile
 from heterps_runtime.profiling.trace import trace_source
@@ -43,9 +44,8 @@ def specification_of(plan: Plan, source: ModelSource, seed: int) -> RunSpecifica
     problem = Problem(profile, _cluster_of(plan), plan.job)
     check_runnable(problem, plan)
     schedule = build_schedule(problem, plan)
-    specification = build_specification(
-        problem, plan, schedule, devices=plan.devices, num_steps=1, seed=seed
-    )
+    settings = RunSettings(steps=1, seed=seed)
+    specification = build_specification(problem, plan, schedule, settings, devices=plan.devices)
     return specification.changed(emulation=None)
 
 

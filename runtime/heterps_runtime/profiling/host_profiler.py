@@ -17,6 +17,7 @@ from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.job import Job, Optimizer
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.profiling.trace import trace_source
@@ -50,18 +51,10 @@ def measure_host_times(
     )
     problem = _problem(trace_source(source, "perceptron"), link)
     plan = _plan(problem)
-    found = [
-        host_times(
-            run_plan(
-                problem,
-                plan,
-                steps=WARM_UP_STEPS + NUM_STEPS,
-                timeout_s=TIMEOUT_S,
-                num_timelines=NUM_STEPS,
-            )
-        )
-        for _ in range(NUM_RUNS)
-    ]
+    settings = RunSettings(
+        steps=WARM_UP_STEPS + NUM_STEPS, timeout_s=TIMEOUT_S, num_timelines=NUM_STEPS
+    )
+    found = [host_times(run_plan(problem, plan, settings)) for _ in range(NUM_RUNS)]
     medians = {
         field: float(f"{statistics.median(getattr(entry, field) for entry in found):.4g}")
         for field in ("action_s", "send_s", "receive_s", "step_s")

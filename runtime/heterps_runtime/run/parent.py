@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,24 @@ Controller = Callable[[Measurements], PlanUpdate | None]
 
 
 @dataclass(frozen=True)
+class RunHooks:
+    """Who is called while a run goes on.
+
+    Attributes:
+        controller: Sees every measurement, and may answer with a new plan.
+        on_progress: Called after every step; in elastic runs, steps that are run again come again.
+        on_message: Called with remarks: what is ignored, a save that failed, what is lost or comes.
+        on_plan: In elastic runs, called with each plan that the run goes on with, and the devices
+            that there are.
+    """
+
+    controller: Controller | None = None
+    on_progress: Callable[[StepProgress], None] = lambda progress: None
+    on_message: Callable[[str], None] = warnings.warn
+    on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None
+
+
+@dataclass(frozen=True)
 class Generation:
     """A plan of the run, and what was predicted of it.
 
@@ -107,9 +126,10 @@ class RunState:
         problem: Of the run.
         specification: Of its first plan.
         directory: Run directory.
-        controller: Asked at every measurement.
-        on_progress: Called after every step.
-        on_message: Called with remarks.
+        hooks: Who is told.
+
+    Attributes:
+        problem, directory, hooks: The same.
     """
 
     def __init__(
@@ -117,13 +137,9 @@ class RunState:
         problem: Problem,
         specification: RunSpecification,
         directory: Path,
-        controller: Controller | None,
-        on_progress: Callable[[StepProgress], None],
-        on_message: Callable[[str], None],
+        hooks: RunHooks,
     ) -> None:
-        self._problem, self._directory = problem, directory
-        self._on_message, self._on_progress = on_message, on_progress
-        self._controller = controller
+        self.problem, self.directory, self.hooks = problem, directory, hooks
         self._first = self._newest = specification
         self._checkpoint: str | None = None
         self._steps: list[StepProgress] = []
@@ -137,8 +153,8 @@ class RunState:
         """Remembers the plan of the next generation, and what is to be expected of it."""
         self._generations.append(Generation.of(problem, plan, schedule))
         of_first = self._generations[-1]
-        if problem is not self._problem:
-            of_first = Generation.of(self._problem, plan, schedule)
+        if problem is not self.problem:
+            of_first = Generation.of(self.problem, plan, schedule)
         self._unlearned.append(of_first.figures)
 
     def on_line(self, line: dict[str, Any]) -> None:
@@ -153,40 +169,40 @@ class RunState:
         elif "checkpoint" in line:
             self._checkpoint = line["checkpoint"]
         elif "message" in line:
-            self._on_message(line["message"])
+            self.hooks.on_message(line["message"])
 
     def _take_step(self, progress: StepProgress) -> None:
         self._steps.append(progress)
-        self._on_progress(progress)
+        self.hooks.on_progress(progress)
 
     def on_poll(self) -> None:
         """Shows the controller the newest measurements of the newest plan."""
-        if self._controller is None:
+        if self.hooks.controller is None:
             return
-        measurements = newest_measurements(self._directory, self._seen_step)
+        measurements = newest_measurements(self.directory, self._seen_step)
         if measurements is None:
             return
         self._seen_step = measurements.step
         if measurements.generation == self._newest.generation:
-            update = self._controller(measurements)
+            update = self.hooks.controller(measurements)
             if update is not None:
                 self.write_update(update)
 
     def write_update(self, update: PlanUpdate) -> None:
         """Hands the workers a new plan."""
-        check_runnable(self._problem, update.plan)
+        check_runnable(self.problem, update.plan)
         schedule = build_schedule(update.problem, update.plan)
         self._newest = replanned(
-            self._newest, self._problem, update.plan, schedule, update.from_step
+            self._newest, self.problem, update.plan, schedule, update.from_step
         )
         self.predict(update.problem, update.plan, schedule)
-        path = next_plan_path(self._directory, self._newest.generation)
+        path = next_plan_path(self.directory, self._newest.generation)
         self._newest.to_json_file(path)
 
     def result(self, verify: bool) -> RunResult:
         """Collects what the workers left."""
         ranks = [
-            json.loads((self._directory / f"result-{rank}.json").read_text())
+            json.loads((self.directory / f"result-{rank}.json").read_text())
             for rank in range(len(self._newest.devices))
         ]
         losses = tuple(step.loss for step in self._steps)
@@ -195,7 +211,7 @@ class RunState:
         first, last = self._generations[number], self._generations[self._steps[-1].generation]
         measured_s = self._median_s(number)
         devices = tuple(self._device_report(rank) for rank in ranks)
-        batch = self._problem.job.global_batch_size
+        batch = self.problem.job.global_batch_size
         return RunResult(
             predicted_step_time_s=first.estimate.step_time_s,
             measured_step_time_s=measured_s,
@@ -232,7 +248,7 @@ class RunState:
             rows = {device: figures[ranks[device]] for device in plan.devices} if figures else {}
         unlearned = self._unlearned[line["generation"]]
         taken = [Taken(*entry) for entry in line.get("links", ())]
-        links = measured_seconds(self._problem, unlearned.links, taken) if taken else ()
+        links = measured_seconds(self.problem, unlearned.links, taken) if taken else ()
         return StepProgress(
             step=line["step"],
             num_steps=self._first.num_steps,
@@ -251,7 +267,7 @@ class RunState:
     def _steps_of(self, generation: int) -> range:
         """Steps of one plan, before the first slowdown where there is such a step."""
         # Slowdowns count from the beginning of training, the lists from the first step of the run.
-        drifts_at = min((entry.from_step for entry in self._first.slowdowns), default=None)
+        drifts_at = min((entry.step or 0 for entry in self._first.slowdowns), default=None)
         generations = [step.generation for step in self._steps]
         first = generations.index(generation)
         stop = len(generations) - generations[::-1].index(generation)
@@ -286,7 +302,7 @@ class RunState:
         bubbles = [step.bubble_shares[device] for step in steps]
         busy_s = [step.step_time_s * (1 - step.bubble_shares[device]) for step in steps]
         return DeviceReport(
-            is_emulated=self._problem.device_named[device].type.emulation is not None,
+            is_emulated=self.problem.device_named[device].type.emulation is not None,
             stage_names=tuple(s.name for s in last.plan.stages if device in s.devices),
             bubble_share=statistics.median(bubbles) if bubbles else None,
             busy_s=statistics.median(busy_s) if busy_s else None,
@@ -297,7 +313,7 @@ class RunState:
         )
 
     def _loss_difference(self, losses: Sequence[float]) -> float:
-        return max_difference(losses, json.loads((self._directory / REFERENCE_FILE).read_text()))
+        return max_difference(losses, json.loads((self.directory / REFERENCE_FILE).read_text()))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

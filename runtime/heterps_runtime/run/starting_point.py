@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
+from heterps_envs.schedule.actions import Schedule
+from heterps_runtime.specification.build import build_specification
+from heterps_runtime.specification.devices import check_choice, torch_devices
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
@@ -20,94 +23,118 @@ from heterps_runtime.state.checkpoint_files import (
 from heterps_runtime.state.remote_storage import is_url
 
 
-@dataclass(frozen=True)
-class StartingPoint:
-    """Where a run begins, as `run_plan` is told.
+def begin(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule,
+    settings: RunSettings,
+    *,
+    devices: Sequence[str],
+    events: Sequence[RunEvent],
+    is_online: bool,
+    on_message: Callable[[str], None],
+) -> RunSpecification:
+    """The specification of a run, from wherever it starts, and where its ranks compute.
 
-    Attributes:
-        seed: Of the initial parameters and of the data.
-        learning_rate: None for the optimizer's usual one, or the checkpoint's.
-        checkpoint: Where and how often to save; None for never.
-        is_resumed: Go on from the newest checkpoint of that folder and its remote copies.
-        weights: Folder of safetensors files.
-        max_gradient_norm: None for no limit, or the checkpoint's.
+    Args:
+        problem: Of the plan.
+        plan: What runs first.
+        schedule: The plan's action lists.
+        settings: Of the run.
+        devices: Names by rank.
+        events: Of them, what slows devices and links down.
+        is_online: Measurements are published, new plans looked for.
+        on_message: Called with remarks: what of the settings is ignored.
+
+    Raises:
+        PlanMismatchError: The checkpoint is of another model.
+        HeterpsError: There is nothing to start from, or no CUDA device where that was asked for.
     """
+    built = build_specification(
+        problem, plan, schedule, settings, devices=devices, events=events, is_online=is_online
+    )
+    specification, remarks = at_starting_point(built, settings, problem, plan)
+    for remark in remarks:
+        on_message(remark)
+    if settings.engine == "torch":
+        if settings.device == "cuda":
+            raise HeterpsError("device cuda: not with engine torch, which runs on the CPU")
+        if specification.emulation is not None:
+            on_message("engine torch: nothing is emulated; the run has the speed of this host")
+        return specification.changed(emulation=None)
+    places = torch_devices(problem.cluster, specification.devices, settings.device)
+    check_choice(settings.device, places)
+    return specification.changed(torch_devices=places)
 
-    seed: int = 0
-    learning_rate: float | None = None
-    checkpoint: CheckpointSettings | None = None
-    is_resumed: bool = False
-    weights: str | os.PathLike[str] | None = None
-    max_gradient_norm: float | None = None
 
-    def applied_to(
-        self, specification: RunSpecification, problem: Problem, plan: Plan
-    ) -> tuple[RunSpecification, list[str]]:
-        """The specification that begins here, and remarks for the user.
+def at_starting_point(
+    specification: RunSpecification, settings: RunSettings, problem: Problem, plan: Plan
+) -> tuple[RunSpecification, list[str]]:
+    """The specification that begins where the settings say, and remarks for the user.
 
-        Raises:
-            PlanMismatchError: The checkpoint is of another model.
-            HeterpsError: There is nothing to go on from, no step is left, the folder cannot be
-                written to or has the checkpoints of another run, or there are no weights.
-        """
-        if self.is_resumed and self.checkpoint is None:
-            raise HeterpsError("--resume: needs --checkpoint FOLDER, the folder to go on from")
-        settings = self._absolute_settings()
-        update: dict[str, object] = {
-            "checkpoint": settings,
-            "max_gradient_norm": self.max_gradient_norm,
-        }
-        remarks: list[str] = []
-        if self.is_resumed:
-            update |= self._resumed(problem, plan, specification.num_steps, remarks)
-        elif self.weights is not None:
-            update["weights"] = str(_weights_folder(Path(self.weights)))
-        if settings is not None:
-            prepare_folder(Path(settings.folder), is_resumed=self.is_resumed)
-            if settings.remote is not None:
-                prepare_remote(settings.remote, is_resumed=self.is_resumed)
-        return specification.changed(**update), remarks
+    Raises:
+        PlanMismatchError: The checkpoint is of another model.
+        HeterpsError: There is nothing to go on from, no step is left, the folder cannot be written
+            to or has the checkpoints of another run, or there are no weights.
+    """
+    saving = _absolute(settings.saving)
+    update: dict[str, object] = {"checkpoint": saving}
+    remarks: list[str] = []
+    if settings.resume:
+        assert saving is not None
+        update |= _resumed(saving, settings, problem, plan, remarks)
+    elif settings.weights is not None:
+        update["weights"] = str(_weights_folder(Path(settings.weights)))
+    if saving is not None:
+        prepare_folder(Path(saving.folder), is_resumed=settings.resume)
+        if saving.remote is not None:
+            prepare_remote(saving.remote, is_resumed=settings.resume)
+    return specification.changed(**update), remarks
 
-    def _absolute_settings(self) -> CheckpointSettings | None:
-        """Workers may be started in another directory."""
-        if self.checkpoint is None:
-            return None
-        folder, remote = str(Path(self.checkpoint.folder).absolute()), self.checkpoint.remote
-        if remote is not None and not is_url(remote):
-            remote = str(Path(remote).absolute())
-        return self.checkpoint.changed(folder=folder, remote=remote)
 
-    def _resumed(
-        self, problem: Problem, plan: Plan, num_steps: int, remarks: list[str]
-    ) -> dict[str, object]:
-        settings = self._absolute_settings()
-        assert settings is not None
-        path, document = _newest(settings)
-        document.check(path, problem.profile, plan)
-        if document.step >= num_steps:
-            raise HeterpsError(
-                f"{path}: {document.step} steps are done already; give more with --steps, "
-                "which counts from the beginning of training"
-            )
-        if document.seed != self.seed:
-            remarks.append(
-                f"the run goes on with the checkpoint's seed {document.seed}, not {self.seed}"
-            )
-        if document.plan.job.global_batch_size != plan.job.global_batch_size:
-            remarks.append(
-                f"the global batch changes from {document.plan.job.global_batch_size} to "
-                f"{plan.job.global_batch_size} samples; the data goes on after step "
-                f"{document.step}"
-            )
-        if self.weights is not None:
-            remarks.append(f"{self.weights} is not read: the run goes on from {path}")
-        return {
-            "first_step": document.step,
-            "seed": document.seed,
-            "learning_rate": self.learning_rate or document.learning_rate,
-            "max_gradient_norm": self.max_gradient_norm or document.max_gradient_norm,
-            "resume_from": path,
-        }
+def _absolute(saving: CheckpointSettings | None) -> CheckpointSettings | None:
+    """Workers may be started in another directory."""
+    if saving is None:
+        return None
+    folder, remote = str(Path(saving.folder).absolute()), saving.remote
+    if remote is not None and not is_url(remote):
+        remote = str(Path(remote).absolute())
+    return saving.changed(folder=folder, remote=remote)
+
+
+def _resumed(
+    saving: CheckpointSettings,
+    settings: RunSettings,
+    problem: Problem,
+    plan: Plan,
+    remarks: list[str],
+) -> dict[str, object]:
+    """What the newest checkpoint says, as fields of a specification; adds remarks."""
+    path, document = _newest(saving)
+    document.check(path, problem.profile, plan)
+    if document.step >= settings.steps:
+        raise HeterpsError(
+            f"{path}: {document.step} steps are done already; give more with --steps, "
+            "which counts from the beginning of training"
+        )
+    if document.seed != settings.seed:
+        remarks.append(
+            f"the run goes on with the checkpoint's seed {document.seed}, not {settings.seed}"
+        )
+    if document.plan.job.global_batch_size != plan.job.global_batch_size:
+        remarks.append(
+            f"the global batch changes from {document.plan.job.global_batch_size} to "
+            f"{plan.job.global_batch_size} samples; the data goes on after step {document.step}"
+        )
+    if settings.weights is not None:
+        remarks.append(f"{settings.weights} is not read: the run goes on from {path}")
+    return {
+        "first_step": document.step,
+        "seed": document.seed,
+        "learning_rate": settings.learning_rate or document.learning_rate,
+        "max_gradient_norm": settings.max_gradient_norm or document.max_gradient_norm,
+        "resume_from": path,
+    }
 
 
 def _newest(settings: CheckpointSettings) -> tuple[str, CheckpointDocument]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
@@ -18,22 +20,17 @@ from heterps_runtime.specification.run import (
     EmulatedLink,
     Emulation,
     RunSpecification,
-    Slowdown,
 )
 
 
-def check_runnable(
-    problem: Problem, plan: Plan, slowdowns: Sequence[Slowdown] = (), num_steps: int = 1
-) -> None:
+def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()) -> None:
     """Refuses what cannot be run.
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
-        HeterpsError: The model cannot be built, a stage is a tensor-parallel group, a slowdown
-            names a device or link that is not emulated, or there is no step.
+        HeterpsError: The model cannot be built, a stage is a tensor-parallel group, or an
+            event slows a device or link that is not emulated.
     """
-    if num_steps < 1:
-        raise HeterpsError(f"steps: {num_steps} is too few; at least 1")
     check_plan(problem, plan)
     if plan.job != problem.job:
         raise PlanMismatchError("the plan was made for another job than the problem's")
@@ -41,16 +38,17 @@ def check_runnable(
         raise HeterpsError(
             f"the model profile {problem.profile.name!r} has no 'source': the model cannot be built"
         )
-    for slowdown in slowdowns:
-        _check_slowdown(problem, plan, slowdown)
+    for event in events:
+        if event.slow is not None:
+            _check_slowdown(problem, plan, event)
 
 
-def _check_slowdown(problem: Problem, plan: Plan, slowdown: Slowdown) -> None:
+def _check_slowdown(problem: Problem, plan: Plan, slowdown: RunEvent) -> None:
     emulated = [d.name for d in problem.cluster.devices if d.type.emulation is not None]
     if slowdown.link is None:
-        if slowdown.device not in emulated:
+        if slowdown.subject not in emulated:
             raise HeterpsError(
-                f"only an emulated device can be slowed down, and {slowdown.device!r} is none; "
+                f"only an emulated device can be slowed down, and {slowdown.subject!r} is none; "
                 f"allowed: {', '.join(emulated) or 'none in this cluster'}"
             )
         return
@@ -134,30 +132,22 @@ def build_specification(
     problem: Problem,
     plan: Plan,
     schedule: Schedule,
+    settings: RunSettings,
     *,
     devices: Sequence[str],
-    num_steps: int,
-    seed: int = 0,
-    learning_rate: float | None = None,
-    slowdowns: Sequence[Slowdown] = (),
+    events: Sequence[RunEvent] = (),
     is_online: bool = False,
-    measure_every: int = 5,
-    num_threads: int = 1,
 ) -> RunSpecification:
-    """The first specification of a run.
+    """The first specification of a run from its beginning.
 
     Args:
         problem: Its layer times and links are what emulated devices should take.
         plan: What runs.
         schedule: The plan's action lists.
+        settings: Without what they start from (`heterps_runtime.run.starting_point`).
         devices: Names by rank; at least the plan's.
-        num_steps: Optimizer steps.
-        seed: Of the initial parameters and of the data.
-        learning_rate: None for the optimizer's usual one.
-        slowdowns: Drift that the problem does not know.
+        events: Of them, what slows devices and links down.
         is_online: Measurements are published, new plans looked for.
-        measure_every: Steps between two published measurements.
-        num_threads: Threads of one worker's kernels.
     """
     return RunSpecification(
         devices=tuple(devices),
@@ -166,14 +156,19 @@ def build_specification(
         actions=schedule.actions,
         buckets=schedule.buckets,
         overlaps_reduce=schedule.overlaps_reduce,
-        num_steps=num_steps,
-        seed=seed,
-        learning_rate=learning_rate,
+        num_steps=settings.steps,
+        seed=settings.seed,
+        learning_rate=settings.learning_rate,
+        max_gradient_norm=settings.max_gradient_norm,
         emulation=emulation_of(problem, plan, schedule),
-        slowdowns=tuple(slowdowns),
+        slowdowns=tuple(event for event in events if event.slow is not None),
         is_online=is_online,
-        measure_every=measure_every,
-        num_threads=num_threads,
+        measure_every=settings.online.measure_every,
+        num_threads=settings.num_threads,
+        device=settings.device,
+        engine=settings.engine,
+        num_timelines=settings.num_timelines,
+        measures_links=settings.measures_links,
     )
 
 
@@ -198,7 +193,7 @@ def replanned(
     """
     ranks: dict[str, Any] = {}
     if devices is not None:
-        places = torch_devices(problem.cluster, devices)
+        places = torch_devices(problem.cluster, devices, specification.device)
         ranks = {"devices": tuple(devices), "torch_devices": places}
     return specification.changed(
         **ranks,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.run_settings import DeviceChoice
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.hosts import machine_identity
 
@@ -34,8 +35,12 @@ class Place(NamedTuple):
     device: str
 
 
-def torch_devices(cluster: Cluster, names: Sequence[str]) -> tuple[str, ...]:
+def torch_devices(
+    cluster: Cluster, names: Sequence[str], choice: DeviceChoice = "auto"
+) -> tuple[str, ...]:
     """Where devices of a cluster should compute: `cuda:i` for the i-th real GPU of its node."""
+    if choice == "cpu":
+        return ("cpu",) * len(names)
     found: dict[str, str] = {}
     gpus: Counter[str] = Counter()
     for device in cluster.devices:
@@ -43,6 +48,24 @@ def torch_devices(cluster: Cluster, names: Sequence[str]) -> tuple[str, ...]:
         found[device.name] = f"cuda:{gpus[device.node]}" if is_gpu else "cpu"
         gpus[device.node] += is_gpu
     return tuple(found[name] for name in names)
+
+
+def check_choice(choice: DeviceChoice, wanted: Sequence[str]) -> None:
+    """Refuses CUDA where all would compute on the CPU.
+
+    Args:
+        choice: The user's.
+        wanted: Where the ranks should compute.
+
+    Raises:
+        HeterpsError: None of them is a real GPU, or this host has no CUDA device.
+    """
+    if choice != "cuda":
+        return
+    if all(device == "cpu" for device in wanted):
+        raise HeterpsError("device cuda: no device of the plan is a real GPU; allowed: auto, cpu")
+    if not torch.cuda.is_available():
+        raise HeterpsError("device cuda: torch finds no CUDA device here; allowed: auto, cpu")
 
 
 def available_device(wanted: str) -> torch.device:

@@ -6,10 +6,11 @@ execute the very action lists that the simulator timed.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
@@ -17,15 +18,13 @@ from heterps_configs.documents.base import Document
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.problems import describe_problems
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, DeviceChoice, Engine
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.schedule.actions import Action, ReduceBucket
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 
 SPECIFICATION_FILE = "run.json"
-
-# `torch`: the schedules of torch.distributed.pipelining, as the reference.
-Engine = Literal["heterps", "torch"]
 
 
 class EmulatedDevice(Document):
@@ -82,28 +81,6 @@ class Emulation(Document):
     reduce_s: tuple[float, ...] = ()
 
 
-class Slowdown(Document):
-    """Drift that no planner knows of: from a step on, a device or a link is slower.
-
-    Attributes:
-        device: Whose passes and optimizer steps take `factor` times as long; empty for a link.
-        link: Source and destination; its messages, and gradient sums over it, take `factor` times
-            as long.
-        factor: Below 1 it is faster.
-    """
-
-    device: str = ""
-    link: tuple[str, str] | None = None
-    factor: PositiveFloat
-    from_step: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _is_of_one(self) -> Self:
-        if bool(self.device) == (self.link is not None):
-            raise ValueError("a slowdown is of a device or of a link")
-        return self
-
-
 class RunSpecification(Document):
     """One run, or from `from_step` on the continuation of one under a new plan.
 
@@ -118,6 +95,7 @@ class RunSpecification(Document):
         learning_rate: None for the optimizer's usual one.
         max_gradient_norm: Gradients are clipped to it, over the whole model; None for no limit.
         emulation: Set where devices are emulated.
+        slowdowns: Devices and links that get slower; no planner knows of it.
         is_online: Publish measurements and look for new plans at every step boundary.
         measure_every: Steps between two published measurements.
         num_threads: Threads of one worker's kernels.
@@ -125,6 +103,7 @@ class RunSpecification(Document):
         checkpoint: Where and how often to save; None for never.
         resume_from: The checkpoint that the run starts from.
         weights: Folder of safetensors files that the parameters are read from.
+        device: What the user chose; a later plan asks it again.
         torch_devices: Where the ranks compute, by rank (`cpu`, `cuda:0`), as far as their hosts
             have such devices; none: all on the CPU.
         engine: What carries out the steps.
@@ -146,7 +125,7 @@ class RunSpecification(Document):
     learning_rate: PositiveFloat | None = None
     max_gradient_norm: PositiveFloat | None = None
     emulation: Emulation | None = None
-    slowdowns: tuple[Slowdown, ...] = ()
+    slowdowns: tuple[RunEvent, ...] = ()
     is_online: bool = False
     measure_every: PositiveInt = 5
     num_threads: PositiveInt = 1
@@ -154,6 +133,7 @@ class RunSpecification(Document):
     checkpoint: CheckpointSettings | None = None
     resume_from: str | None = None
     weights: str | None = None
+    device: DeviceChoice = "auto"
     torch_devices: tuple[str, ...] = ()
     engine: Engine = "heterps"
     num_timelines: PositiveInt = 1
@@ -189,19 +169,16 @@ class RunSpecification(Document):
 
     def slowdown(self, device: str, step: int) -> float:
         """Factor of the injected slowdowns of `device` at `step`."""
-        factor = 1.0
-        for entry in self.slowdowns:
-            if entry.device == device and step >= entry.from_step:
-                factor *= entry.factor
-        return factor
+        return math.prod(entry.slows(device, step) for entry in self.slowdowns)
 
     def link_slowdowns(self, step: int) -> dict[tuple[str, str], float]:
         """Factor of each link that is slowed down at `step`."""
-        factors: dict[tuple[str, str], float] = {}
-        for entry in self.slowdowns:
-            if entry.link is not None and step >= entry.from_step:
-                factors[entry.link] = factors.get(entry.link, 1.0) * entry.factor
-        return factors
+        links = {entry.link for entry in self.slowdowns if step >= (entry.step or 0)}
+        return {
+            link: math.prod(entry.slows(link, step) for entry in self.slowdowns)
+            for link in links
+            if link is not None
+        }
 
     def to_json_file(self, path: str | os.PathLike[str]) -> None:
         """Writes the file in one move; JSON, because YAML is slow for long action lists."""

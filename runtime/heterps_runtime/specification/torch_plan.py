@@ -7,15 +7,13 @@ from heterps_configs.errors import HeterpsError
 
 
 def check_torch_engine(plan: Plan, is_online: bool) -> None:
-    """Refuses what `--engine torch` cannot do.
+    """Refuses what the engine torch cannot do.
 
     Raises:
         HeterpsError: The plan cannot be expressed, or may change in mid-run.
     """
     if is_online:
-        raise HeterpsError(
-            "--engine torch: not with --online; torch's schedules measure no actions"
-        )
+        raise HeterpsError("engine torch: not with --online; torch's schedules measure no actions")
     check_expressible(plan)
 
 

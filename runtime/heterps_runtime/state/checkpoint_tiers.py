@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.state.checkpoint_files import CheckpointDocument, complete_checkpoints
 from heterps_runtime.state.checkpoint_storage import SavedTensors, TensorFolder
 from heterps_runtime.state.layout import State, state_of_keys

@@ -1,54 +1,25 @@
-"""Options of `heterps run --elastic`."""
+"""`heterps run --elastic`: who is there at first, and what a recovery is told as."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from heterps.commands.elastic import ElasticOptions, elastic_options, newest_step
+from heterps.commands.elastic import absent_at_first, newest_step
 from heterps.reports.run_report import recovery_text
-from heterps_configs.errors import HeterpsError
-from heterps_runtime.elastic.records import Event
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_runtime.run.recovery_record import Recovery
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from tests.runtime.elastic.small_runs import chain, elastic_problem
-
-
-def test_without_elastic_there_are_no_options() -> None:
-    assert elastic_options(False) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [("--heartbeat", {"heartbeat_s": 2.0}), ("--tolerate", {"tolerated": 0}),
-     ("--lose", {"lose": ["d0@3"]}), ("--join", {"join": ["d0@3"]})],
-)  # fmt: skip
-def test_what_belongs_to_elastic_needs_it(name: str, given: dict[str, object]) -> None:
-    with pytest.raises(HeterpsError, match=f"{name}: needs --elastic"):
-        elastic_options(False, **given)  # type: ignore[arg-type]
-
-
-def test_events_are_read() -> None:
-    options = elastic_options(True, lose=["d0@3"], stop=["d1@4"], join=["d0@9"], heartbeat_s=2.0)
-    assert options == ElasticOptions(
-        2.0,
-        1,
-        (Event("lose", "d0", step=3), Event("stop", "d1", step=4), Event("join", "d0", step=9)),
-    )
-
-
-@pytest.mark.parametrize("text", ["d0", "@3", "d0@", "d0@x", "d0@-1"])
-def test_an_event_of_another_form_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(HeterpsError, match="expected DEVICE@STEP, such as fast@10"):
-        elastic_options(True, lose=[text])
 
 
 def test_a_device_that_only_joins_is_absent_at_first() -> None:
     plan = chain(elastic_problem(), ("d0", "d1"))
-    options = elastic_options(True, join=["d3@5", "d2@8", "d1@9"], lose=["d2@4", "d1@2"])
-    assert options is not None
-    assert options.absent(plan) == ["d3"]
+    events = [
+        RunEvent(step=5, join="d3"), RunEvent(step=8, join="d2"), RunEvent(step=9, join="d1"),
+        RunEvent(step=4, lose="d2"), RunEvent(step=2, lose="d1"),
+        RunEvent(step=1, slow="d3", factor=2),
+    ]  # fmt: skip
+    assert absent_at_first(events, plan) == ["d3"]
 
 
 def test_no_checkpoint_is_step_0(tmp_path: Path) -> None:

@@ -75,13 +75,10 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--slow", "fast=3"), "DEVICE=FACTOR@STEP"),
-        (("--slow", "fats=3@1"), "allowed: fast, medium"),
-        (("--slow", "fast->fats=3@1"), "a link leads from one device to another"),
-        (("--slow", "fast->medium=0@1"), "'fast->medium=3@10'"),
         (("--model", "gpt2"), "was made for the model"),
         (("--cluster", "a100-v100"), "was made for the cluster"),
-        (("--max-gradient-norm", "0"), "--max-gradient-norm 0.0: must be above 0"),
+        (("--device", "gpu"), "device: must be 'auto', 'cpu' or 'cuda', got 'gpu'"),
+        (("--device", "cuda"), "device cuda: no device of the plan is a real GPU"),
         (("--trace", "trace.txt"), "allowed endings: .json, .png, .svg, .pdf"),
     ],
 )
@@ -93,6 +90,30 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     outcome = heterps("run", plan, "--run-directory", tmp_path / "run", *arguments)
     assert outcome.code == 2
     assert expected in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("event", "options", "expected"),
+    [
+        ("{slow: fast}", (), "`slow` needs a factor"),
+        ("{slow: fats, factor: 3}", (), "allowed: fast, medium"),
+        ("{slow: fast->fats, factor: 3}", (), "a link leads from one device to another"),
+        ("{slow: fast->medium, factor: 0}", (), "events.0.factor: must be greater than 0"),
+        ("{step: 3, lose: fast}", (), "the event lose 'fast' needs --elastic"),
+        ("{step: 3, lose: fats}", ("--elastic",), "no device 'fats' in this cluster"),
+    ],
+)
+def test_events_that_cannot_be_are_refused_before_anything_starts(
+    heterps: Heterps, tmp_path: Path, event: str, options: tuple[str, ...], expected: str
+) -> None:
+    plan, events = tmp_path / "plan.yaml", tmp_path / "events.yaml"
+    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    events.write_text(f"events: [{event}]\n")
+    run_directory = tmp_path / "run"
+    outcome = heterps("run", plan, "--run-directory", run_directory, "--events", events, *options)
+    assert outcome.code == 2
+    assert expected in outcome.err
+    assert not (run_directory / "run.json").exists()
 
 
 @pytest.mark.slow
@@ -122,7 +143,7 @@ def test_an_interrupt_says_what_there_is_to_go_on_from(
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heterps_runtime.run.run_plan.run_plan", interrupted)
+    monkeypatch.setattr("heterps.commands.run.run_plan", interrupted)
     plan, saved = tmp_path / "plan.yaml", tmp_path / "saved"
     heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
     options = ("--run-directory", tmp_path / "run")
@@ -139,7 +160,7 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "heterps_runtime.run.run_plan.run_plan",
+        "heterps.commands.run.run_plan",
         lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
     )
     before = signal.getsignal(signal.SIGTERM)
@@ -159,7 +180,7 @@ def test_the_error_of_a_failed_rank_names_its_log(
     def failed(*arguments: object, **options: object) -> None:
         raise HeterpsError("rank 1 (fast): it failed")
 
-    monkeypatch.setattr("heterps_runtime.run.run_plan.run_plan", failed)
+    monkeypatch.setattr("heterps.commands.run.run_plan", failed)
     plan = tmp_path / "plan.yaml"
     heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
     outcome = heterps("run", plan, "--run-directory", tmp_path)

@@ -27,8 +27,13 @@ def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
     )  # fmt: skip
     assert placed.code == 0, placed.err
     options = ("--run-directory", tmp_path / "run", "--json")
-    saving = ("--checkpoint", tmp_path / "saved", "--checkpoint-every", 1, "--keep", 1)
-    first = heterps("run", plan, "--steps", 2, "--weights", model, "--verify", *saving, *options)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("checkpoint: {every: 1, keep: 1}\n")
+    saving = ("--checkpoint", tmp_path / "saved", "--settings", settings)
+    from_weights = tmp_path / "from-weights.yaml"
+    from_weights.write_text(f"weights: {model}\n{settings.read_text()}")
+    starting = ("--checkpoint", tmp_path / "saved", "--settings", from_weights, "--verify")
+    first = heterps("run", plan, "--steps", 2, *starting, *options)
     assert first.code == 0, first.err
     assert first.data["max_loss_difference"] < 1e-5
     assert first.data["checkpoint"] == str(tmp_path / "saved" / "step-000002")
@@ -45,11 +50,11 @@ def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
     ("arguments", "expected"),
     [
         (("--resume",), "--resume: needs --checkpoint"),
-        (("--keep", 3), "--keep 3: needs --checkpoint"),
-        (("--checkpoint", "s3://bucket/run"), "with --remote"),
-        (("--checkpoint-every", 3), "--checkpoint-every 3: needs --checkpoint"),
+        (("--checkpoint", "s3://bucket/run"), "as checkpoint.remote in a settings file"),
+        (("--settings", "every.yaml"), "checkpoint.every 3: needs --checkpoint"),
         (("--checkpoint", "nothing", "--resume"), "no complete checkpoint"),
-        (("--weights", "nothing"), "is no folder"),
+        (("--settings", "weights.yaml"), "is no folder"),
+        (("--settings", "nowhere.yaml"), "nowhere.yaml: no such file"),
     ],
 )
 def test_starts_from_nowhere_are_refused(
@@ -60,6 +65,8 @@ def test_starts_from_nowhere_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("every.yaml").write_text("checkpoint: {every: 3}\n")
+    Path("weights.yaml").write_text("weights: nothing\n")
     heterps("place", "perceptron", "-c", "local-emulated", "-o", "plan.yaml")
     outcome = heterps("run", "plan.yaml", *arguments)
     assert outcome.code == 2

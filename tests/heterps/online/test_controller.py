@@ -13,6 +13,7 @@ from heterps.planning.place import place
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_configs.library import load_cluster
 from heterps_envs.online.correction import StageMeasurement
 from heterps_envs.online.drift_monitor import DriftEvent, Subject
@@ -83,7 +84,11 @@ def controller(
     problem: Problem, plan: Plan, start_search: Callable[[SearchTask], Search] = InlineSearch
 ) -> OnlineController:
     return OnlineController(
-        problem, plan, Policy.load("generalist"), fine_tune_s=0, start_search=start_search
+        problem,
+        plan,
+        Policy.load("generalist"),
+        OnlineSettings(fine_tune_s=0),
+        start_search=start_search,
     )
 
 

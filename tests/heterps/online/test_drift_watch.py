@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from heterps.online.drift_watch import DriftWatch, ratios_of
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.online.drift_monitor import Subject
 from heterps_runtime.run.link_times import Route, RouteSeconds
+from heterps_runtime.run.parent import RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.step_figures import StagePasses, StepFigures
-from heterps_runtime.specification.run import Slowdown
 from tests.runtime.small_runs import chain_of, problem_of
 
 STAGES = (
@@ -115,14 +117,12 @@ def test_a_run_tells_the_device_and_the_link_that_were_slowed_down(tmp_path: Pat
     run_plan(
         problem,
         chain_of(problem, 3, 6),
-        steps=24,
-        run_directory=tmp_path,
-        measure_links=True,
-        slowdowns=[
-            Slowdown(device="d1", factor=3, from_step=6),
-            Slowdown(link=("d1", "d0"), factor=4, from_step=14),
+        RunSettings(steps=24, run_directory=str(tmp_path), measures_links=True),
+        events=[
+            RunEvent(step=6, slow="d1", factor=3),
+            RunEvent(step=14, slow="d1->d0", factor=4),
         ],
-        on_progress=on_progress,
+        hooks=RunHooks(on_progress=on_progress),
     )
     factors = {str(subject): factor for subject, factor in watch.monitor.factors().items()}
     assert factors["d1"] == pytest.approx(3, rel=0.1)

@@ -11,6 +11,7 @@ from heterps.planning.place import place
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_configs.errors import NotEnoughDevicesError
 from heterps_configs.library import load_cluster
 from heterps_envs.closed_form.placement import PlacedStage, check_plan
@@ -120,7 +121,7 @@ def test_a_prepared_loss_costs_no_planning_and_the_next_ones_are_prepared_then(
     problem: Problem,
 ) -> None:
     plan = chain(problem)
-    with ElasticController(problem, plan, tolerated=2) as controller:
+    with ElasticController(problem, plan, ElasticSettings(tolerated_losses=2)) as controller:
         assert controller.book.wait(FULL_S)
         update = controller.replan(change(problem, plan, lost=("medium",)))
         (decision,) = controller.decisions

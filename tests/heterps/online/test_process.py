@@ -15,6 +15,7 @@ from heterps.online.search import SearchTask, answers
 from heterps.planning.place import place
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_configs.library import load_cluster
 from heterps_envs.online.correction import ProblemBelief
 from heterps_envs.problem import Problem
@@ -27,7 +28,14 @@ def a_task(fine_tune_s: float = 0.0) -> SearchTask:
     problem = Problem(blocks_profile(), load_cluster("local-emulated"), Job(dtype="float32"))
     plan = place(problem, "even").plan
     policy = Policy.load("generalist")
-    return SearchTask(ProblemBelief(problem), problem, plan, policy, fine_tune_s, seed=0)
+    return SearchTask(
+        ProblemBelief(problem),
+        problem,
+        plan,
+        policy,
+        OnlineSettings(fine_tune_s=fine_tune_s),
+        seed=0,
+    )
 
 
 def begun(task: SearchTask) -> BackgroundSearch:

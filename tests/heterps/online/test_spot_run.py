@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from heterps.commands.elastic import elastic_options
+from heterps.commands.run_request import read_events
 from heterps.online.spot_run import SpotRun, _lost_s
 from heterps.planning.plans import load_plan_and_problem
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import ElasticSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.spot.availability import hastened, spot_moments
 from heterps_envs.spot.trace import parse_spot_trace
-from heterps_runtime.elastic.records import Event
 from heterps_runtime.run.recovery_record import Recovery
 
 Heterps = Callable[..., Any]
@@ -47,10 +48,10 @@ def test_losses_and_returns_become_events_of_a_hastened_run(plan: Path, trace: P
     found, problem = load_plan_and_problem(plan)
     events = SpotRun.of(trace, 60).events(problem, found)
     assert events == (
-        Event("lose", "slow-1", time_s=10.0),
-        Event("join", "slow-1", time_s=20.0),
-        Event("lose", "slow-0", time_s=30.0),
-        Event("lose", "slow-1", time_s=30.0),
+        RunEvent(time_s=10.0, lose="slow-1"),
+        RunEvent(time_s=20.0, join="slow-1"),
+        RunEvent(time_s=30.0, lose="slow-0"),
+        RunEvent(time_s=30.0, lose="slow-1"),
     )
 
 
@@ -98,10 +99,18 @@ def test_measured_seconds_are_parted_by_cause() -> None:
     assert sum(lost.values()) == pytest.approx(4.0 - 2.0)
 
 
-def test_options_that_make_no_sense_are_refused(trace: Path) -> None:
-    with pytest.raises(HeterpsError, match="--events: needs --elastic"):
-        elastic_options(False, spot_trace=trace)
-    with pytest.raises(HeterpsError, match="--compress: needs --events"):
-        elastic_options(True, compress=60)
-    with pytest.raises(HeterpsError, match="--compress 0: must be above 0"):
-        elastic_options(True, spot_trace=trace, compress=0)
+def test_a_trace_is_one_and_needs_an_elastic_run(heterps: Heterps, plan: Path, trace: Path) -> None:
+    outcome = heterps("run", plan, "--events", trace)
+    assert outcome.code == 2
+    assert "--events FILE.csv: needs --elastic" in outcome.err
+    outcome = heterps("run", plan, "--elastic", "--events", trace, "--events", trace)
+    assert outcome.code == 2
+    assert "is a second spot trace" in outcome.err
+
+
+def test_a_trace_is_hastened_as_the_settings_say(trace: Path) -> None:
+    settings = RunSettings(elastic=ElasticSettings(compress=60))
+    events, spot = read_events([str(trace)], settings)
+    assert events == ()
+    assert spot is not None
+    assert spot.compress == 60

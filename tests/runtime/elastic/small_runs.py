@@ -12,22 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import (
+    CheckpointSettings,
+    ElasticSettings,
+    RunSettings,
+)
 from heterps_configs.errors import NotEnoughDevicesError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.elastic.run_elastic import run_elastic
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from tests.runtime.processes import ranks_of
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
 # A step takes about 60 ms: longer than it takes to notice what happens in it.
 STEP_S = 0.02
 LIMIT_S = 240.0
+PATIENT = ElasticSettings(heartbeat_s=20.0)
 CUTS = {1: (), 2: (4,), 3: (2, 4), 4: (2, 4, 6)}
 
 
@@ -87,19 +93,30 @@ class ElasticCase:
     on_message: Callable[[str], None] = lambda text: None
     messages: list[str] = field(default_factory=list)
 
-    def run(self, replanner: Chains | None = None, **options: Any) -> RunResult:
+    def run(
+        self,
+        replanner: Chains | None = None,
+        *,
+        events: Sequence[RunEvent] = (),
+        absent: Sequence[str] | None = None,
+        on_plan: Callable[..., None] = lambda update, alive: None,
+        limits: ElasticSettings = PATIENT,
+        **settings: Any,
+    ) -> RunResult:
         """Runs it; by default devices without a stage are absent, and heartbeats may be late."""
-        absent = [name for name in DEVICES if name not in self.devices]
-        given = {"heartbeat_s": 20.0, "absent": absent, "timeout_s": LIMIT_S, **options}
+        if absent is None:
+            absent = [name for name in DEVICES if name not in self.devices]
+        given = {"timeout_s": LIMIT_S, **settings}
         return run_elastic(
             self.problem,
             chain(self.problem, self.devices),
-            steps=self.steps,
-            replanner=replanner or Chains(self.problem),
-            run_directory=self.directory,
-            on_progress=self._progress,
-            on_message=self._say,
-            **given,
+            RunSettings(
+                steps=self.steps, run_directory=str(self.directory), elastic=limits, **given
+            ),
+            replanner or Chains(self.problem),
+            events=events,
+            absent=absent,
+            hooks=RunHooks(on_progress=self._progress, on_message=self._say, on_plan=on_plan),
         )
 
     @property
@@ -122,7 +139,7 @@ def uninterrupted(
     plan = chain(problem, DEVICES[:1])
     schedule = build_schedule(problem, plan)
     specification = build_specification(
-        problem, plan, schedule, devices=plan.devices, num_steps=steps
+        problem, plan, schedule, RunSettings(steps=steps), devices=plan.devices
     )
     update = {
         "resume_from": None if checkpoint is None else str(checkpoint),

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, ElasticSettings
 from heterps_configs.errors import NotEnoughDevicesError
-from heterps_runtime.elastic.records import Event, MembershipChange
+from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.run.result import RunResult
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
-from heterps_runtime.specification.run import Slowdown
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
@@ -36,6 +36,8 @@ from tests.runtime.elastic.small_runs import (
     wait_until,
 )
 from tests.runtime.processes import processes_of, ranks_of
+
+ENDLESS = ElasticSettings(heartbeat_s=LIMIT_S, stall_s=LIMIT_S)
 
 pytestmark = pytest.mark.slow
 
@@ -65,8 +67,8 @@ def check_usable(case: ElasticCase, folder: Path) -> int:
 
 def test_a_device_is_killed_and_another_one_hangs(case: ElasticCase) -> None:
     case.steps = 16
-    events = (Event("lose", "d1", step=3), Event("stop", "d2", step=8))
-    result = case.run(events=events, heartbeat_s=3.0)
+    events = (RunEvent(step=3, lose="d1"), RunEvent(step=8, stop="d2"))
+    result = case.run(events=events, limits=ElasticSettings(heartbeat_s=3.0))
     check_losses(case, result)
     assert [(r.lost, r.decision) for r in result.recoveries] == [
         (("d1",), "a chain of 2"),
@@ -82,9 +84,9 @@ def test_a_device_is_killed_and_another_one_hangs(case: ElasticCase) -> None:
 def test_a_device_that_gets_slow_is_not_taken_for_dead(case: ElasticCase) -> None:
     """Its step takes longer than heartbeats may be missing."""
     heartbeat_s, own_s = 2.0, 4 * STEP_S / 3
-    slow = Slowdown(device="d1", factor=1.5 * heartbeat_s / own_s, from_step=4)
+    slow = RunEvent(step=4, slow="d1", factor=1.5 * heartbeat_s / own_s)
     case.steps = 5
-    result = case.run(slowdowns=[slow], heartbeat_s=heartbeat_s)
+    result = case.run(events=[slow], limits=ElasticSettings(heartbeat_s=heartbeat_s))
     check_losses(case, result)
     assert result.step_times_s[-1] > heartbeat_s
     assert not result.recoveries
@@ -99,7 +101,7 @@ def test_two_devices_are_lost_at_once_and_a_third_in_the_recovery(tmp_path: Path
     def strike(change: MembershipChange) -> None:
         send(directory, "d3", signal.SIGKILL)
 
-    events = [Event("lose", name, step=4) for name in ("d1", "d2")]
+    events = [RunEvent(step=4, lose=name) for name in ("d1", "d2")]
     settings = CheckpointSettings(folder=str(tmp_path / "saved"), every=2)
     result = case.run(Chains(case.problem, before=strike), events=events, checkpoint=settings)
     check_losses(case, result)
@@ -119,7 +121,9 @@ def test_a_failure_while_the_new_generation_meets_begins_another(
 
     # Who waits for the first connection of a rank that has gone is started anew after `stall_s`.
     result = case.run(
-        events=[Event("lose", "d1", step=3)], on_plan=strike, heartbeat_s=3.0, stall_s=6.0
+        events=[RunEvent(step=3, lose="d1")],
+        on_plan=strike,
+        limits=ElasticSettings(heartbeat_s=3.0, stall_s=6.0),
     )
     check_losses(case, result)
     assert result.recoveries[-1].decision == "a chain of 1"
@@ -188,7 +192,7 @@ def test_a_device_comes_and_is_taken_in_at_a_step_boundary(case: ElasticCase) ->
     """Training waits for it, because its process takes longer to start than the whole run."""
     case.steps = 40
     _wait_for_newcomer(case)
-    result = case.run(events=[Event("join", "d3", step=3)], stall_s=LIMIT_S, heartbeat_s=LIMIT_S)
+    result = case.run(events=[RunEvent(step=3, join="d3")], limits=ENDLESS)
     check_losses(case, result)
     (recovery,) = result.recoveries
     assert (recovery.joined, recovery.lost) == (("d3",), ())
@@ -210,10 +214,9 @@ def test_a_failure_while_states_move_to_a_newcomer(victim: str, case: ElasticCas
             send(case.directory, victim, signal.SIGKILL)
 
     result = case.run(
-        events=[Event("join", "d3", step=3)],
+        events=[RunEvent(step=3, join="d3")],
         on_plan=strike,
-        stall_s=LIMIT_S,
-        heartbeat_s=LIMIT_S,
+        limits=ENDLESS,
     )
     check_losses(case, result)
     assert f"{victim} is lost: ended by SIGKILL" in case.text
@@ -243,7 +246,7 @@ def test_too_few_devices_end_the_run_and_name_the_checkpoint(
     with pytest.raises(NotEnoughDevicesError, match="2 devices; at least 3"):
         case.run(
             Chains(case.problem, least=3),
-            events=[Event("lose", "d1", step=6)],
+            events=[RunEvent(step=6, lose="d1")],
             checkpoint=CheckpointSettings(folder=str(folder), every=2),
         )
     step = check_usable(case, folder)

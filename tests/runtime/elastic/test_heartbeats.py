@@ -8,16 +8,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_runtime.elastic import heartbeats as elastic_heartbeats
-from heterps_runtime.elastic.heartbeats import (
-    FIRST_READ_S,
-    STANDBY_S,
-    START_S,
-    WARM_UP_S,
-    Heartbeats,
-    Watching,
-)
+from heterps_runtime.elastic.heartbeats import Heartbeats, with_stall_s
 from heterps_runtime.elastic.processes import Member
+
+LIMITS = ElasticSettings(stall_s=30.0)
 
 
 class _Scene:
@@ -35,7 +31,7 @@ class _Scene:
         monkeypatch.setattr(
             elastic_heartbeats, "read_beats", lambda store, devices: {"d0": self.beat}
         )
-        self.heartbeats = Heartbeats(Mock(), Watching(1.5, 30.0), clock=lambda: self.now_s)
+        self.heartbeats = Heartbeats(Mock(), LIMITS, clock=lambda: self.now_s)
         self.heartbeats.overdue([self.member])
 
     def pass_s(self, seconds: float, every_s: float = 0.05) -> list[float]:
@@ -63,7 +59,9 @@ def test_a_process_with_heartbeats_may_take_as_long_as_it_likes(
 
 
 @pytest.mark.parametrize(
-    ("state", "limit_s"), [({}, START_S), ({"is_ready": True}, WARM_UP_S)], ids=["start", "build"]
+    ("state", "limit_s"),
+    [({}, LIMITS.start_s), ({"is_ready": True}, LIMITS.warm_up_s)],
+    ids=["start", "build"],
 )
 def test_a_process_that_is_not_warm_has_more_time(
     state: dict[str, bool], limit_s: float, monkeypatch: pytest.MonkeyPatch
@@ -78,8 +76,8 @@ def test_a_standby_that_never_trained_holds_the_others_up_for_seconds_only(
 ) -> None:
     scene = _Scene(monkeypatch, is_ready=True)
     scene.member.is_standby = True
-    assert scene.pass_s(STANDBY_S - 1) == []
-    assert scene.pass_s(2)[0] == STANDBY_S
+    assert scene.pass_s(LIMITS.standby_s - 1) == []
+    assert scene.pass_s(2)[0] == LIMITS.standby_s
 
 
 def test_time_in_which_the_supervisor_was_held_up_counts_for_nobody(
@@ -110,9 +108,16 @@ def test_a_generation_is_stalled_when_nobody_does_anything(
 
 def test_a_first_generation_may_read_a_large_model(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = _Scene(monkeypatch, is_ready=True)
-    for number in range(round(FIRST_READ_S) - 1):
+    for number in range(round(LIMITS.first_read_s) - 1):
         scene.beat = f"{number} -"
         scene.pass_s(1.0, every_s=0.1)
     assert not scene.heartbeats.is_stalled([scene.member], has_steps=False)
     scene.pass_s(5.0)
     assert scene.heartbeats.is_stalled([scene.member], has_steps=False)
+
+
+def test_a_stall_is_half_a_minute_or_ten_steps_where_nothing_else_is_said() -> None:
+    limits = ElasticSettings()
+    assert with_stall_s(limits, 0.1).stall_s == 30
+    assert with_stall_s(limits, 4.0).stall_s == 40
+    assert with_stall_s(limits.changed(stall_s=6.0), 4.0).stall_s == 6

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.parent import ElasticState
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.specification.build import build_specification
 from tests.runtime.elastic.small_runs import chain, elastic_problem
@@ -24,10 +25,10 @@ class _Run:
         plan = chain(problem, ("d0", "d1", "d2"))
         schedule = build_schedule(problem, plan)
         specification = build_specification(
-            problem, plan, schedule, devices=plan.devices, num_steps=20
+            problem, plan, schedule, RunSettings(steps=20), devices=plan.devices
         )
         self.state = ElasticState(
-            problem, specification, directory, None, self.shown.append, lambda text: None
+            problem, specification, directory, RunHooks(on_progress=self.shown.append)
         )
         self.state.predict(problem, plan, schedule)
         update = PlanUpdate(chain(problem, ("d0", "d2")), problem, 4)

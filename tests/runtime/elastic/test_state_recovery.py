@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.worker import is_lost_connection
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep

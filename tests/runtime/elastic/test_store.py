@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.store import (
     Notice,
@@ -28,7 +29,9 @@ def _notice(number: int, *devices: str) -> Notice:
     problem = elastic_problem()
     plan = chain(problem, devices)
     schedule = build_schedule(problem, plan)
-    specification = build_specification(problem, plan, schedule, devices=devices, num_steps=3)
+    specification = build_specification(
+        problem, plan, schedule, RunSettings(steps=3), devices=devices
+    )
     return Notice(number=number, specification=specification)
 
 

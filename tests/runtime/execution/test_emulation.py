@@ -6,11 +6,13 @@ import time
 
 import pytest
 
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_runtime.execution.emulation import EmulatedClock, EmulatedLinks, HostClock
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.specification.run import EmulatedLink, Slowdown
+from heterps_runtime.specification.run import EmulatedLink
 from tests.runtime.small_runs import DEVICES, plan_of, problem_of
 
 
@@ -76,11 +78,11 @@ def test_a_slowed_link_carries_messages_and_sums_more_slowly_from_its_step_on() 
         problem,
         plan,
         schedule,
+        RunSettings(steps=9),
         devices=DEVICES,
-        num_steps=9,
-        slowdowns=[
-            Slowdown(link=("d0", "d1"), factor=3, from_step=2),
-            Slowdown(link=("d1", "d2"), factor=2, from_step=4),
+        events=[
+            RunEvent(step=2, slow="d0->d1", factor=3),
+            RunEvent(step=4, slow="d1->d2", factor=2),
         ],
     )
     links = EmulatedLinks.of(specification, "d0")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.run.launcher import run_ranks
@@ -123,10 +124,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             problem,
             plan,
             build_schedule(problem, plan),
+            RunSettings(steps=STEPS, online=OnlineSettings(measure_every=2)),
             devices=DEVICES,
-            num_steps=STEPS,
             is_online=bool(later),
-            measure_every=2,
         )
         specification.to_json_file(directory / SPECIFICATION_FILE)
         for step, following in later:

@@ -6,7 +6,9 @@ import pytest
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Schedule
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.run.parent import RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.small_runs import plan_of, problem_of
 
@@ -33,7 +35,9 @@ def test_torchs_schedules_train_as_one_process_does(
 ) -> None:
     problem = problem_of(model, schedule=schedule, dtype=dtype)
     plan = plan_of(problem, stages)
-    result = run_plan(problem, plan, steps=3, verify=True, engine="torch", timeout_s=120)
+    result = run_plan(
+        problem, plan, RunSettings(steps=3, verify=True, engine="torch", timeout_s=120)
+    )
     assert result.max_loss_difference is not None
     assert result.max_loss_difference < 1e-6
     assert result.times_of == "this host"
@@ -45,12 +49,10 @@ def test_emulated_devices_run_at_the_speed_of_this_host_with_a_remark() -> None:
     result = run_plan(
         problem,
         plan_of(problem, HALVES),
-        steps=2,
-        engine="torch",
-        timeout_s=120,
-        on_message=remarks.append,
+        RunSettings(steps=2, engine="torch", timeout_s=120),
+        hooks=RunHooks(on_message=remarks.append),
     )
-    assert remarks == ["--engine torch: nothing is emulated; the run has the speed of this host"]
+    assert remarks == ["engine torch: nothing is emulated; the run has the speed of this host"]
     assert result.times_of == "this host"
 
 
@@ -59,4 +61,4 @@ def test_a_plan_with_routes_is_refused_before_anything_starts() -> None:
     stages = {**HALVES, "other": (4, -1, "d2")}
     plan = plan_of(problem, stages, {("front", "back"): (0, 1), ("front", "other"): (2, 3)})
     with pytest.raises(HeterpsError, match="cannot express this plan"):
-        run_plan(problem, plan, steps=1, engine="torch")
+        run_plan(problem, plan, RunSettings(steps=1, engine="torch"))

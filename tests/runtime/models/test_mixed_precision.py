@@ -9,6 +9,7 @@ import torch
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.memory_timeline import memory_timeline
@@ -49,7 +50,11 @@ def _differences(
         stages = {"a": (0, 1, "d0"), "b": (0, 1, "d1"), "c": (2, -1, "d2")}
         plan = plan_of(problem, stages, {("a", "c"): (0, 2), ("b", "c"): (1, 3)})
     specification = build_specification(
-        problem, plan, build_schedule(problem, plan), devices=plan.devices, num_steps=3, seed=1
+        problem,
+        plan,
+        build_schedule(problem, plan),
+        RunSettings(steps=3, seed=1),
+        devices=plan.devices,
     )
     run = LocalRun(specification)
     losses = [run.step() for _ in range(3)]
@@ -170,11 +175,8 @@ def test_a_clipped_run_goes_on_under_another_plan_bit_by_bit(dtype: Dtype) -> No
     result = run_plan(
         problem,
         before,
-        steps=6,
-        verify=True,
-        max_gradient_norm=0.2,
+        RunSettings(steps=6, verify=True, max_gradient_norm=0.2, timeout_s=100),
         updates=(PlanUpdate(after, problem, 3),),
-        timeout_s=100,
     )
     assert result.max_loss_difference == pytest.approx(0, abs=1e-6)
     (replan,) = result.replans

@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.run.launcher import run_ranks
+from heterps_runtime.run.parent import RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference, reference_losses
 from heterps_runtime.specification.build import build_specification, replanned
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification, next_plan_path
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
@@ -65,8 +66,8 @@ def _write(folder: Path, name: str) -> None:
         problem,
         plan,
         build_schedule(problem, plan),
+        RunSettings(steps=STEPS),
         devices=DEVICES,
-        num_steps=STEPS,
         is_online=later is not None,
     )
     settings = CheckpointSettings(folder=str(_saved(folder, name)), every=SAVED)
@@ -143,22 +144,21 @@ def test_killed_run_goes_on_from_its_last_complete_checkpoint(tmp_path: Path) ->
         run_plan(
             problem,
             chain_of(problem, 3),
-            steps=10**5,
-            run_directory=runs,
-            checkpoint=settings,
-            on_progress=kill_one,
-            timeout_s=120,
+            RunSettings(steps=10**5, run_directory=str(runs), checkpoint=settings, timeout_s=120),
+            hooks=RunHooks(on_progress=kill_one),
         )
     first = load_state_dict(folder).document.step
     result = run_plan(
         problem,
         chain_of(problem, 2, 5),
-        steps=first + 2,
-        run_directory=runs,
-        checkpoint=settings,
-        resume=True,
-        verify=True,
-        timeout_s=120,
+        RunSettings(
+            steps=first + 2,
+            run_directory=str(runs),
+            checkpoint=settings,
+            resume=True,
+            verify=True,
+            timeout_s=120,
+        ),
     )
     assert result.first_step == first
     assert result.checkpoint is not None

@@ -16,6 +16,7 @@ from torch import nn
 
 from heterps_configs.documents.model_profile import ModelSource
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.own_loop.model import source_of
@@ -161,4 +162,4 @@ def test_a_model_of_this_process_alone_is_refused_before_workers_start(factory: 
     source = problem.profile.source.changed(factory=factory)
     changed = replace(problem, profile=problem.profile.changed(source=source))
     with pytest.raises(HeterpsError, match="known to this process only"):
-        run_plan(changed, chain_of(changed, 3), steps=1)
+        run_plan(changed, chain_of(changed, 3), RunSettings(steps=1))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.run.measurements import (
@@ -22,7 +23,9 @@ def test_median_leaves_the_smaller_last_micro_batch_out() -> None:
     problem = problem_of("sequential", global_batch_size=10)
     plan = chain_of(problem, 3)
     schedule = build_schedule(problem, plan)
-    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    specification = build_specification(
+        problem, plan, schedule, RunSettings(steps=1), devices=DEVICES
+    )
     times = ActionTimes(specification, "d0")
     times.add(
         ActionRecord(kind, "s0", m, 0.0, end_s)
@@ -43,7 +46,9 @@ def test_a_stage_without_a_full_micro_batch_is_scaled_to_one() -> None:
     problem = problem_of("sequential", global_batch_size=9, unequal_micro_batch_sizes=(2, 4, 1, 2))
     plan = chain_of(problem, 3)
     schedule = build_schedule(problem, plan)
-    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    specification = build_specification(
+        problem, plan, schedule, RunSettings(steps=1), devices=DEVICES
+    )
     times = ActionTimes(specification, "d0")
     times.add(
         ActionRecord(kind, "s0", m, 0.0, end_s)
@@ -58,7 +63,9 @@ def test_a_backward_pass_in_two_parts_counts_as_their_sum() -> None:
     problem = problem_of("sequential", schedule="zero-bubble")
     plan = chain_of(problem, 3)
     schedule = build_schedule(problem, plan)
-    specification = build_specification(problem, plan, schedule, devices=DEVICES, num_steps=1)
+    specification = build_specification(
+        problem, plan, schedule, RunSettings(steps=1), devices=DEVICES
+    )
     times = ActionTimes(specification, "d0")
     times.add(
         [

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.online.correction import drift
 from heterps_runtime.execution.memory_check import peak_bytes
 from heterps_runtime.run.measurements import Measurements
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
-from heterps_runtime.specification.run import Slowdown
 from tests.runtime.processes import processes_of, ranks_of
 from tests.runtime.small_runs import chain_of, problem_of
 
@@ -39,12 +40,14 @@ def test_emulated_run_takes_what_the_simulator_says_and_adapts_to_a_drift(tmp_pa
     result = run_plan(
         problem,
         chain_of(problem, 3, 6),
-        steps=30,
-        verify=True,
-        run_directory=tmp_path,
-        slowdowns=[Slowdown(device="d1", factor=3, from_step=5)],
-        controller=controller,
-        measure_every=5,
+        RunSettings(
+            steps=30,
+            verify=True,
+            run_directory=str(tmp_path),
+            online=OnlineSettings(measure_every=5),
+        ),
+        events=[RunEvent(step=5, slow="d1", factor=3)],
+        hooks=RunHooks(controller=controller),
     )
     assert result.times_of == "emulated devices"
     assert abs(result.relative_error) < 0.05
@@ -70,7 +73,7 @@ def test_failure_of_one_rank_is_one_clear_error_and_leaves_no_process(tmp_path: 
     with pytest.raises(
         HeterpsError, match=r"^rank 1 \(d1\): RuntimeError: this layer always fails$"
     ):
-        run_plan(problem, chain_of(problem, 2), steps=2, run_directory=tmp_path)
+        run_plan(problem, chain_of(problem, 2), RunSettings(steps=2, run_directory=str(tmp_path)))
     assert processes_of(tmp_path) == []
 
 
@@ -96,7 +99,7 @@ def test_run_beyond_an_emulated_memory_limit_names_device_stage_and_bytes(tmp_pa
     limited = replace(problem, cluster=cluster)
     plan = chain_of(limited, 3, 6)
     with pytest.raises(HeterpsError, match=message):
-        run_plan(limited, plan, steps=3, run_directory=tmp_path)
+        run_plan(limited, plan, RunSettings(steps=3, run_directory=str(tmp_path)))
     assert processes_of(tmp_path) == []
     # All ranks said the same.
     errors = [json.loads(path.read_text()) for path in tmp_path.glob("error-*.json")]
@@ -116,10 +119,8 @@ def test_killed_rank_is_named_and_leaves_no_process(tmp_path: Path) -> None:
         run_plan(
             problem,
             chain_of(problem, 3),
-            steps=10**6,
-            run_directory=tmp_path,
-            on_progress=kill_one,
-            timeout_s=120,
+            RunSettings(steps=10**6, run_directory=str(tmp_path), timeout_s=120),
+            hooks=RunHooks(on_progress=kill_one),
         )
     assert processes_of(tmp_path) == []
 
@@ -137,10 +138,8 @@ def test_where_the_process_that_forks_ranks_is_killed_none_is_left(tmp_path: Pat
         run_plan(
             problem,
             chain_of(problem, 3),
-            steps=10**6,
-            run_directory=tmp_path,
-            on_progress=kill_it,
-            timeout_s=60,
+            RunSettings(steps=10**6, run_directory=str(tmp_path), timeout_s=60),
+            hooks=RunHooks(on_progress=kill_it),
         )
     assert processes_of(tmp_path) == []
 
@@ -156,9 +155,8 @@ def test_interrupt_ends_all_processes(tmp_path: Path) -> None:
         run_plan(
             problem,
             chain_of(problem, 3),
-            steps=10**6,
-            run_directory=tmp_path,
-            on_progress=interrupt,
+            RunSettings(steps=10**6, run_directory=str(tmp_path)),
+            hooks=RunHooks(on_progress=interrupt),
         )
     assert processes_of(tmp_path) == []
 
@@ -170,27 +168,27 @@ def test_port_in_use_is_refused() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(HeterpsError, match=f"port {port} is in use"):
-            run_plan(problem, chain_of(problem, 3), steps=1, port=port)
+            run_plan(problem, chain_of(problem, 3), RunSettings(steps=1, port=port))
 
 
 def test_plan_for_another_model_is_refused() -> None:
     problem, other = problem_of("sequential"), problem_of("ctr")
     with pytest.raises(PlanMismatchError, match="was made for the model 'ctr'"):
-        run_plan(problem, chain_of(other, 3), steps=1)
+        run_plan(problem, chain_of(other, 3), RunSettings(steps=1))
 
 
 def test_plan_for_another_job_is_refused() -> None:
     problem = problem_of("sequential")
     other = problem_of("sequential", schedule="gpipe")
     with pytest.raises(PlanMismatchError, match="another job"):
-        run_plan(problem, chain_of(other, 3), steps=1)
+        run_plan(problem, chain_of(other, 3), RunSettings(steps=1))
 
 
 def test_model_without_a_source_is_refused() -> None:
     problem = problem_of("sequential")
     bare = replace(problem, profile=problem.profile.changed(source=None))
     with pytest.raises(HeterpsError, match="has no 'source'"):
-        run_plan(bare, chain_of(bare, 3), steps=1)
+        run_plan(bare, chain_of(bare, 3), RunSettings(steps=1))
 
 
 def test_only_an_emulated_device_can_be_slowed_down() -> None:
@@ -199,8 +197,8 @@ def test_only_an_emulated_device_can_be_slowed_down() -> None:
         run_plan(
             problem,
             chain_of(problem, 3),
-            steps=1,
-            slowdowns=[Slowdown(device="d1", factor=2)],
+            RunSettings(steps=1),
+            events=[RunEvent(slow="d1", factor=2)],
         )
 
 
@@ -217,10 +215,16 @@ def test_only_links_between_emulated_devices_can_be_slowed_down(
 ) -> None:
     problem = problem_of("sequential", slowdowns=slowdowns)
     with pytest.raises(HeterpsError, match=message):
-        run_plan(problem, chain_of(problem, 3), steps=1, slowdowns=[Slowdown(link=link, factor=2)])
+        run_plan(
+            problem,
+            chain_of(problem, 3),
+            RunSettings(steps=1),
+            events=[RunEvent(slow="->".join(link), factor=2)],
+        )
 
 
-def test_zero_steps_are_refused() -> None:
+def test_a_device_that_is_lost_needs_an_elastic_run() -> None:
     problem = problem_of("sequential")
-    with pytest.raises(HeterpsError, match="steps"):
-        run_plan(problem, chain_of(problem, 3), steps=0)
+    lost = RunEvent(step=3, lose="d1")
+    with pytest.raises(HeterpsError, match="the event lose 'd1' needs --elastic"):
+        run_plan(problem, chain_of(problem, 3), RunSettings(steps=1), events=[lost])

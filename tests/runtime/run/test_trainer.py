@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import max_difference, reference_losses
@@ -36,7 +37,7 @@ def _specification(cut: int, model: str = "gpt2") -> RunSpecification:
     problem = problem_of(model)
     plan = plan_of(problem, {"a": (0, cut - 1, "d0"), "b": (cut, -1, "d0")})
     schedule = build_schedule(problem, plan)
-    return build_specification(problem, plan, schedule, devices=("d0",), num_steps=3)
+    return build_specification(problem, plan, schedule, RunSettings(steps=3), devices=("d0",))
 
 
 def test_two_stages_on_one_device_train_like_one(

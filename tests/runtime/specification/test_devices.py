@@ -16,6 +16,7 @@ from torch import Tensor
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
@@ -133,7 +134,7 @@ def test_nccl_carries_what_only_gpus_of_their_own_take_part_in(
 
 def _specification(problem: Problem, plan: Plan) -> RunSpecification:
     schedule = build_schedule(problem, plan)
-    return build_specification(problem, plan, schedule, devices=plan.devices, num_steps=1)
+    return build_specification(problem, plan, schedule, RunSettings(steps=1), devices=plan.devices)
 
 
 def test_a_chain_has_a_channel_for_each_neighbour_and_direction_in_the_order_of_sends() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.specification.build import build_specification, emulation_of, replanned
-from heterps_runtime.specification.run import RunSpecification, Slowdown
+from heterps_runtime.specification.run import RunSpecification
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
 
@@ -18,12 +21,12 @@ def _specification(**options: object) -> RunSpecification:
     problem = problem_of("sequential", slowdowns=(1, 2, 4, 4), global_batch_size=14)
     plan = chain_of(problem, 3)
     schedule = build_schedule(problem, plan)
-    settings = {"devices": DEVICES, "num_steps": 3, **options}
-    return build_specification(problem, plan, schedule, **settings)  # type: ignore[arg-type]
+    given: Any = {"devices": DEVICES, **options}
+    return build_specification(problem, plan, schedule, RunSettings(steps=3), **given)
 
 
 def test_file_holds_all_of_it(tmp_path: Path) -> None:
-    specification = _specification(slowdowns=[Slowdown(device="d1", factor=3, from_step=4)])
+    specification = _specification(events=[RunEvent(step=4, slow="d1", factor=3)])
     specification.to_json_file(tmp_path / "run.json")
     read = RunSpecification.from_json_file(tmp_path / "run.json")
     assert read == specification
@@ -36,30 +39,29 @@ def test_rank_is_the_position_of_the_device() -> None:
 
 def test_slowdowns_multiply_from_their_step_on() -> None:
     slowdowns = [
-        Slowdown(device="d1", factor=3, from_step=4),
-        Slowdown(device="d1", factor=2, from_step=6),
+        RunEvent(step=4, slow="d1", factor=3),
+        RunEvent(step=6, slow="d1", factor=2),
     ]
-    specification = _specification(slowdowns=slowdowns)
+    specification = _specification(events=slowdowns)
     assert [specification.slowdown("d1", step) for step in (3, 4, 6)] == [1, 3, 6]
     assert specification.slowdown("d0", 6) == 1
 
 
 def test_slowdowns_of_links_multiply_too_and_leave_devices_alone() -> None:
     slowdowns = [
-        Slowdown(link=("d0", "d1"), factor=3, from_step=4),
-        Slowdown(link=("d0", "d1"), factor=2, from_step=6),
-        Slowdown(link=("d1", "d0"), factor=0.5, from_step=6),
+        RunEvent(step=4, slow="d0->d1", factor=3),
+        RunEvent(step=6, slow="d0->d1", factor=2),
+        RunEvent(step=6, slow="d1->d0", factor=0.5),
     ]
-    specification = _specification(slowdowns=slowdowns)
+    specification = _specification(events=slowdowns)
     assert specification.link_slowdowns(3) == {}
     assert specification.link_slowdowns(6) == {("d0", "d1"): 6, ("d1", "d0"): 0.5}
     assert specification.slowdown("d0", 6) == 1
 
 
-def test_a_slowdown_is_of_a_device_or_of_a_link() -> None:
-    for ends in ({}, {"device": "d0", "link": ("d0", "d1")}):
-        with pytest.raises(ValueError, match="of a device or of a link"):
-            Slowdown(factor=2, **ends)
+def test_only_what_gets_slow_is_for_the_ranks() -> None:
+    events = [RunEvent(step=3, lose="d0"), RunEvent(step=4, slow="d1", factor=3)]
+    assert _specification(events=events).slowdowns == tuple(events[1:])
 
 
 def test_device_without_a_rank_is_refused() -> None:
@@ -101,7 +103,7 @@ def test_real_devices_are_not_emulated() -> None:
 def test_next_generation_keeps_the_run() -> None:
     problem = problem_of("sequential", slowdowns=(1, 2, 4, 4), global_batch_size=14)
     plan = chain_of(problem, 5)
-    first = _specification(seed=7)
+    first = _specification().changed(seed=7)
     second = replanned(first, problem, plan, build_schedule(problem, plan), from_step=2)
     assert (second.generation, second.from_step, second.seed) == (1, 2, 7)
     assert second.plan == plan

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.verify import reference_training
@@ -41,7 +42,7 @@ def test_clipped_run_is_that_of_one_process(kind: str) -> None:
         stages = {"a": (0, 2, "d0"), "b": (0, 1, "d1"), "c": (2, 2, "d2"), "e": (3, -1, "d3")}
         plan = plan_of(problem, stages, {("a", "e"): (0, 2), ("b", "c", "e"): (1, 3)})
     specification = build_specification(
-        problem, plan, build_schedule(problem, plan), devices=plan.devices, num_steps=STEPS
+        problem, plan, build_schedule(problem, plan), RunSettings(steps=STEPS), devices=plan.devices
     )
     unclipped, _ = reference_training(specification)
     specification = specification.changed(max_gradient_norm=0.05, learning_rate=1.0)
@@ -62,7 +63,7 @@ def test_a_step_is_no_longer_than_the_norm_allows() -> None:
     problem = problem_of("sequential", optimizer="sgd")
     plan = chain_of(problem, 3)
     specification = build_specification(
-        problem, plan, build_schedule(problem, plan), devices=plan.devices, num_steps=1
+        problem, plan, build_schedule(problem, plan), RunSettings(steps=1), devices=plan.devices
     ).changed(max_gradient_norm=0.01, learning_rate=1.0)
     run = LocalRun(specification)
     before = {

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.build import build_specification
@@ -36,7 +37,9 @@ def test_overlapping_stages_and_ties_of_one_device_are_made_once() -> None:
         {("a", "b"): (0, 1), ("c", "d"): (2, 3)},
     )
     schedule = build_schedule(problem, plan)
-    specification = build_specification(problem, plan, schedule, devices=plan.devices, num_steps=1)
+    specification = build_specification(
+        problem, plan, schedule, RunSettings(steps=1), devices=plan.devices
+    )
     start = _Counting()
     modules = build_stages(specification, "d0", start)
     held = {id(p) for module in modules.values() for p in module.parameters_by_name().values()}

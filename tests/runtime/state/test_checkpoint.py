@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.batches import micro_batches
@@ -19,7 +20,6 @@ from heterps_runtime.models.recording import select_output
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.state.checkpoint import load_state_dict, optimizer_state_dict, restore
@@ -45,7 +45,7 @@ def _specification(model: str, cut: int, folder: Path, **update: Any) -> RunSpec
     problem = problem_of(model)
     plan = plan_of(problem, {"a": (0, cut - 1, "d0"), "b": (cut, -1, "d0")})
     schedule = build_schedule(problem, plan)
-    built = build_specification(problem, plan, schedule, devices=("d0",), num_steps=STEPS)
+    built = build_specification(problem, plan, schedule, RunSettings(steps=STEPS), devices=("d0",))
     settings = CheckpointSettings(folder=str(folder), every=SAVED, keep=2)
     return built.changed(checkpoint=settings, **update)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     checkpoint_path,

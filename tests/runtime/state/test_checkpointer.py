@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.run.starting_point import StartingPoint
+from heterps_runtime.run.starting_point import at_starting_point
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.specification.checkpoint_settings import CheckpointSettings
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.state import checkpoint_files, checkpointer, remote_storage
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
@@ -41,7 +41,9 @@ def _specification(folder: Path, num_steps: int = STEPS) -> RunSpecification:
     problem = problem_of("sequential")
     plan = plan_of(problem, {"a": (0, -1, "d0")})
     schedule = build_schedule(problem, plan)
-    built = build_specification(problem, plan, schedule, devices=("d0",), num_steps=num_steps)
+    built = build_specification(
+        problem, plan, schedule, RunSettings(steps=num_steps), devices=("d0",)
+    )
     settings = CheckpointSettings(folder=str(folder), every=2)
     return built.changed(checkpoint=settings)
 
@@ -108,12 +110,12 @@ def test_run_goes_on_from_its_remote_copies_alone(
     remote = f"file://{tmp_path / 'remote'}"
 
     def start(folder: str, *, is_resumed: bool) -> RunSpecification:
-        settings = CheckpointSettings(folder=str(tmp_path / folder), every=2, remote=remote)
-        point = StartingPoint(checkpoint=settings, is_resumed=is_resumed)
+        saving = CheckpointSettings(folder=str(tmp_path / folder), every=2, remote=remote)
         steps = STEPS + 2 if is_resumed else STEPS
+        settings = RunSettings(steps=steps, checkpoint=saving, resume=is_resumed)
         schedule = build_schedule(problem, plan)
-        built = build_specification(problem, plan, schedule, devices=("d0",), num_steps=steps)
-        return point.applied_to(built, problem, plan)[0]
+        built = build_specification(problem, plan, schedule, settings, devices=("d0",))
+        return at_starting_point(built, settings, problem, plan)[0]
 
     first: list[dict[str, Any]] = []
     specification = start("first", is_resumed=False)

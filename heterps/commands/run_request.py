@@ -1,0 +1,146 @@
+"""What `heterps run` is asked for: a plan, settings from a file and the command line, events."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_run_events, load_run_settings
+from heterps_runtime.specification.hosts import Hosts
+
+if TYPE_CHECKING:
+    from heterps.online.spot_run import SpotRun
+
+RUN_DIRECTORY = "runs/run"
+
+
+class RunRequest(NamedTuple):
+    """One call of `heterps run`.
+
+    Attributes:
+        plan_file: What runs.
+        settings: How.
+        model, cluster: Where the plan's own references moved.
+        events: What is done to devices and links.
+        spot: A spot trace that is lived through.
+        hosts: Of a run on several; None for one.
+        trace: Where timelines are written.
+        tensorboard: Folder.
+    """
+
+    plan_file: Path
+    settings: RunSettings
+    model: str | None = None
+    cluster: str | None = None
+    events: tuple[RunEvent, ...] = ()
+    spot: SpotRun | None = None
+    is_online: bool = False
+    is_elastic: bool = False
+    hosts: Hosts | None = None
+    trace: Path | None = None
+    tensorboard: Path | None = None
+    as_json: bool = False
+
+    def check(self) -> None:
+        """Refuses what does not go together.
+
+        Raises:
+            HeterpsError: With what does not.
+        """
+        settings, is_torch = self.settings, self.settings.engine == "torch"
+        _ = settings.saving
+        wrong = {
+            "--trace: not with engine torch, whose schedules measure no actions": is_torch
+            and self.trace is not None,
+            "engine torch: not with --nodes; it runs on one host": is_torch
+            and self.hosts is not None,
+            "--elastic: not with engine torch": is_torch and self.is_elastic,
+            "--elastic: not with --nodes; its devices are those of one host": self.is_elastic
+            and self.hosts is not None,
+            "--events FILE.csv: needs --elastic": self.spot is not None and not self.is_elastic,
+            "port: not with --nodes, whose --rendezvous names the port": self.hosts is not None
+            and settings.port is not None,
+        }
+        for text, is_wrong in wrong.items():
+            if is_wrong:
+                raise HeterpsError(text)
+        if self.is_elastic and settings.port is not None:
+            warnings.warn("port is ignored with --elastic, which takes a free one", stacklevel=1)
+
+    def facts(self) -> dict[str, object]:
+        """What must be the same on all hosts, by name."""
+        own = {"run_directory": None, "verify": False, "timeout_s": None}
+        facts: dict[str, object] = {}
+        for name, value in self.settings.changed(**own).model_dump().items():
+            inner = value if isinstance(value, dict) else {"": value}
+            facts |= {f"{name}.{key}".strip("."): entry for key, entry in inner.items()}
+        events = [event.to_mapping() for event in self.events]
+        return {
+            "--online": self.is_online,
+            "--events": events or None,
+            **{_OPTIONS.get(name, name): value for name, value in facts.items()},
+        }
+
+
+# Settings that are options, too.
+_OPTIONS = {
+    "steps": "--steps",
+    "seed": "--seed",
+    "device": "--device",
+    "resume": "--resume",
+    "checkpoint.folder": "--checkpoint",
+}
+
+
+def read_settings(reference: str | None, given: Mapping[str, Any]) -> RunSettings:
+    """Settings from a file, or the usual ones, with what the command line says.
+
+    Args:
+        reference: File or shipped name; None for the usual ones.
+        given: Fields that are options, too; None for those that were not given. `checkpoint` is
+            the folder.
+
+    Raises:
+        HeterpsError: The file or an option is bad.
+    """
+    settings = RunSettings() if reference is None else load_run_settings(reference)
+    fields = {name: value for name, value in given.items() if value is not None}
+    if "checkpoint" in fields:
+        folder = str(fields["checkpoint"])
+        # A URL has lost one of its slashes by becoming a path.
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", folder):
+            raise HeterpsError(
+                f"--checkpoint {folder}: is a URL; name a folder of this host here, and give the "
+                "URL as checkpoint.remote in a settings file (--settings FILE)"
+            )
+        fields["checkpoint"] = settings.checkpoint.changed(folder=folder)
+    directory = fields.get("run_directory") or settings.run_directory or RUN_DIRECTORY
+    fields["run_directory"] = str(directory)
+    kept = {name: getattr(settings, name) for name in RunSettings.model_fields}
+    return RunSettings.from_mapping({**kept, **fields}, "options of heterps run")
+
+
+def read_events(
+    references: Sequence[str], settings: RunSettings
+) -> tuple[tuple[RunEvent, ...], SpotRun | None]:
+    """Events of all files together, and a spot trace where one of them is one (`.csv`).
+
+    Raises:
+        HeterpsError: A file is bad, or there are two spot traces.
+    """
+    traces = [Path(name) for name in references if name.endswith(".csv")]
+    files = [name for name in references if not name.endswith(".csv")]
+    events = tuple(event for name in files for event in load_run_events(name).events)
+    if not traces:
+        return events, None
+    if len(traces) > 1:
+        raise HeterpsError(f"--events {traces[1]}: is a second spot trace; one is allowed")
+    from heterps.online.spot_run import SpotRun
+
+    return events, SpotRun.of(traces[0], settings.elastic.compress)
