@@ -3,14 +3,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-APART := tests/heterps/ tests/runtime/
+# Those of other floors are quick and even out the end; the files that start processes take long.
+TESTS := tests/runtime tests/heterps tests/agents tests/envs tests/configs tests/benchmarks tests/house
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install demo test lint format
+.PHONY: help install demo check test lint format
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     the whole loop on this machine, in minutes"
-	@echo "make test     lint, types, import floors and all tests"
+	@echo "make check    lint, types, contracts, and the tests that start no process: for every change"
+	@echo "make test     the same with all tests"
 	@echo "make lint     everything of 'make test' but the tests"
 	@echo "make format   format the code and mend what can be mended"
 
@@ -32,10 +35,13 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests that compute and start nothing run on two cores; those that start processes, one by one.
+check: lint
+	$(BIN)/python -m pytest -m "not slow and not alone" $(PARALLEL) $(TESTS)
+
+# Two at a time, but for those that measure time: these run with nothing beside them.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out $(APART), $(wildcard tests/*/))
-	$(BIN)/python -m pytest $(APART)
+	$(BIN)/python -m pytest -m "not alone" $(PARALLEL) $(TESTS)
+	$(BIN)/python -m pytest -m alone $(TESTS)
 
 format: $(INSTALLED)
 	$(BIN)/ruff format

@@ -46,8 +46,15 @@ Call = Callable[[], object]
 
 
 def main(arguments: list[str]) -> int:
-    """Measures, and leaves the results in the directory; the exit code."""
-    directory = Path(arguments[0])
+    """Measures, and leaves the results in a directory.
+
+    Args:
+        arguments: The directory, and how many rounds processes compute side by side.
+
+    Returns:
+        The exit code.
+    """
+    directory, num_rounds = Path(arguments[0]), int(arguments[1])
     rank = int(os.environ.get("RANK", "0"))
     watch_parents()
     torch.set_num_threads(1)
@@ -56,9 +63,13 @@ def main(arguments: list[str]) -> int:
         communicator = Communicator()
         links = _links(communicator)
         together = {
-            name: _together(communicator, build) for name, build in _layers_to_run().items()
+            name: _together(communicator, build, num_rounds)
+            for name, build in _layers_to_run().items()
         }
-        steps = {name: _together(communicator, build) for name, build in _steps_to_take().items()}
+        steps = {
+            name: _together(communicator, build, num_rounds)
+            for name, build in _steps_to_take().items()
+        }
         if rank == 0:
             result = {"links": links, "together": together, "steps_together": steps}
             write_text(directory / RESULT_FILE, json.dumps(result))
@@ -114,7 +125,7 @@ def _one_way(rank: int, source: int, destination: int) -> dict[int, list[float]]
 def _together(
     communicator: Communicator,
     build: Callable[[], Call],
-    num_rounds: int = NUM_ROUNDS,
+    num_rounds: int,
     phase_s: float = PHASE_S,
 ) -> list[list[float]]:
     """How much slower processes compute side by side, against alone in the same round.

@@ -17,7 +17,7 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Optimizer
-from heterps_runtime.profiling.host_worker import RESULT_FILE
+from heterps_runtime.profiling.host_worker import NUM_ROUNDS, RESULT_FILE
 from heterps_runtime.run.launcher import run_ranks
 
 TIMEOUT_S = 180.0
@@ -139,20 +139,25 @@ def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
     return link, float(np.mean(errors))
 
 
-def measure_host(num_processes: int, directory: Path | None = None) -> MeasuredHost:
+def measure_host(
+    num_processes: int, directory: Path | None = None, num_rounds: int = NUM_ROUNDS
+) -> MeasuredHost:
     """Starts processes that measure their links and their disturbance; about half a minute.
 
     Args:
         num_processes: At least 2.
         directory: Where log and results are left; by default a temporary one.
+        num_rounds: How often processes compute side by side, and alone; at least 2.
 
     Raises:
         HeterpsError: A process failed or did not end in time.
     """
     assert num_processes >= 2
+    assert num_rounds >= 2
     with tempfile.TemporaryDirectory() as temporary:
         folder = directory or Path(temporary)
-        run_ranks("heterps_runtime.profiling.host_worker", num_processes, folder, TIMEOUT_S)
+        module, arguments = "heterps_runtime.profiling.host_worker", [str(num_rounds)]
+        run_ranks(module, num_processes, folder, TIMEOUT_S, arguments)
         content = json.loads((folder / RESULT_FILE).read_text())
     return MeasuredHost(
         links=tuple(

@@ -191,8 +191,14 @@ class Workers(AbstractContextManager["Workers", None]):
             reader.join()
 
 
-def run_ranks(module: str, num_ranks: int, directory: Path, timeout_s: float) -> None:
-    """Runs a module's `main([directory])` in ranks of this host, and waits for their end.
+def run_ranks(
+    module: str,
+    num_ranks: int,
+    directory: Path,
+    timeout_s: float,
+    arguments: Sequence[str] = (),
+) -> None:
+    """Runs a module's `main([directory, *arguments])` in ranks of this host until they end.
 
     Raises:
         HeterpsError: A rank failed or did not end in time.
@@ -201,7 +207,7 @@ def run_ranks(module: str, num_ranks: int, directory: Path, timeout_s: float) ->
     world = World.of_this_host(num_ranks)
     with (
         Template(module, environment, directory / LOG_FILE) as template,
-        Workers(template, directory, [str(directory)], environment, world) as workers,
+        Workers(template, directory, [str(directory), *arguments], environment, world) as workers,
     ):
         world.close()
         workers.wait(lambda line: None, lambda: None, timeout_s)

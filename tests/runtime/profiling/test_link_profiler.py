@@ -81,7 +81,7 @@ def test_directions_are_kept_apart_where_they_differ_by_more_than_their_spread(
 
 @pytest.mark.slow
 def test_two_processes_measure_their_links_both_ways() -> None:
-    host = measure_host(2)
+    host = measure_host(2, num_rounds=2)
     assert {(link.source, link.destination) for link in host.links} == {(0, 1), (1, 0)}
     for link in host.links:
         assert set(link.seconds) == set(MESSAGE_BYTES)
