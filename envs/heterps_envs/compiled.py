@@ -1,4 +1,4 @@
-"""Compiled functions that count no references.
+"""How kernels are compiled: by numba, without counting references to their arrays.
 
 Numba counts the references to every array of a tuple whenever the tuple is passed on, to an
 inlined function too. A kernel that is called a million times with fifty small arrays spends half of

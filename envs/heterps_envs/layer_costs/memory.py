@@ -30,8 +30,8 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
+from heterps_envs.layer_costs.backward_peaks import BackwardPeaks, backward_peaks
 from heterps_envs.layer_costs.samples import measurements_of
-from heterps_envs.layer_costs.uneven import UnevenBytes, uneven_bytes
 
 # Bytes of one number of a model's inputs.
 _INPUT_BYTES = {"int64": 8, "float32": 4}
@@ -58,7 +58,7 @@ class LayerMemory:
         passing: Of each tensor that crosses several cuts: the first and the last of them (layers in
             front), and its bytes.
         input_bytes: Samples and targets of one full micro-batch, which every device gets.
-        uneven: What backward passes hold for a while.
+        backward_peaks: What backward passes hold for a while.
     """
 
     own_bytes: Floats
@@ -72,7 +72,7 @@ class LayerMemory:
     packed_bytes: Floats
     passing: Floats
     input_bytes: float
-    uneven: UnevenBytes
+    backward_peaks: BackwardPeaks
 
     def chain_bytes(self) -> Floats:
         """(L, T) whose sum over a stage is what it keeps inside, or more: each cut counts once."""
@@ -163,7 +163,7 @@ def layer_memory(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -
         packed_bytes=np.where(_num_sent(profile) > 1, out, 0.0),
         passing=_passing(profile, scale),
         input_bytes=inputs,
-        uneven=uneven_bytes(profile, types, job),
+        backward_peaks=backward_peaks(profile, types, job),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the reader of an estimate has to know of the hosts."""
+"""Notes of an estimate: which devices share cores, and what their hosts take."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _micro_batch(
     first_pass = _worst_moment(
         _summed(new),
         share * gone,
-        _uneven(memory.uneven.first_backward[back_first, kind], new, share),
+        _uneven(memory.backward_peaks.first_backward[back_first, kind], new, share),
     )
     return (
         kept,
@@ -210,8 +210,8 @@ def _deferred(
 ) -> tuple[float, ...]:
     """The columns from `later_bytes` to `first_weight`; layers are in the order of the pass."""
     layers = np.arange(stage.last_layer, stage.first_layer - 1, -1)
-    uneven, again = memory.uneven, float(max(gone.max(), 0.0))
-    early = np.nan_to_num(np.minimum(uneven.early_gradient[layers, kind], new))
+    peaks, again = memory.backward_peaks, float(max(gone.max(), 0.0))
+    early = np.nan_to_num(np.minimum(peaks.early_gradient[layers, kind], new))
     late, deferred = new - early, memory.deferred_bytes[layers]
     if np.isnan(deferred).any():  # then all that is kept but for what crossed the cuts
         first, last = stage.first_layer, stage.last_layer
@@ -222,15 +222,15 @@ def _deferred(
         first_weight = _worst_moment(_summed(late), nothing, late)
         return (later, again, again, *first_pass, early.sum(), *first_input, *first_weight)
     put_off = _summed(deferred)
-    turn = _or(uneven.later_input[layers, kind], deferred)
+    turn = _or(peaks.later_input[layers, kind], deferred)
     later_input = _worst_moment(np.zeros(len(put_off)), put_off + gone, turn)
     at_once = np.minimum(
-        _uneven(uneven.first_input[layers, kind], early + deferred, share, early),
+        _uneven(peaks.first_input[layers, kind], early + deferred, share, early),
         early + share * turn,
     )
     first_input = _worst_moment(_summed(early), share * (put_off + gone), at_once)
     first_weight = _worst_moment(
-        _summed(late), -share * put_off, _uneven(uneven.first_weight[layers, kind], late, share)
+        _summed(late), -share * put_off, _uneven(peaks.first_weight[layers, kind], late, share)
     )
     return (
         float(put_off[-1]),

@@ -1,4 +1,4 @@
-"""What an elastic run is told of changes of its devices, and what it tells of them."""
+"""Changes of an elastic run's devices: what a replanner is told, and faults made on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host memory that processes free and take again many times in a step."""
+"""The host's memory allocator: processes keep what they free, and take it again within a step."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What comes before as much has gone: the bytes by which a layer's backward pass is uneven.
+"""Measures the peak of each layer's backward pass: bytes beyond those that it begins with.
 
 While a layer's backward pass runs, gradients of parameters come and activations go, in the order of
-its operations. So for a while a layer may hold more than before and after its pass. A stage's peak
-often lies there. Observed are the two kinds of backward pass, each under a memory ledger: the whole
-pass, and the two parts of a zero-bubble schedule. Tensors between layers, and what all layers of a
-stage share, are left out: they stay until it is known which stages there are.
+its operations. So for a while a layer may hold more than before and after its pass, and a stage's
+peak often lies there. The whole pass and the two parts of a zero-bubble schedule are measured, each
+under a memory ledger. Tensors between layers, and what all layers of a stage share, are left out:
+they depend on where the model is cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The most memory that each layer's passes need for a while, beyond what stays.
+"""Measures the workspace of each layer's passes: bytes that they need only while they run.
 
 On a GPU the caching allocator counts. On a CPU the storages that operations return are added up;
 what a kernel needs inside is not seen.

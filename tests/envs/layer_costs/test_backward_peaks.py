@@ -11,8 +11,8 @@ from heterps_configs.documents.catalogue import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.library import load_profile
+from heterps_envs.layer_costs.backward_peaks import BackwardPeaks, backward_peaks
 from heterps_envs.layer_costs.memory import layer_memory
-from heterps_envs.layer_costs.uneven import UnevenBytes, uneven_bytes
 
 TYPE = "host-cpu"
 
@@ -47,10 +47,10 @@ def _measurement(size: int, first_backward: float, later: float) -> Measurement:
     )
 
 
-def _bytes_at(size: int, *measurements: Measurement) -> UnevenBytes:
+def _bytes_at(size: int, *measurements: Measurement) -> BackwardPeaks:
     profile = ModelProfile(name="one", layers=(_layer("a", (), 0.0),), measurements=measurements)
     job = Job(global_batch_size=size, micro_batch_size=size, dtype="float32", optimizer="sgd")
-    return uneven_bytes(profile, [device_type_named(TYPE)], job)
+    return backward_peaks(profile, [device_type_named(TYPE)], job)
 
 
 @given(st.floats(0, 39), st.integers(1, 16))

@@ -1,8 +1,9 @@
-"""What layers hold for a while in a backward pass, as measured, at the micro-batch size of a job.
+"""Peaks of layers within their backward passes, as measured, at the micro-batch size of a job.
 
-Bytes grow with the micro-batch or, where gradients of parameters come, fall with it: activations
-that go make up for more of them. All are largest differences of what comes and what goes, so they
-are convex in the micro-batch size, and a straight line between two sizes is not below them.
+A peak is the most that a layer holds within a pass beyond what it holds before. Its bytes grow with
+the micro-batch or, where gradients of parameters come, fall with it: activations that go make up
+for more of them. All are largest differences of what comes and what goes, so they are convex in the
+micro-batch size, and a straight line between two sizes is not below them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from heterps_envs.layer_costs.samples import measurements_of
 
 
 @dataclass(frozen=True)
-class UnevenBytes:
+class BackwardPeaks:
     """L layers on T device classes, one full micro-batch; NaN where nobody has measured it.
 
     Attributes:
@@ -36,14 +37,14 @@ class UnevenBytes:
     early_gradient: Floats
 
 
-def uneven_bytes(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -> UnevenBytes:
+def backward_peaks(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -> BackwardPeaks:
     """The bytes of one micro-batch of `job.micro_batch_size` samples.
 
     Where nobody has measured a layer without linear layers or convolutions, all of its gradients
     come early.
     """
     columns = [_column(profile, entry, job) for entry in types]
-    return UnevenBytes(*(np.stack(fields, axis=1) for fields in zip(*columns, strict=True)))
+    return BackwardPeaks(*(np.stack(fields, axis=1) for fields in zip(*columns, strict=True)))
 
 
 def _column(profile: ModelProfile, entry: DeviceType, job: Job) -> tuple[Floats, ...]:
