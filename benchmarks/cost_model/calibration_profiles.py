@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heterps_configs.documents.catalogue import device_type_named
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor import SailorModel, SailorShape, load_model

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from heterps_agents.systems.pipeedge.chain_bottleneck import Chain, ChainSplit, split_chain
-from heterps_configs.documents.catalogue import device_type_named
+from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError

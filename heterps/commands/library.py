@@ -51,7 +51,7 @@ def run_copy(name: str, destination: Path, *, kind: str | None, overwrite: bool)
 
 def run_schema(folder: Path) -> None:
     """Writes the JSON schemas and names the files."""
-    from heterps_configs.documents.schema import export_schemas
+    from heterps_configs.schema import export_schemas
 
     for path in export_schemas(folder):
         answer.print(str(path))

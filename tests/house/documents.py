@@ -24,8 +24,10 @@ FLOORS = {
 OTHERS = {
     "configs/heterps_configs/clusters": "Shipped clusters",
     "configs/heterps_configs/devices": "The device catalogue: memory, peaks, dated prices",
+    "configs/heterps_configs/events": "Run events: an example",
     "configs/heterps_configs/models": "Shipped model profiles",
     "configs/heterps_configs/policies": "Trained policies and their model cards",
+    "configs/heterps_configs/settings": "Run settings: all of them with their defaults",
     "configs/heterps_configs/training": "Training configurations",
     "benchmarks": "what reproduces every number",
     "benchmarks/agent": "Policies beside searches and the exact solver: gaps, speed, training",

@@ -20,7 +20,7 @@ def test_imports_go_down_the_five_floors_only() -> None:
     [
         "import heterps.cli.app",
         "import heterps_configs.library as l; l.load_cluster('a100-v100')",
-        "import heterps_configs.documents.schema",
+        "import heterps_configs.schema",
         "import heterps_envs.problem",
         "import heterps_agents.interface.registry as r; r.planner_names(); r.system_names()",
         "import heterps_agents.interface.system",

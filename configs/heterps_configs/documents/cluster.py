@@ -10,13 +10,12 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.catalogue import device_type_named
 from heterps_configs.documents.cluster_problems import (
     MAX_GROUP_SIZE,
     cluster_problems,
     group_device_names,
 )
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.problems import InconsistentError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from heterps_configs.documents.catalogue import device_type_named
+from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.problems import repeated
 from heterps_configs.errors import UnknownNameError
 

@@ -1,13 +1,18 @@
-"""Device types: what one card or one CPU can do, and what it costs."""
+"""Device types: what one card or one CPU can do, and what it costs; the shipped catalogue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from heterps_configs.documents.base import Document, Dtype, NumberFormat, compute_format
+from heterps_configs.documents.yaml_files import parse_yaml, read_text
+from heterps_configs.errors import UnknownNameError
 
 
 class Emulation(Document):
@@ -57,3 +62,25 @@ class DeviceCatalogue(Document):
     """A file of device types."""
 
     device_types: tuple[DeviceType, ...]
+
+
+@lru_cache(maxsize=1)
+def shipped_device_types() -> Mapping[str, DeviceType]:
+    """All shipped device types by name (read once, so read-only)."""
+    file = files("heterps_configs") / "devices" / "catalogue.yaml"
+    catalogue = DeviceCatalogue.from_mapping(
+        parse_yaml(read_text(file, file.name), file.name), file.name
+    )
+    return MappingProxyType({entry.name: entry for entry in catalogue.device_types})
+
+
+def device_type_named(name: str, also_known: Iterable[str] = ()) -> DeviceType:
+    """The shipped device type called `name`.
+
+    Raises:
+        UnknownNameError: With near names.
+    """
+    types = shipped_device_types()
+    if name not in types:
+        raise UnknownNameError("device type", name, [*types, *also_known])
+    return types[name]

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from heterps_configs.documents.catalogue import shipped_device_types
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.catalogue import shipped_device_types
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_envs.arrays import Floats
 from heterps_envs.problem_sets.model_families import log_uniform, noise
 

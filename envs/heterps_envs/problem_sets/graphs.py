@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.catalogue import shipped_device_types
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.problem import GraphTables

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_configs.documents.catalogue import device_type_named
+from heterps_configs.documents.device import device_type_named
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers import sailor
 from heterps_configs.importers.json_entry import Entry

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from heterps_configs.documents.catalogue import device_type_named, shipped_device_types
+from heterps_configs.documents.device import device_type_named, shipped_device_types
 from heterps_configs.errors import UnknownNameError
 
 NEEDED = [

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heterps_configs import library
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.catalogue import shipped_device_types
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.device import shipped_device_types
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage

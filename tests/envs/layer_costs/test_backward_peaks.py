@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.catalogue import device_type_named
+from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.library import load_profile

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from heterps_configs.documents.catalogue import shipped_device_types
+from heterps_configs.documents.device import shipped_device_types
 from heterps_envs.problem_sets.chains import generate
 from heterps_envs.problem_sets.clusters import DrawnCluster, catalogue_cluster, free_cluster
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from heterps_configs.documents.catalogue import device_type_named
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan

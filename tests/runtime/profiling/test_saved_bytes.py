@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heterps_configs.documents.catalogue import device_type_named
+from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_envs.layer_costs.memory import layer_memory

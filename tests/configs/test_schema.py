@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.schema import DOCUMENTS, export_schemas
 from heterps_configs.library import KINDS
+from heterps_configs.schema import DOCUMENTS, export_schemas
 
 
 def test_there_is_a_schema_for_every_document(tmp_path: Path) -> None:
