@@ -18,7 +18,7 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.placement import Placement, placement_of
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.simulate import feasible_step_time_s
 
 CHUNKS = (2, 3, 4)
 MOVES = (1, -1, 2, -2)
@@ -46,10 +46,9 @@ def interleave(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     for num_chunks in CHUNKS:
         cuts = _even_cuts(problem, placement, num_chunks)
         if cuts is not None:
-            starts.append(
-                (_cost_s(problem, _with_chunks(plan, num_chunks, cuts)), num_chunks, cuts)
-            )
-    best, best_s = plan, _cost_s(problem, plan)
+            start_s = feasible_step_time_s(problem, _with_chunks(plan, num_chunks, cuts))
+            starts.append((start_s, num_chunks, cuts))
+    best, best_s = plan, feasible_step_time_s(problem, plan)
     for start_s, num_chunks, start in sorted(starts):
         cuts, cost_s = _climb(problem, plan, num_chunks, start, start_s, limit)
         if cost_s < best_s * GAIN:
@@ -58,12 +57,6 @@ def interleave(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     if best is plan:
         return plan
     return best.changed(bound=bound_for(problem, best), predicted_step_time_s=best_s)
-
-
-def _cost_s(problem: Problem, plan: Plan) -> float:
-    """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
-    shown = estimate(problem, plan)
-    return shown.step_time_s if shown.feasible else float("inf")
 
 
 def _even_cuts(problem: Problem, placement: Placement, num_chunks: int) -> list[int] | None:
@@ -102,7 +95,7 @@ def _climb(
                 if limit.is_exhausted:
                     return cuts, best_s
                 limit.spend()
-                cost_s = _cost_s(problem, _with_chunks(plan, num_chunks, moved))
+                cost_s = feasible_step_time_s(problem, _with_chunks(plan, num_chunks, moved))
                 if cost_s < best_s * GAIN:
                     cuts, best_s, improved = moved, cost_s, True
     return cuts, best_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.simulate import feasible_step_time_s
 
 # Sums after all passes have to be this much faster.
 GAIN = 1 - 1e-4
@@ -27,14 +27,8 @@ def choose_reduce(problem: Problem, plan: Plan) -> Plan:
     if not is_open or not reduce_buckets(problem, plan):
         return plan
     early, late = (plan.changed(overlaps_reduce=value) for value in (True, False))
-    early_s, late_s = _cost_s(problem, early), _cost_s(problem, late)
+    early_s, late_s = feasible_step_time_s(problem, early), feasible_step_time_s(problem, late)
     if min(early_s, late_s) == float("inf"):
         return plan
     chosen, chosen_s = (late, late_s) if late_s < early_s * GAIN else (early, early_s)
     return chosen.changed(predicted_step_time_s=chosen_s)
-
-
-def _cost_s(problem: Problem, plan: Plan) -> float:
-    """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
-    shown = estimate(problem, plan)
-    return shown.step_time_s if shown.feasible else float("inf")

@@ -87,17 +87,13 @@ def group_link_s(
     Raises:
         HeterpsError: The link was not measured.
     """
-    link = links.between(_end(sender), _end(receiver))
+    link = links.between(SailorEnd(*sender), SailorEnd(*receiver))
     return sender.tensor_parallel * bounded_send_s(link, bytes_per_gpu)
 
 
 def bounded_send_s(link: SailorLink, num_bytes: float) -> float:
     """Seconds of a message, at no more than the largest bandwidth that was measured."""
     return max(link.send_s(num_bytes), num_bytes / link.max_bytes_per_s)
-
-
-def _end(group: SailorGroup) -> SailorEnd:
-    return SailorEnd(group.gpu, group.tensor_parallel, group.zone)
 
 
 def _type_name(group: SailorGroup) -> str:

@@ -22,6 +22,7 @@ others arrive by the sender's stamp, whether the receiver has asked or not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from heterps_configs.documents.estimate import Estimate
@@ -79,6 +80,12 @@ def estimate(
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     return _estimate(problem, plan, None, {}, with_timeline, with_interval, with_memory)
+
+
+def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
+    """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
+    shown = estimate(problem, plan)
+    return shown.step_time_s if shown.feasible else math.inf
 
 
 def _estimate(

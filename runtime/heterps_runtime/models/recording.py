@@ -52,6 +52,11 @@ class TensorSpec(NamedTuple):
     dtype: torch.dtype
     requires_grad: bool
 
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorSpec:
+        """That of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
 
 @dataclass(frozen=True)
 class Use:
@@ -362,7 +367,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 occurrence=occurrence,
                 kind=type(unit).__name__,
                 structure=structure,
-                leaves=tuple(_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+                leaves=tuple(
+                    TensorSpec.of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+                ),
                 uses=tuple(dict.fromkeys(self._uses)),
                 parameters=own | _parameter_names(self._seen),
             )
@@ -378,7 +385,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._uses, self._seen = [], set()
         self._read(output)
         self.recording.output_uses = tuple(self._uses)
-        self.recording.output = _spec(output)
+        self.recording.output = TensorSpec.of(output)
         if self.recording.calls:
             self.recording.calls[-1].parameters |= _parameter_names(self._seen)
         for source, tensor, version in self._outputs:
@@ -392,7 +399,3 @@ def _unit_outputs(labels: Any) -> frozenset[UnitOutput]:
 
 def _parameter_names(labels: Any) -> set[str]:
     return {label for label in labels if isinstance(label, str) and label != FLOAT_INPUT}
-
-
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)

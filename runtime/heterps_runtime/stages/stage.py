@@ -298,7 +298,7 @@ class StageModule(nn.Module):
                 is_read = name in recording.glue_parameters
                 del part._parameters[attribute]
                 part.__dict__[attribute] = (
-                    zeros_of(_spec_of(parameter), device) if is_read else parameter.detach()
+                    zeros_of(TensorSpec.of(parameter), device) if is_read else parameter.detach()
                 )
         del before
         units = units_of(module)
@@ -317,7 +317,3 @@ def _sendable(tensor: Tensor) -> Tensor:
     if tensor._is_view():
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.contiguous()
-
-
-def _spec_of(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)

@@ -139,7 +139,7 @@ def message_s(
         HeterpsError: The link was not measured.
     """
     elements = model.layer_sizes(sender.tensor_parallel)[cut - 1].output
-    return links.between(_end(sender), _end(receiver)).send_s(
+    return links.between(SailorEnd(*sender), SailorEnd(*receiver)).send_s(
         elements * FLOAT_BYTES * micro_batch_size
     )
 
@@ -226,7 +226,3 @@ def _layers(
 ) -> tuple[SailorLayerTimes, ...]:
     shape = SailorShape(group.gpu, plan.micro_batch_size, group.tensor_parallel)
     return model.layer_times(shape)[stage.first_layer : stage.end_layer]
-
-
-def _end(group: SailorGroup) -> SailorEnd:
-    return SailorEnd(group.gpu, group.tensor_parallel, group.zone)
