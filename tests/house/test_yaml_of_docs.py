@@ -1,19 +1,25 @@
-"""The cluster of docs/your-cluster.md is ten lines, and a model is placed on it."""
+"""The YAML of the docs is what it says: clusters, device types, run settings, run events."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from heterps import load_problem, place
+from heterps_configs.documents.run_events import RunEvents
+from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.library import load_cluster
 from tests.house.documents import ROOT
 
-CLUSTER, OWN_TYPE = re.findall(
-    r"```yaml\n(.*?)```", (ROOT / "docs" / "your-cluster.md").read_text(), re.DOTALL
-)
+
+def yaml_of(page: str) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+
+
+CLUSTER, OWN_TYPE = yaml_of("your-cluster.md")
 
 
 def test_the_cluster_of_the_page_is_ten_lines_and_can_be_used(tmp_path: Path) -> None:
@@ -30,3 +36,10 @@ def test_the_device_type_of_the_page_is_one(tmp_path: Path) -> None:
     )
     cluster = load_cluster(str(tmp_path / "mine.yaml"))
     assert cluster.devices[-1].memory_bytes == own["memory_bytes"]
+
+
+@pytest.mark.parametrize("text", yaml_of("online.md"), ids=lambda text: text.splitlines()[0])
+def test_settings_and_events_of_the_page_on_online_runs_are_such(text: str) -> None:
+    data = yaml.safe_load(text)
+    document = RunEvents if "events" in data else RunSettings
+    assert document.from_mapping(data).to_mapping()
