@@ -41,8 +41,8 @@ class AutoPlanner:
 
     Args:
         seed: Of the polish.
-        effort: One of `heterps_agents.learned.efforts.EFFORTS`: how long the exact solver may take,
-            and how hard the policy tries.
+        effort: Name of an effort, see `heterps_configs.documents.effort.Effort`: how long the exact
+            solver may take, and how hard the policy tries.
 
     Raises:
         UnknownNameError: No effort has that name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +12,7 @@ from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question, Search
 from heterps_agents.learned.decode import TARGETS_PER_ROUND, decode
-from heterps_agents.learned.efforts import Effort, effort_named
+from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.learned.unlearned_beam import beam_code, random_beam_code
@@ -23,6 +22,7 @@ from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
 from heterps_agents.training.evaluation import GREEDY_TARGETS
+from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import Goal
@@ -125,7 +125,7 @@ def without_sweeps(policy: Policy) -> dict[str, Run]:
     """The same where the exact solver takes no placement as a whole: what it adds."""
     return {
         f"{name}, no sweep": partial(
-            _with_effort, dataclasses.replace(effort_named(effort), sweeps=False), policy
+            _with_effort, effort_named(effort).changed(sweeps=False), policy
         )
         for name, effort in ((NORMAL, "normal"), (HIGH, "high"))
     }

@@ -13,7 +13,7 @@ from benchmarks.agent.comparison import Entry
 from heterps_agents.graphs.annealing import anneal_graph
 from heterps_agents.graphs.decode import GraphDecoder
 from heterps_agents.graphs.genetic import genetic_graph
-from heterps_agents.graphs.planner import GRAPH_EFFORTS, place_graph
+from heterps_agents.graphs.planner import place_graph
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import InfeasibleError
@@ -84,9 +84,7 @@ def _with_effort(
     effort: str, policy: GraphPolicy, tables: GraphTables, budget: Budget, seed: int
 ) -> Devices | None:
     try:
-        return place_graph(
-            tables, GRAPH_EFFORTS[effort], budget=budget, seed=seed, policy=policy
-        ).devices
+        return place_graph(tables, effort, budget=budget, seed=seed, policy=policy).devices
     except InfeasibleError:
         return None
 

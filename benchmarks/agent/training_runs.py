@@ -11,12 +11,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.agent.outputs import shown
 from benchmarks.agent.section import Row, Settings, TableRows, progress_bar
-from heterps_agents.learned.efforts import EFFORTS
+from heterps_agents.learned.efforts import efforts
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.milestones import MILESTONES
 from heterps_agents.training.train import train
 from heterps_configs import library
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 
 CONFIG = "quick"
 SEEDS, EVALUATION_EVERY_S = (0, 1, 2), 5.0
@@ -112,10 +112,11 @@ def shipped_seeds(policy: Policy) -> TableRows | None:
     rows = [
         {"seed": seed, "set": name, "effort": effort, **_numbers_of(numbers)}
         for seed, sets in scores.items()
-        for name, efforts in sets.items()
-        for effort, numbers in efforts.items()
+        for name, numbers_of_efforts in sets.items()
+        for effort, numbers in numbers_of_efforts.items()
     ]
-    rows.sort(key=lambda row: (row["set"], list(EFFORTS).index(row["effort"])))
+    names = list(efforts())
+    rows.sort(key=lambda row: (row["set"], names.index(row["effort"])))
     note = (
         "Every seed that was trained with the shipped policy's config, measured when it was made "
         "and kept in its file."

@@ -5,7 +5,6 @@ python benchmarks/online/online.py --only fine_tuning
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -125,9 +124,7 @@ def search(policy: Scorer, tables: CostTables, cpu_s: float, start: Code | None)
     for width in WIDTHS:
         wider = effort
         if width > effort.width:
-            wider = dataclasses.replace(
-                effort, begins_with=None, first_width=width // 4, width=width, elite=8
-            )
+            wider = effort.changed(begins_with=None, first_width=width // 4, width=width, elite=8)
         code = learned_code(policy, Question(tables, kernel, Goal(), budget, start=code), wider)
         if budget.is_exhausted:
             break

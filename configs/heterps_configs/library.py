@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import DeviceCatalogue, DeviceType
-from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.effort import EffortTable
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_events import RunEvents
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.documents.yaml_files import parse_yaml, read_text, write_bytes
 from heterps_configs.errors import HeterpsError, UnknownNameError
 
@@ -51,6 +51,7 @@ KINDS = {
         Kind("models", "model", ModelProfile),
         Kind("devices", "device catalogue", DeviceCatalogue),
         Kind("policies", "policy", None, suffixes=(".npz",)),
+        Kind("efforts", "effort table", EffortTable),
         Kind("training", "training configuration", ChainTrainingConfig),
         Kind("settings", "run settings", RunSettings),
         Kind("events", "run events", RunEvents),
@@ -114,6 +115,15 @@ def load_run_events(reference: str | os.PathLike[str]) -> RunEvents:
     return RunEvents.from_mapping(*_parsed("events", reference))
 
 
+def load_efforts(reference: str | os.PathLike[str] = "efforts") -> EffortTable:
+    """The efforts of a path or a name, by default the shipped ones; see `find`.
+
+    Raises:
+        HeterpsError: Nothing of that name, or a broken file.
+    """
+    return EffortTable.from_mapping(*_parsed("efforts", reference))
+
+
 def load(kind: str, reference: str | os.PathLike[str]) -> Document:
     """The document of any kind but `policies`, which are no documents.
 
@@ -164,7 +174,7 @@ def shipped(kind: str) -> tuple[str, ...]:
 
 
 def describe(kind: str) -> tuple[tuple[str, str], ...]:
-    """Name and one line for each shipped file; for `devices` each device type.
+    """Name and one line for each shipped file; for `devices` and `efforts` each entry of theirs.
 
     Raises:
         HeterpsError: Unknown kind, or a broken file.
@@ -175,6 +185,11 @@ def describe(kind: str) -> tuple[tuple[str, str], ...]:
             (entry.name, _specification(entry))
             for catalogue in catalogues
             for entry in catalogue.device_types
+        )
+    if kind == "efforts":
+        tables = [EffortTable.from_mapping(*_parsed(kind, name)) for name in shipped(kind)]
+        return tuple(
+            (name, effort.description) for table in tables for name, effort in table.efforts.items()
         )
     return tuple((name, _description(file)) for name, file in sorted(_shipped(kind).items()))
 

@@ -7,21 +7,22 @@ import os
 from pathlib import Path
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import DeviceCatalogue
+from heterps_configs.documents.effort import EffortTable
 from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.graph_training import GraphTrainingConfig
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_events import RunEvents
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.documents.yaml_files import write_text
 
 DOCUMENTS: dict[str, type[Document]] = {
     "cluster": Cluster,
     "device-catalogue": DeviceCatalogue,
+    "efforts": EffortTable,
     "estimate": Estimate,
     "graph-training-config": GraphTrainingConfig,
     "job": Job,

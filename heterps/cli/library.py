@@ -17,12 +17,13 @@ def list_shipped(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="clusters, models, devices, policies, training, settings, events or planners."
+            help="clusters, models, devices, policies, efforts, training, settings, events or "
+            "planners."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What is shipped: clusters, models, devices, policies, configurations, planners."""
+    """What is shipped: clusters, models, devices, policies, efforts, configurations, planners."""
     from heterps.commands.library import run_list
 
     run_list(kind, as_json=as_json)

@@ -11,7 +11,7 @@ from heterps.reports.console import answer, print_json
 from heterps_configs import library
 from heterps_configs.errors import UnknownNameError
 
-KINDS = ("clusters", "models", "devices", "policies", "training", "settings", "events")
+KINDS = ("clusters", "models", "devices", "policies", "efforts", "training", "settings", "events")
 
 
 def run_list(kind: str | None, *, as_json: bool) -> None:

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from heterps.planning.place_graph import (
     GraphResult,
-    check_effort,
     load_compiled_code,
     load_graph,
     place_loaded,
@@ -18,6 +17,7 @@ from heterps.planning.place_graph import (
 from heterps.reports.console import answer, bytes_text, print_json, remarks, seconds_text
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
+from heterps_agents.learned.efforts import effort_named
 from heterps_configs.documents.yaml_files import write_text
 
 # More groups of consecutive nodes than these tell nobody anything.
@@ -42,7 +42,7 @@ def run_place_graph(
 ) -> None:
     """Places, prints, and writes the JSON file where one is asked for."""
     # What is misspelt should not wait for a model to be traced.
-    check_effort(effort)
+    effort_named(effort)
     Budget(evaluations, seconds, cpu_seconds)
     learned = None if policy is None else GraphPolicy.load(policy)
     source = load_graph(graph, cluster, accelerators=accelerators, job_file=job, **job_options)

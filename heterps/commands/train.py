@@ -12,8 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from heterps.reports.console import answer, print_json, remarks
 from heterps_configs import library
-from heterps_configs.documents.chain_training import ChainTrainingConfig
-from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
 
 if TYPE_CHECKING:

@@ -9,18 +9,13 @@ from typing import Any
 
 from heterps.planning.problems import load_model, make_job
 from heterps_agents.graphs.annealing import anneal_graph
-from heterps_agents.graphs.planner import (
-    GRAPH_EFFORTS,
-    GraphAnswer,
-    GraphEffort,
-    GraphEffortName,
-    place_graph,
-)
+from heterps_agents.graphs.planner import GraphAnswer, place_graph
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.effort import GraphEffort
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.documents.yaml_files import read_yaml
-from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.dnn_partitioning import parse_dnn_partitioning
 from heterps_configs.importers.pipedream import load_pipedream
 from heterps_configs.library import load_cluster
@@ -36,6 +31,7 @@ from heterps_envs.problem_sets.published_graphs import PIPEDREAM_BACKWARD_SHARE
 
 # Annealing alone is shown with as many evaluations as the answer took, but at least with these.
 LEAST_COMPARED_EVALUATIONS = 1000
+ONE_SAMPLE = GraphEffort(samples=1, polish_evaluations=1)
 
 
 @dataclass(frozen=True)
@@ -153,20 +149,9 @@ def load_graph(
     return graph_of_operators(OperatorGraph.from_mapping(data, reference))
 
 
-def check_effort(name: str) -> GraphEffortName:
-    """The name, if it is one of `GRAPH_EFFORTS`.
-
-    Raises:
-        UnknownNameError: It is not.
-    """
-    if name not in GRAPH_EFFORTS:
-        raise UnknownNameError("effort", name, GRAPH_EFFORTS)
-    return name  # type: ignore[return-value]
-
-
 def load_compiled_code(policy: GraphPolicy | None) -> None:
     """Places a tiny graph, so that a limit in seconds does not pay for loading compiled code."""
-    place_graph(draw_graph(0, (4, 4), (2, 2)), GraphEffort(1, 1), policy=policy)
+    place_graph(draw_graph(0, (4, 4), (2, 2)), ONE_SAMPLE, policy=policy)
 
 
 def place_loaded(
@@ -180,7 +165,7 @@ def place_loaded(
 
     Args:
         source: The graph.
-        effort: A name of `GRAPH_EFFORTS`.
+        effort: Name of an effort.
         budget: What the placement may spend; the comparison comes on top.
         seed: Of samples and annealing.
         policy: By default the shipped one.
@@ -189,8 +174,7 @@ def place_loaded(
         UnknownNameError: There is no such effort.
         InfeasibleError: No placement fits into memory.
     """
-    name = check_effort(effort)
-    answer = place_graph(source.tables, name, budget=budget, seed=seed, policy=policy)
+    answer = place_graph(source.tables, effort, budget=budget, seed=seed, policy=policy)
     planning_s = budget.seconds_used
     evaluations = max(LEAST_COMPARED_EVALUATIONS, answer.evaluations)
     annealed = anneal_graph(source.tables, Budget(evaluations), seed)

@@ -24,6 +24,7 @@ FLOORS = {
 OTHERS = {
     "configs/heterps_configs/clusters": "Shipped clusters",
     "configs/heterps_configs/devices": "The device catalogue: memory, peaks, dated prices",
+    "configs/heterps_configs/efforts": "How hard planners try: `--effort`",
     "configs/heterps_configs/events": "Run events: an example",
     "configs/heterps_configs/models": "Shipped model profiles",
     "configs/heterps_configs/policies": "Trained policies and their model cards",

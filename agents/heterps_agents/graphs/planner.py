@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from heterps_agents.graphs.decode import GraphDecoder
 from heterps_agents.graphs.earliest_finish import simple_placement
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
+from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_configs.documents.effort import GraphEffort
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.graphs.problem import GraphTables, Placement
@@ -29,28 +30,6 @@ _SAMPLES_AT_ONCE = 8
 _STARTS = 3
 # Of a limit in seconds: annealing makes more of the rest than further samples would.
 _LARGEST_SAMPLING_SHARE = 0.3
-
-GraphEffortName = Literal["fast", "normal", "high"]
-
-
-class GraphEffort(NamedTuple):
-    """How much is done, where the budget does not end it earlier.
-
-    Attributes:
-        samples: Placements of the policy, the first of them greedy.
-        polish_evaluations: Of annealing from the best of them and from a simple placement; None: as
-            many as the budget allows.
-    """
-
-    samples: int
-    polish_evaluations: int | None
-
-
-GRAPH_EFFORTS: dict[str, GraphEffort] = {
-    "fast": GraphEffort(8, 3_000),
-    "normal": GraphEffort(8, 48_000),
-    "high": GraphEffort(64, 200_000),
-}
 
 
 @dataclass(frozen=True)
@@ -80,7 +59,7 @@ def shipped_graph_policy() -> GraphPolicy:
 
 def place_graph(
     tables: GraphTables,
-    effort: GraphEffortName | GraphEffort = "normal",
+    effort: str | GraphEffort = DEFAULT_EFFORT,
     *,
     budget: Budget | None = None,
     seed: int = 0,
@@ -90,16 +69,17 @@ def place_graph(
 
     Args:
         tables: The problem.
-        effort: A name of `GRAPH_EFFORTS`, or an effort of your own.
+        effort: Name of an effort, or one of your own.
         budget: Ends the search earlier; unlimited by default.
         seed: Equal seeds give equal placements, unless a limit in seconds ends the search.
         policy: By default the shipped one.
 
     Raises:
+        UnknownNameError: No effort has that name.
         InfeasibleError: No placement was found that memory holds.
         HeterpsError: A node can run on no device.
     """
-    wanted = GRAPH_EFFORTS[effort] if isinstance(effort, str) else effort
+    wanted = effort_named(effort).graphs if isinstance(effort, str) else effort
     search = _Search(_pool(tables), budget or Budget())
     search.try_simple_placements()
     search.try_samples(wanted.samples, policy, np.random.default_rng(seed))

@@ -32,7 +32,7 @@ class PolicyPlanner:
     Args:
         seed: Written into plans.
         policy: By default the shipped one for the objective: `DEFAULT_POLICY`, `PRICE_POLICY`.
-        effort: One of `heterps_agents.learned.efforts.EFFORTS`.
+        effort: Name of an effort, see `heterps_configs.documents.effort.Effort`.
 
     Raises:
         UnknownNameError: No effort has that name.

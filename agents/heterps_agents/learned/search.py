@@ -13,7 +13,6 @@ one never gives a worse placement; the best so far is what is returned. There is
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -24,7 +23,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.learned.beam import Scorer, beam
 from heterps_agents.learned.class_subsets import class_subsets, renamed, restricted
-from heterps_agents.learned.efforts import Effort, effort_named
+from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.price_ladder import PriceLadder, first_ladder, ladder_around
 from heterps_agents.learned.window_labels import labels_for
@@ -32,6 +31,7 @@ from heterps_agents.learned.windows import WindowProblem, improve_windows
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.refine import admit, descend_best, fill_s, no_elite
+from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.objective import (
@@ -170,7 +170,7 @@ class _Search:
 
     def _begin_with(self, effort: Effort) -> None:
         """All that a smaller effort does; its best placements are where this one goes on."""
-        effort = dataclasses.replace(effort, sweeps=self.effort.sweeps)
+        effort = effort.changed(sweeps=self.effort.sweeps)
         smaller = _Search(self.scorer, self.question, effort)
         smaller.know(self.code)
         smaller.find_fast()
@@ -280,7 +280,7 @@ class _Search:
 
     def find_cheap(self) -> None:
         """The least price times step time: few and cheap devices, as slow as is worth it."""
-        quick = dataclasses.replace(self.effort, rounds=0, begins_with=None)
+        quick = self.effort.changed(rounds=0, begins_with=None)
         fast = self._fastest(quick, self.code)
         if fast._known_s > self.goal.floor_s:
             fast = self._fastest(self.effort, fast.code)

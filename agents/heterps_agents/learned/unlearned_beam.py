@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.learned.beam import Scorer
-from heterps_agents.learned.efforts import EFFORTS, Effort
+from heterps_agents.learned.efforts import efforts
 from heterps_agents.learned.search import learned_code
 from heterps_agents.search.starts import simple_start
+from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import price_bound
 
@@ -47,11 +47,10 @@ def random_beam_code(question: Question) -> Code | None:
 
 def widening_efforts() -> Iterator[Effort]:
     """The efforts of the learned placer, and then ever wider ones."""
-    yield from EFFORTS.values()
-    effort = EFFORTS["high"]
+    yield from efforts().values()
+    effort = efforts()["high"]
     while effort.width < LARGEST_WIDTH:
-        effort = replace(
-            effort,
+        effort = effort.changed(
             first_width=GROWTH * effort.first_width,
             width=GROWTH * effort.width,
             price_width=GROWTH * effort.price_width,
@@ -63,7 +62,7 @@ def _search(scorer: Scorer, question: Question) -> Code | None:
     """Each effort goes on from the best placement so far, while anything of the budget is left."""
     if math.isinf(price_bound(question.tables)[0]):
         return question.start
-    for effort in widening_efforts() if question.budget.is_limited else EFFORTS.values():
+    for effort in widening_efforts() if question.budget.is_limited else efforts().values():
         if question.budget.is_exhausted:
             break
         question = question._replace(start=learned_code(scorer, question, effort))

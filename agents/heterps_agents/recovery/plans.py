@@ -55,7 +55,7 @@ def full_plan(
         plan: What ran; its job is kept.
         seconds: That planning may take; None for no limit.
         seed: Of the planner.
-        effort: One of `heterps_agents.learned.efforts.EFFORTS`.
+        effort: Name of an effort, see `heterps_configs.documents.effort.Effort`.
 
     Returns:
         The plan, or None where no plan was found.

@@ -29,7 +29,7 @@ from heterps_agents.training.problems import (
     refresh,
 )
 from heterps_agents.training.timed_env import TimedVecEnv
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.priced_pool import PricedPool

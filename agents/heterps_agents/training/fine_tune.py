@@ -13,7 +13,7 @@ from heterps_agents.training.chains import make_model, network_of, one_update
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.problems import perturbed, pool_of, references
 from heterps_configs import library
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
 from heterps_envs.problem import CostTables

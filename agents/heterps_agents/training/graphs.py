@@ -20,7 +20,7 @@ from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.graphs.rollouts import Collected, Decisions, collect
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.learner import Learner, State
-from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.training import GraphTrainingConfig
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.problem_sets.graphs import draw_graph
 

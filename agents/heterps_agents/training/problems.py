@@ -15,7 +15,7 @@ from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.examples import OptimalPlacements
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.environments.stage.packed import (

@@ -25,8 +25,7 @@ from heterps_agents.training.run import (
     check_directory,
     read_checkpoint,
 )
-from heterps_configs.documents.chain_training import ChainTrainingConfig
-from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 
 ShowProgress = Callable[[TrainingProgress], None]
 

@@ -1,10 +1,11 @@
-"""What the training configurations of all policies have in common."""
+"""Training configurations: for policies that place chains of layers, and for those of graphs."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import (
+    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -15,6 +16,8 @@ from pydantic import (
 from heterps_configs.documents.base import Document
 
 Range = tuple[PositiveInt, PositiveInt]
+MOST_LAYERS, MOST_CLASSES = 4096, 16
+MOST_NODES, MOST_DEVICES = 4096, 16
 
 
 class TrainingConfig(Document):
@@ -68,4 +71,136 @@ class TrainingConfig(Document):
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name}: the smallest, {low}, is above the largest, {high}")
+        return self
+
+
+class ChainTrainingConfig(TrainingConfig):
+    """Chains to learn from, imitation, and episodes.
+
+    Attributes:
+        objective: What is learned: `throughput`: short steps. `price`: cheap samples under a
+            throughput floor. `budget`: short steps under a limit on the price per hour.
+        layers: Fewest and most layers of a problem.
+        classes: The same of device classes.
+        devices_per_class: The same of devices of one class.
+        target_range: Targets as multiples of the bottleneck of the best known placement.
+        pool_size: Problems that are ready at any time.
+        refreshed_per_update: Problems of them that each update replaces by new ones.
+        prioritised_share: Share of the episodes that prefer problems which some episodes solve and
+            others do not.
+        imitation_passes: Before PPO, the network so often learns decisions of exact optima; only
+            with the objective `throughput`.
+        imitation_problems: Problems whose optima are replayed in one such pass.
+        imitation_refreshed: Problems of the pool that are replaced before each pass.
+        imitation_learning_rate: At the first pass; falls to a twentieth.
+        longest_exact_s: A problem whose exact optimum takes longer by prediction starts from the
+            greedy rule instead; its reference is then the best that any episode has found. With
+            another objective than `throughput` it is left out.
+        num_environments: Episodes at once.
+        steps_per_update: Steps of each episode before the network is updated.
+        gae_lambda: Generalised advantage estimation.
+        curve_problems: Problems of each other test set whose gap is logged: longer, more types.
+    """
+
+    fixed_fields: ClassVar = (
+        "objective",
+        "hidden",
+        "seed",
+        "layers",
+        "classes",
+        "pool_size",
+        "num_environments",
+    )
+    range_fields: ClassVar = ("layers", "classes", "devices_per_class", "target_range")
+
+    objective: Literal["throughput", "price", "budget"] = "throughput"
+    layers: Range = (8, 32)
+    classes: Range = (2, 4)
+    devices_per_class: Range = (1, 4)
+    target_range: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.12)
+    pool_size: PositiveInt = 2048
+    refreshed_per_update: NonNegativeInt = 8
+    prioritised_share: float = Field(default=0.3, ge=0, le=1)
+    imitation_passes: NonNegativeInt = 0
+    imitation_problems: PositiveInt = 4096
+    imitation_refreshed: NonNegativeInt = 256
+    imitation_learning_rate: PositiveFloat = 2e-3
+    longest_exact_s: PositiveFloat = 0.05
+
+    num_environments: PositiveInt = 256
+    steps_per_update: PositiveInt = 16
+    minibatch_size: PositiveInt = 1024
+    epochs: PositiveInt = 3
+    entropy_weight: NonNegativeFloat = 0.01
+    gae_lambda: float = Field(default=0.95, gt=0, le=1)
+
+    evaluation_problems: PositiveInt = 160
+    curve_problems: NonNegativeInt = 24
+    evaluation_every_s: PositiveFloat = 20.0
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.imitation_passes > 0 and self.objective != "throughput":
+            raise ValueError(
+                f"imitation_passes: must be 0 with the objective {self.objective}: only the optima "
+                "of the objective throughput are imitated"
+            )
+        if self.layers[1] > MOST_LAYERS or self.classes[1] > MOST_CLASSES:
+            raise ValueError(
+                f"at most {MOST_LAYERS} layers and {MOST_CLASSES} device classes can be trained on"
+            )
+        return self
+
+
+class GraphTrainingConfig(TrainingConfig):
+    """Graphs to learn from, groups of placements, and examples.
+
+    Attributes:
+        problems: Always `graphs`: tells these files from those for chains of layers.
+        nodes: Fewest and most nodes of a graph.
+        devices: The same of devices.
+        first_nodes: Most nodes at the start; the limit grows to that of `nodes`.
+        growth_share: Share of the budget over which it grows.
+        node_width: Width of the message passing.
+        message_rounds: How often nodes hear from their producers and consumers.
+        problems_per_update: Fresh problems that an update learns from.
+        rollouts: Placements of each of them; they are judged against each other.
+        polish_evaluations: Of the short annealing that makes an example of each problem's best
+            placement; 0 for no examples.
+        example_weight: Of imitating the examples, beside the policy's own experience; falls to a
+            tenth.
+    """
+
+    fixed_fields: ClassVar = ("hidden", "node_width", "message_rounds")
+    range_fields: ClassVar = ("nodes", "devices")
+
+    problems: Literal["graphs"]
+    nodes: Range = (24, 64)
+    devices: Range = (3, 6)
+    first_nodes: PositiveInt = 40
+    growth_share: float = Field(default=0.3, ge=0, le=1)
+
+    node_width: PositiveInt = 32
+    message_rounds: NonNegativeInt = 2
+    problems_per_update: PositiveInt = 48
+    rollouts: int = Field(default=8, ge=2)
+    minibatch_size: PositiveInt = 2048
+    epochs: PositiveInt = 2
+    entropy_weight: NonNegativeFloat = 0.02
+    polish_evaluations: NonNegativeInt = 1000
+    example_weight: NonNegativeFloat = 0.5
+
+    evaluation_problems: PositiveInt = 60
+    evaluation_every_s: PositiveFloat = 30.0
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.nodes[1] > MOST_NODES or self.devices[1] > MOST_DEVICES:
+            raise ValueError(
+                f"at most {MOST_NODES} nodes and {MOST_DEVICES} devices can be trained on"
+            )
+        if not self.nodes[0] <= self.first_nodes <= self.nodes[1]:
+            raise ValueError(
+                f"first_nodes: {self.first_nodes} is not within nodes, {list(self.nodes)}"
+            )
         return self

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from heterps_agents.graphs.decode import GraphDecoder
 from heterps_agents.graphs.network import GraphScorer
-from heterps_agents.graphs.planner import GraphEffort, place_graph
+from heterps_agents.graphs.planner import place_graph
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.effort import GraphEffort
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.graphs.problem import GraphTables
@@ -43,7 +44,11 @@ def test_placements_fit_are_what_they_say_and_no_worse_than_earliest_finish(
     tables = small(seed)
     budget = Budget(evaluations)
     found = place_graph(
-        tables, GraphEffort(samples, polish), budget=budget, seed=seed, policy=policy
+        tables,
+        GraphEffort(samples=samples, polish_evaluations=polish),
+        budget=budget,
+        seed=seed,
+        policy=policy,
     )
     run = simulate_graph(tables, found.devices)
     assert run.fits
@@ -54,7 +59,7 @@ def test_placements_fit_are_what_they_say_and_no_worse_than_earliest_finish(
 
 def test_equal_seeds_give_equal_placements(policy: GraphPolicy) -> None:
     tables = small(3)
-    effort = GraphEffort(8, 500)
+    effort = GraphEffort(samples=8, polish_evaluations=500)
     one, other = (place_graph(tables, effort, seed=4, policy=policy) for _ in range(2))
     np.testing.assert_array_equal(one.devices, other.devices)
     assert one.evaluations == other.evaluations
@@ -63,7 +68,9 @@ def test_equal_seeds_give_equal_placements(policy: GraphPolicy) -> None:
 def test_more_samples_are_never_worse_than_fewer(policy: GraphPolicy) -> None:
     tables = small(5)
     times = [
-        place_graph(tables, GraphEffort(count, 0), seed=1, policy=policy).step_time_s
+        place_graph(
+            tables, GraphEffort(samples=count, polish_evaluations=0), seed=1, policy=policy
+        ).step_time_s
         for count in (0, 16, 48)
     ]
     assert times == sorted(times, reverse=True)
@@ -72,7 +79,9 @@ def test_more_samples_are_never_worse_than_fewer(policy: GraphPolicy) -> None:
 def test_a_limit_in_seconds_ends_a_search_without_other_limits(policy: GraphPolicy) -> None:
     tables = small(6)
     budget = Budget(cpu_seconds=0.05)
-    found = place_graph(tables, GraphEffort(16, None), budget=budget, policy=policy)
+    found = place_graph(
+        tables, GraphEffort(samples=16, polish_evaluations=None), budget=budget, policy=policy
+    )
     assert found.step_time_s <= found.earliest_s
 
 

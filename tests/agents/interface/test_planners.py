@@ -1,6 +1,5 @@
 """What every planner keeps: plans that are valid and fit, budgets, seeds, clear refusals."""
 
-import dataclasses
 import math
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from heterps_agents.interface.registry import (
     planner_names,
     register,
 )
-from heterps_agents.learned.efforts import EFFORTS
+from heterps_agents.learned.efforts import efforts
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError, UnknownNameError
 from heterps_envs.closed_form.formula import kernel_tables
@@ -161,8 +160,8 @@ def test_auto_without_the_exact_solver_is_never_worse_than_greedy(
     case: str, make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(**PROBLEMS[case])
-    effort = dataclasses.replace(EFFORTS["normal"], exact_s=0.0)
-    monkeypatch.setattr("heterps_agents.learned.efforts.effort_named", lambda name: effort)
+    effort = efforts()["normal"].changed(exact_s=0.0)
+    monkeypatch.setattr("heterps_agents.auto.effort_named", lambda name: effort)
     plan = planner_named("auto").plan(problem, Budget())
     greedy = planner_named("greedy").plan(problem, Budget())
     assert plan.bound.status == "bounded"

@@ -1,23 +1,39 @@
 """Efforts: one table, and a word where they are ignored."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 
 from heterps.planning.place import place
 from heterps_agents.auto import AutoPlanner
 from heterps_agents.interface.registry import planner_named
-from heterps_agents.learned.efforts import EFFORTS, effort_named, with_effort
+from heterps_agents.learned.efforts import effort_named, efforts, with_effort
 from heterps_agents.learned.planner import PolicyPlanner
+from heterps_configs import library
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.problem import Problem
 from tests.uneven_problems import MakeProblem
 
 
 def test_more_effort_is_more_of_everything() -> None:
-    fast, normal, high = EFFORTS.values()
+    fast, normal, high = efforts().values()
     for field in ("width", "rounds", "descents", "window", "price_width", "exact_s"):
         assert getattr(fast, field) <= getattr(normal, field) <= getattr(high, field)
+
+
+def test_the_efforts_of_a_folder_of_ones_own_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = library.load_efforts()
+    quicker = table.efforts["fast"].changed(exact_s=0.0)
+    table.changed(efforts={**table.efforts, "quicker": quicker}).to_file(tmp_path / "efforts.yaml")
+    monkeypatch.setenv(library.CONFIG_PATH_VARIABLE, str(tmp_path))
+    efforts.cache_clear()
+    try:
+        assert effort_named("quicker") == quicker
+    finally:
+        efforts.cache_clear()
 
 
 def test_a_misspelt_effort_names_near_ones() -> None:

@@ -9,14 +9,14 @@ import pytest
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named
-from heterps_agents.learned.efforts import EFFORTS
+from heterps_agents.learned.efforts import efforts
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.training.evaluation import CheapestHeldOut, HeldOut
 from heterps_configs import library
-from heterps_configs.documents.chain_training import ChainTrainingConfig
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import InfeasibleError, UnknownNameError
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
@@ -81,7 +81,7 @@ def test_larger_budgets_and_more_effort_never_lose(
     make_problem: MakeProblem, random_policy: Policy, job: dict[str, Any]
 ) -> None:
     problem = make_problem(**job)
-    for effort in EFFORTS:
+    for effort in efforts():
         planner = PolicyPlanner(policy=random_policy, effort=effort)
         costs = [
             cost(problem, planner.plan(problem, Budget(evaluations)))
@@ -162,7 +162,7 @@ def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
     gaps = []
     for tables, optimum_s in zip(held.tables, held.optimum_s, strict=True):
         kernel = kernel_tables(tables)
-        code = learned_code(policy, Question(tables, kernel, Goal(), Budget()), EFFORTS["normal"])
+        code = learned_code(policy, Question(tables, kernel, Goal(), Budget()), efforts()["normal"])
         assert code is not None
         gaps.append(Goal().cost(code, kernel) / optimum_s - 1)
     assert np.median(gaps) < 1e-9

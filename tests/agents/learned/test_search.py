@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
-from heterps_agents.learned.efforts import EFFORTS
+from heterps_agents.learned.efforts import effort_named, efforts
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.learned.window_labels import labels_for
@@ -46,7 +46,9 @@ def test_placements_are_never_worse_than_their_start(
         kernel = kernel_tables(tables)
         start = greedy_start(tables, kernel, goal)
         code = learned_code(
-            random_policy, Question(tables, kernel, goal, Budget(), start=start), EFFORTS["fast"]
+            random_policy,
+            Question(tables, kernel, goal, Budget(), start=start),
+            effort_named("fast"),
         )
         if start is not None:
             assert code is not None
@@ -63,7 +65,7 @@ def test_policies_that_know_prices_never_lose_their_start_and_keep_the_floor(
         if start is None:
             continue
         goal = Goal(is_price=True, floor_s=1.2 * Goal().cost(start, kernel))
-        effort = EFFORTS["fast"]
+        effort = effort_named("fast")
         code = learned_code(
             random_price_policy, Question(tables, kernel, goal, Budget(), start=start), effort
         )
@@ -81,7 +83,9 @@ def test_larger_budgets_never_cost_policies_that_know_prices(
     goal = Goal(is_price=True)
     for budget in sorted(evaluations):
         code = learned_code(
-            random_price_policy, Question(tables, kernel, goal, Budget(budget)), EFFORTS["fast"]
+            random_price_policy,
+            Question(tables, kernel, goal, Budget(budget)),
+            effort_named("fast"),
         )
         costs.append(np.inf if code is None else goal.cost(code, kernel))
     assert costs == sorted(costs, reverse=True)
@@ -90,7 +94,7 @@ def test_larger_budgets_never_cost_policies_that_know_prices(
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from(sorted(EFFORTS)),
+    st.sampled_from(sorted(efforts())),
     st.booleans(),
     st.lists(st.integers(1, 3000), min_size=2, max_size=4),
 )
@@ -102,7 +106,9 @@ def test_larger_budgets_never_lose_and_equal_ones_are_equal(
     costs = []
     for evaluations in [*sorted(budgets), max(budgets)]:
         budget = Budget(evaluations)
-        code = learned_code(random_policy, Question(tables, kernel, goal, budget), EFFORTS[effort])
+        code = learned_code(
+            random_policy, Question(tables, kernel, goal, budget), efforts()[effort]
+        )
         assert budget.evaluations_used <= evaluations
         costs.append(np.inf if code is None else goal.cost(code, kernel))
     assert costs == sorted(costs, reverse=True)
@@ -119,7 +125,7 @@ def test_a_floor_is_kept_for_the_price_and_without_it_cheap_is_slow(
             continue
         goal = Goal(is_price=True, floor_s=1.3 * optimum.step_time_s)
         code = learned_code(
-            random_policy, Question(tables, kernel, goal, Budget()), EFFORTS["normal"]
+            random_policy, Question(tables, kernel, goal, Budget()), effort_named("normal")
         )
         assert code is not None
         kept += goal.cost(code, kernel) < np.inf
@@ -164,7 +170,7 @@ def test_windows_say_what_their_placements_cost(goal: Goal) -> None:
 def test_where_the_best_placement_has_few_stages_even_a_poor_policy_finds_the_optimum(
     random_policy: Policy, goal: Goal
 ) -> None:
-    effort, swept = EFFORTS["high"], 0
+    effort, swept = effort_named("high"), 0
     for tables in generate(12, seed=71, layers=(6, 14), classes=(2, 3)):
         kernel = kernel_tables(tables)
         code = learned_code(random_policy, Question(tables, kernel, goal, Budget()), effort)
@@ -202,7 +208,7 @@ def test_the_search_beats_its_start_as_much_as_annealing_does(random_policy: Pol
         found = learned_code(
             random_policy,
             Question(tables, kernel, Goal(), Budget(), start=start),
-            EFFORTS["normal"],
+            effort_named("normal"),
         )
         assert found is not None
         learned.append(Goal().cost(found, kernel))
@@ -212,7 +218,7 @@ def test_the_search_beats_its_start_as_much_as_annealing_does(random_policy: Pol
 
 def test_all_efforts_take_problems_of_one_layer_or_one_class(random_policy: Policy) -> None:
     for effort, tables in product(
-        EFFORTS.values(), generate(2, 47, layers=(1, 2), classes=(1, 1), count_range=(1, 1))
+        efforts().values(), generate(2, 47, layers=(1, 2), classes=(1, 1), count_range=(1, 1))
     ):
         kernel = kernel_tables(tables)
         code = learned_code(random_policy, Question(tables, kernel, Goal(), Budget()), effort)

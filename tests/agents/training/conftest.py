@@ -8,8 +8,7 @@ from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.run import TrainingProgress, TrainingResult
 from heterps_agents.training.train import train
-from heterps_configs.documents.chain_training import ChainTrainingConfig
-from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 
 AnyConfig = ChainTrainingConfig | GraphTrainingConfig
 

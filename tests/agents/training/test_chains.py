@@ -9,7 +9,7 @@ import pytest
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.evaluation import Gap, HeldOut
 from heterps_agents.training.train import train
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_envs.problem_sets.chains import generate
 
 SMALL = ChainTrainingConfig(

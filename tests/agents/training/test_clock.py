@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from heterps_agents.training.clock import Clock, Interrupt
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 
 
 def test_the_clock_counts_the_budget_that_ends_first() -> None:

@@ -14,7 +14,7 @@ from heterps_agents.training.examples import OptimalPlacements
 from heterps_agents.training.imitation import imitate
 from heterps_agents.training.network import StagePolicy
 from heterps_agents.training.problems import Referenced, optima_of, pool_of, with_optimum
-from heterps_configs.documents.chain_training import ChainTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.pool import ProblemPool

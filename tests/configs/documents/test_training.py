@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from heterps_configs import library
-from heterps_configs.documents.chain_training import ChainTrainingConfig
-from heterps_configs.documents.graph_training import GraphTrainingConfig
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import DocumentError
 
 
