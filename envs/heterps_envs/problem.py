@@ -85,12 +85,12 @@ class CostTables:
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """Number of layers, L."""
         return len(self.state_bytes)
 
     @property
     def num_classes(self) -> int:
-        """T."""
+        """Number of device classes, T."""
         return len(self.device_count)
 
     @cached_property

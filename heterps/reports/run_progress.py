@@ -129,6 +129,6 @@ class _Bar(Progress):
         self.update(self._task, completed=done, left=left)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """The two lines."""
+        """The bar's two lines."""
         yield self.make_tasks_table(self.tasks)
         yield Text(f"  {self._figures}", no_wrap=True, overflow="ellipsis")

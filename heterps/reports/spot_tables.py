@@ -60,7 +60,7 @@ class SpotComparison:
         }
 
     def share(self, result: SpotResult) -> float:
-        """Goodput over the ceiling."""
+        """Goodput over that of the ceiling."""
         ceiling = self.ceiling_samples_per_s
         return result.goodput_samples_per_s / ceiling if ceiling > 0 else 0.0
 

@@ -161,7 +161,7 @@ class _Search:
         return starts[:_STARTS]
 
     def answer(self) -> GraphAnswer:
-        """The best placement."""
+        """The best placement that was found."""
         return GraphAnswer(
             devices=self.devices,
             step_time_s=self.step_time_s,

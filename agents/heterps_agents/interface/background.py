@@ -47,7 +47,7 @@ class BackgroundWorker:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Number of the process."""
         return self._process.pid
 
     @property

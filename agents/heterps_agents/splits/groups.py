@@ -45,12 +45,12 @@ class GroupGraph(NamedTuple):
 
     @property
     def num_groups(self) -> int:
-        """G."""
+        """Number of groups, G."""
         return len(self.accelerator_s)
 
     @property
     def num_nets(self) -> int:
-        """R."""
+        """Number of nets, R."""
         return len(self.net_s)
 
     def net(self, index: int) -> Integers:

@@ -59,17 +59,17 @@ class GraphTables:
 
     @property
     def num_nodes(self) -> int:
-        """V."""
+        """Number of nodes, V."""
         return len(self.memory_bytes)
 
     @property
     def num_devices(self) -> int:
-        """D."""
+        """Number of devices, D."""
         return len(self.device_memory_bytes)
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """Number of edges, E."""
         return len(self.producers)
 
     @cached_property
@@ -115,17 +115,17 @@ class GraphProblems(NamedTuple):
 
     @property
     def num_problems(self) -> int:
-        """N."""
+        """Number of problems, N."""
         return len(self.num_nodes)
 
     @property
     def max_nodes(self) -> int:
-        """V."""
+        """Nodes of the largest problem that there is room for, V."""
         return int(self.memory_bytes.shape[1])
 
     @property
     def max_devices(self) -> int:
-        """D."""
+        """Devices of the largest problem that there is room for, D."""
         return int(self.device_memory_bytes.shape[1])
 
     @property

@@ -50,7 +50,7 @@ class PassSamples(NamedTuple):
     negligible_s: Floats
 
     def where(self, chosen: NDArray[np.bool_]) -> PassSamples:
-        """Some of the samples."""
+        """The samples that a mask chooses."""
         work = PassWork(*(column[chosen] for column in self.work))
         return PassSamples(work, self.seconds[chosen], self.negligible_s[chosen])
 

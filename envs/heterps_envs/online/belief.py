@@ -133,7 +133,7 @@ class TypeBelief:
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """Number of layers, L."""
         return len(self.forward_s)
 
     @property
@@ -160,7 +160,7 @@ class TypeBelief:
         self._newest = None
 
     def factors(self, device: int) -> Factors:
-        """The most likely ones."""
+        """The most likely factors."""
         return self._factors(self._posterior().mean, device)
 
     def log_device(self, device: int) -> float:

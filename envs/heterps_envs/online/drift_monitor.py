@@ -79,7 +79,7 @@ class DriftEvent(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The drift in one line, for people."""
         what = f"{self.subject} takes {self.factor:.2f} x its predicted time"
         if self.kind == "recovered":
             what = f"{self.subject} takes its predicted time again ({self.factor:.2f} x)"
@@ -161,7 +161,7 @@ class _Stream:
 
     @property
     def has_drifted(self) -> bool:
-        """It is not as predicted."""
+        """Whether times are other than predicted."""
         return self.level != 0.0
 
     def forget_sums(self) -> None:

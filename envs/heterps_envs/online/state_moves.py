@@ -128,7 +128,7 @@ def move_s(
 
 
 def moved_bytes(moves: Iterable[Move]) -> int:
-    """Of all moves together."""
+    """Bytes of all moves together."""
     return sum(move.num_bytes for move in moves)
 
 

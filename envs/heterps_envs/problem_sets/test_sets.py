@@ -65,7 +65,7 @@ class GraphDraw(NamedTuple):
     fingerprint: str
 
     def problems(self) -> list[GraphTables]:
-        """The set."""
+        """The problems of the set."""
         return generate_graphs(self.num_problems, self.seed, self.nodes, self.devices)
 
 

@@ -82,7 +82,7 @@ class MemoryTimeline:
 
     @property
     def peak_memory_bytes(self) -> dict[str, int]:
-        """The same by device name."""
+        """`peak_bytes` by device name, rounded up."""
         peaks = zip(self.schedule.devices, self.peak_bytes.tolist(), strict=True)
         return {device: math.ceil(value) for device, value in peaks}
 

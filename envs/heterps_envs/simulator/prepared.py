@@ -32,7 +32,7 @@ class PreparedPlan:
 
     @cached_property
     def arrays(self) -> PlanArrays:
-        """Costs and routes."""
+        """Costs and routes of the plan."""
         return plan_arrays(self.problem, self.plan)
 
     @cached_property

@@ -115,7 +115,7 @@ class SpotResult:
 
     @property
     def samples(self) -> int:
-        """Committed, each once."""
+        """Samples that were committed, each once."""
         return self.steps * self.samples_per_step
 
     @property

@@ -90,7 +90,7 @@ class HostClock:
         self._began_s = time.perf_counter()
 
     def forget_overruns(self) -> None:
-        """There are none."""
+        """Nothing to forget: only emulated devices overrun."""
 
     def finish(self, target_s: float) -> Span:
         """The action ends now."""
@@ -128,7 +128,7 @@ class EmulatedClock:
         self._began_s = time.perf_counter()
 
     def forget_overruns(self) -> None:
-        """Counts anew."""
+        """Counts overruns anew from here on."""
         self.num_actions, self.num_overruns, self.worst_overrun_s = 0, 0, 0.0
 
     def finish(self, target_s: float) -> Span:

@@ -81,7 +81,7 @@ class LocalRun:
 
     @property
     def specification(self) -> RunSpecification:
-        """What is run."""
+        """The specification of the run."""
         return self._specification
 
     def step(self) -> float:

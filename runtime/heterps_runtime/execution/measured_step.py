@@ -40,7 +40,7 @@ class MeasuredStep:
     def run(
         self, batches: Mapping[int, Batch], start_s: float, slowdown: float = 1.0
     ) -> tuple[float, list[ActionRecord]]:
-        """The whole step."""
+        """Runs the whole step."""
         self.begin(batches, start_s, slowdown)
         try:
             for index in range(len(self._executor.program)):
@@ -67,7 +67,7 @@ class MeasuredStep:
             self._executor.begin(batches, start_s, slowdown)
 
     def execute(self, index: int) -> None:
-        """One action."""
+        """Executes one action and notes what it held."""
         step, ledger = self._executor.program[index], self.ledger
         with ledger.during(step.action):
             self._executor.execute(index)
@@ -93,7 +93,7 @@ class MeasuredStep:
             hook.remove()
 
     def report(self) -> MemoryReport:
-        """What was measured."""
+        """What the step held at most, by kind."""
         allocated = None if self._cuda is None else allocated_on_cuda_bytes(self._cuda)
         return self.ledger.report().changed(allocated_bytes=allocated)
 

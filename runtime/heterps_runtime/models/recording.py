@@ -54,7 +54,7 @@ class TensorSpec(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorSpec:
-        """That of a tensor."""
+        """The specification of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
 

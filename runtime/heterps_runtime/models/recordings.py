@@ -36,7 +36,7 @@ class Broadcaster(Protocol):
     world_size: int
 
     def broadcast_bytes(self, data: bytes) -> bytes:
-        """Rank 0's bytes."""
+        """Sends rank 0's bytes to all ranks, and returns them."""
         ...
 
 

@@ -82,9 +82,9 @@ class StampedStream(io.TextIOBase):
         return len(text)
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """The descriptor of the file."""
         return self._descriptor
 
     def writable(self) -> bool:
-        """It is."""
+        """Whether it can be written to: always."""
         return True

@@ -38,7 +38,7 @@ class Stopwatch:
         self._pause_began_s = time.perf_counter()
 
     def resume(self) -> None:
-        """It is over."""
+        """The observer's own work is over: time counts again."""
         self._paused_s += time.perf_counter() - self._pause_began_s
 
     def synchronize(self) -> None:

@@ -111,7 +111,7 @@ def remark_of_missing(wanted: Mapping[str, str], places: Sequence[Place]) -> str
 
 
 def own_place(device: torch.device) -> Place:
-    """Of this process."""
+    """The place of this process."""
     return Place(machine_identity(), str(device))
 
 

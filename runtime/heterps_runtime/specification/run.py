@@ -159,7 +159,7 @@ class RunSpecification(Document):
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Rank of each device."""
+        """The rank of each device, by name."""
         return {device: rank for rank, device in enumerate(self.devices)}
 
     def emulated_device(self, device: str) -> EmulatedDevice | None:

@@ -50,7 +50,7 @@ class LossScale:
 
     @property
     def value(self) -> float:
-        """The scale."""
+        """What losses are multiplied by now."""
         return float(self.state[0])
 
     def load(self, state: Tensor) -> None:

@@ -60,7 +60,7 @@ class Blank:
     """Memory that a checkpoint or another rank will fill."""
 
     def parameters(self, module: nn.Module, names: Collection[str]) -> dict[str, Tensor]:
-        """Uninitialised."""
+        """Parameters without values yet."""
         # `empty_like` of a tensor without storage imports torch's compiler, which takes seconds.
         return {
             name: torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
@@ -97,7 +97,7 @@ class Sharing:
         self._source.fill(buffers)
 
     def remarks(self) -> list[str]:
-        """The source's."""
+        """The remarks of the source."""
         return self._source.remarks()
 
 

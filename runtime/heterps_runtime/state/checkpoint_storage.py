@@ -94,7 +94,7 @@ class SavedTensors(Protocol):
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors."""
+        """Names of all tensors."""
         ...
 
     def blank(self, name: str) -> Tensor:
@@ -130,7 +130,7 @@ class TensorFolder:
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors."""
+        """Names of all tensors."""
         return list(self._metadata.state_dict_metadata)
 
     def blank(self, name: str) -> Tensor:

@@ -24,7 +24,7 @@ class TensorLayout(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """What it takes."""
+        """Bytes that the tensor takes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def blank(self) -> Tensor:
@@ -57,7 +57,7 @@ def without_value(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def state_bytes(state: Mapping[str, Mapping[str, Tensor]]) -> int:
-    """Of all tensors of a state."""
+    """Bytes of all tensors of a state."""
     return sum(tensor.nbytes for tensors in state.values() for tensor in tensors.values())
 
 

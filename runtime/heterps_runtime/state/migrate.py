@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """Of parameters and buffers."""
+        """Names of parameters and buffers."""
         return self.parameters | self.buffers
 
 

@@ -126,7 +126,7 @@ class RemoteTensors:
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors."""
+        """Names of all tensors."""
         return list(self._entries)
 
     def blank(self, name: str) -> Tensor:

@@ -27,7 +27,7 @@ class Gatherer(Protocol):
 
     @property
     def rank(self) -> int:
-        """The own rank."""
+        """The rank of this process."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
@@ -113,20 +113,20 @@ class Communicator:
         return [row.tolist() for row in gathered]
 
     def broadcast_numbers(self, *values: float) -> list[float]:
-        """Rank 0's numbers."""
+        """Sends rank 0's numbers to all ranks, and returns them."""
         numbers = torch.tensor(values, dtype=torch.float64)
         dist.broadcast(numbers, 0)
         return [float(number) for number in numbers]
 
     def broadcast_text(self, text: str | None) -> str:
-        """Rank 0's text."""
+        """Sends rank 0's text to all ranks, and returns it."""
         boxed = [text]
         dist.broadcast_object_list(boxed, 0)
         assert boxed[0] is not None
         return boxed[0]
 
     def broadcast_bytes(self, data: bytes) -> bytes:
-        """Rank 0's bytes."""
+        """Sends rank 0's bytes to all ranks, and returns them."""
         boxed = [data]
         dist.broadcast_object_list(boxed, 0)
         return boxed[0]

@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def num_bytes(self) -> int:
-        """Of all buffers."""
+        """Bytes of all buffers."""
         return sum(dtype.itemsize * sum(sizes) for dtype, sizes, _ in self._buffers)
 
     def allocate(self) -> tuple[list[Tensor], list[Tensor | None]]:

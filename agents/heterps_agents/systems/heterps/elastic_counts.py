@@ -217,7 +217,7 @@ def explain_period(chain: ElasticChain, period_s: float) -> str:
 
 
 def stage_period_s(fixed_s: float, shared_s: float, units: int) -> float:
-    """`tau(k)`."""
+    """Seconds that one micro-batch takes of a stage with k units: `tau(k)`."""
     return fixed_s + shared_s / units
 
 

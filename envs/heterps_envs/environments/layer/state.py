@@ -46,7 +46,7 @@ class LayerProblems(NamedTuple):
 
     @property
     def num_problems(self) -> int:
-        """N."""
+        """Number of problems, N."""
         return self.chains.num_problems
 
 

@@ -60,7 +60,7 @@ class StageProblems(NamedTuple):
 
     @property
     def num_problems(self) -> int:
-        """N."""
+        """Number of problems, N."""
         return len(self.num_layers)
 
     @property
