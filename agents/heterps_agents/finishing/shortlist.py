@@ -18,7 +18,7 @@ from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.formula import KernelTables
-from heterps_envs.closed_form.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR, Goal
+from heterps_envs.closed_form.objective import Goal, graded_cost
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
@@ -104,11 +104,7 @@ def best_simulated(
 def _simulated_cost(kernel: KernelTables, code: NDArray[np.int16], plan: Plan, goal: Goal) -> float:
     step_time_s = plan.predicted_step_time_s
     assert step_time_s is not None, "binding simulates"
-    if step_time_s > goal.floor_s:
-        return MISSES_FLOOR * step_time_s / goal.floor_s
-    if not goal.is_price:
-        return step_time_s
     price = sum(
         kernel.price_usd_per_hour[stage.device_class] * stage.replicas for stage in decode(code)
     )
-    return float(price + TIE_BREAK_USD_PER_HOUR) * step_time_s
+    return graded_cost(step_time_s, float(price), 0.0, goal)  # type: ignore[no-any-return]

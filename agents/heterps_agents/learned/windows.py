@@ -17,7 +17,7 @@ from numba import njit
 from heterps_agents.learned.window_labels import TABLE
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import KernelTables, append_stage, in_flight, is_dominated
-from heterps_envs.closed_form.objective import MISSES_FLOOR, TIE_BREAK_USD_PER_HOUR, Goal
+from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
 from heterps_envs.compiled import uncounted
 
 _GAIN = 1 - 1e-9
@@ -355,9 +355,7 @@ def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
         total += replicas
         price += replicas * k.price_usd_per_hour[kind]
         next_kind = kind
-    if behind_s > goal.floor_s:
-        return MISSES_FLOOR * (behind_s / goal.floor_s)  # type: ignore[no-any-return]
-    return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if goal.is_price else behind_s  # type: ignore[no-any-return]
+    return graded_cost(behind_s, price, 0.0, goal)  # type: ignore[no-any-return]
 
 
 @njit(cache=True, error_model="numpy")

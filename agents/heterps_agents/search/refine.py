@@ -16,7 +16,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.search.stage_changes import change_stages, copy_stages, num_changes
-from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import (
     STEP_TIME,
     code_cost,
@@ -26,7 +25,7 @@ from heterps_envs.closed_form.objective import (
     write_code,
 )
 from heterps_envs.compiled import uncounted
-from heterps_envs.environments.stage.packed import StageProblems
+from heterps_envs.environments.stage.packed import StageProblems, kernel_of
 
 # How far a cut is moved at once, in layers, nearest first.
 _MOVES = np.array([1, -1, 2, -2, 3, -3, 4, -4])
@@ -37,33 +36,6 @@ _PROMISING = 1.5
 _ENDLESS = 1 << 60
 # Evaluations of the descent from one placement.
 _MOST_EACH = 2000
-
-
-def kernel_of(problems: StageProblems, row: int) -> KernelTables:
-    """One packed problem as the tables of the closed form."""
-    layers, classes = int(problems.num_layers[row]), int(problems.num_classes[row])
-
-    def cut(values: NDArray[Any], *sizes: int) -> NDArray[Any]:
-        return np.ascontiguousarray(values[row][tuple(slice(0, size) for size in sizes)])
-
-    return KernelTables(
-        num_layers=layers,
-        num_classes=classes,
-        num_micro_batches=int(problems.num_micro_batches[row]),
-        is_gpipe=bool(problems.is_gpipe[row]),
-        forward_prefix_s=cut(problems.forward_prefix_s, layers + 1, classes),
-        compute_prefix_s=cut(problems.compute_prefix_s, layers + 1, classes),
-        optimizer_prefix_s=cut(problems.optimizer_prefix_s, layers + 1, classes),
-        state_prefix_bytes=cut(problems.state_prefix_bytes, layers + 1),
-        gradient_prefix_bytes=cut(problems.gradient_prefix_bytes, layers + 1),
-        activation_prefix_bytes=cut(problems.activation_prefix_bytes, layers + 1),
-        output_bytes=cut(problems.output_bytes, layers),
-        device_count=cut(problems.device_count, classes),
-        memory_bytes=cut(problems.memory_bytes, classes),
-        price_usd_per_hour=cut(problems.price_usd_per_hour, classes),
-        latency_s=cut(problems.latency_s, classes, classes),
-        inverse_bandwidth_s_per_byte=cut(problems.inverse_bandwidth_s_per_byte, classes, classes),
-    )
 
 
 def refine(

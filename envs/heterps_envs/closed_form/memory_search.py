@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.formula import in_flight, kernel_tables
 from heterps_envs.problem import CostTables
 
 # States: multisets of devices. At this many the search takes some milliseconds.
@@ -43,21 +43,13 @@ def most_covered(tables: CostTables, more_bytes: float = 0.0) -> Covered:
         tables: Cost tables; only bytes and counts matter.
         more_bytes: Added to the memory of every device.
     """
+    kernel = kernel_tables(tables)
     shape = tables.device_count + 1
     strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
     used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
     first = np.full(len(used), tables.num_layers, np.int64)
-    _cover(
-        _prefix(tables.state_bytes),
-        _prefix(tables.activation_bytes),
-        tables.memory_bytes + more_bytes,
-        tables.device_count,
-        tables.num_micro_batches,
-        tables.is_gpipe,
-        used,
-        strides,
-        first,
-    )
+    roomy = kernel._replace(memory_bytes=kernel.memory_bytes + more_bytes)
+    _cover(roomy, used, strides, first)
     devices = used.sum(axis=1)
     best = int(np.lexsort((devices, first))[0])
     return Covered(int(first[best]), int(devices[best]))
@@ -82,36 +74,23 @@ def _all_bytes(tables: CostTables) -> float:
     return float(tables.state_bytes.sum() + held * tables.activation_bytes.sum())
 
 
-def _prefix(values: Any) -> Any:
-    return np.concatenate([[0.0], np.cumsum(values)])
-
-
 @njit(cache=True)
-def _cover(
-    state: Any,
-    activation: Any,
-    memory: Any,
-    count: Any,
-    num_micro_batches: int,
-    is_gpipe: bool,
-    used: Any,
-    strides: Any,
-    first: Any,
-) -> None:
+def _cover(k: Any, used: Any, strides: Any, first: Any) -> None:
     """Writes the front-most layer of every state; more devices always have a larger index."""
+    state, activation = k.state_prefix_bytes, k.activation_prefix_bytes
     for index in range(len(used)):
         stop, behind = first[index], used[index].sum()
-        if stop == 0 or (behind > 0 and stop == len(state) - 1):
+        if stop == 0 or (behind > 0 and stop == k.num_layers):
             continue
-        for kind in range(len(count)):
-            for replicas in range(1, count[kind] - used[index, kind] + 1):
-                held = in_flight(num_micro_batches, is_gpipe, replicas, behind)
+        for kind in range(k.num_classes):
+            for replicas in range(1, k.device_count[kind] - used[index, kind] + 1):
+                held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, behind)
                 start = stop
                 while start > 0:
                     need = (state[stop] - state[start - 1]) + held * (
                         activation[stop] - activation[start - 1]
                     )
-                    if need > memory[kind]:
+                    if need > k.memory_bytes[kind]:
                         break
                     start -= 1
                 reached = index + replicas * strides[kind]

@@ -19,7 +19,7 @@ from heterps_envs.closed_form.formula import (
     append_stage,
     in_flight,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import BORROWING, uncounted
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
 ROUNDING = 1e-9
@@ -132,14 +132,39 @@ def search_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any) -> f
 def limited_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any, limit: float) -> float:
     """`search_cost` up to a limit; above it a number between the limit and the cost.
 
-    Step time and price only grow with the stages put in front, so most of what costs more than the
-    limit is known after a stage or two. The first five arguments are those of `search_cost`.
+    The first five arguments are those of `search_cost`.
     """
     if _count_devices(stages, num_stages, k, used) > 0 and limit < DOES_NOT_FIT:
         return DOES_NOT_FIT
-    # Whatever misses the floor or does not fit costs more than any limit below.
-    stops = limit < MISSES_FLOOR
+    step_time_s, price, excess, _ = measure(stages, num_stages, k, goal, limit)
+    for kind in range(k.num_classes):
+        if used[kind] > k.device_count[kind]:
+            excess += used[kind] - k.device_count[kind]
+    return graded_cost(step_time_s, price, excess, goal)  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING, inline="always")
+def measure(
+    stages: Any, num_stages: int, k: Any, goal: Any, limit: float
+) -> tuple[float, float, float, int]:
+    """Closed form of stages, whether they fit or not, from the back to the front.
+
+    Step time and price only grow with the stages put in front, so most of what costs more than the
+    limit is known after a stage or two; then it ends there.
+
+    Args:
+        stages: (L, 3) int64, see `read_stages`.
+        num_stages: Rows in use.
+        k: `KernelTables`.
+        goal: `Goal`.
+        limit: Of the cost; inf for an answer about all stages.
+
+    Returns:
+        Step time in seconds; US dollars per hour; memory that the devices lack, as shares of a
+        device; the row of the stage that needs a replica most.
+    """
     behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, 0
+    slowest, fullest, most = num_stages - 1, 0, 0.0
     for row in range(num_stages - 1, -1, -1):
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         start = stages[row - 1, 0] if row > 0 else 0
@@ -148,27 +173,43 @@ def limited_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any, lim
             k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
         )
         if memory > k.memory_bytes[kind]:
+            lacking = memory / k.memory_bytes[kind] - 1.0
+            excess += replicas * lacking
             if limit < DOES_NOT_FIT:
-                return DOES_NOT_FIT
-            excess += replicas * (memory / k.memory_bytes[kind] - 1.0)
+                break
+            if lacking > most:
+                most, fullest = lacking, row
         next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
-        behind_s, fill_s = append_stage(
+        reached_s, filled_s = append_stage(
             k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
         )
+        # Otherwise the stages behind it set the step time, and this one only delays them.
+        if reached_s > behind_s + (filled_s - fill_s) + 1e-15:
+            slowest = row
+        behind_s, fill_s = reached_s, filled_s
         price += replicas * k.price_usd_per_hour[kind]
         replicas_behind += replicas
-        if stops:
-            least = _price_or_time(price, behind_s, goal.is_price)
-            if least > limit or behind_s > goal.floor_s:
-                return MISSES_FLOOR if behind_s > goal.floor_s else min(least, MISSES_FLOOR)
-    for kind in range(k.num_classes):
-        if used[kind] > k.device_count[kind]:
-            excess += used[kind] - k.device_count[kind]
+        # Whatever misses the floor or does not fit costs more than a limit below that.
+        if limit < MISSES_FLOOR and graded_cost(behind_s, price, 0.0, goal) > limit:
+            break
+    return behind_s, price, excess, (fullest if excess > 0.0 else slowest)
+
+
+@njit(**BORROWING, inline="always")
+def graded_cost(step_time_s: float, price: float, excess: float, goal: Any) -> float:
+    """What `search_cost` says of a placement that is measured.
+
+    Args:
+        step_time_s: Its step time.
+        price: Of its devices, in US dollars per hour.
+        excess: Memory that they lack, and devices that there are not, as shares of a device.
+        goal: `Goal`.
+    """
     if excess > 0.0:
         return DOES_NOT_FIT * (1.0 + excess)
-    if behind_s > goal.floor_s:
-        return MISSES_FLOOR * (behind_s / goal.floor_s)  # type: ignore[no-any-return]
-    return _price_or_time(price, behind_s, goal.is_price)
+    if step_time_s > goal.floor_s:
+        return MISSES_FLOOR * (step_time_s / goal.floor_s)  # type: ignore[no-any-return]
+    return (price + TIE_BREAK_USD_PER_HOUR) * step_time_s if goal.is_price else step_time_s
 
 
 @uncounted
@@ -181,11 +222,6 @@ def _count_devices(stages: Any, num_stages: int, k: Any, used: Any) -> int:
     for kind in range(k.num_classes):
         missing += max(0, used[kind] - k.device_count[kind])
     return missing
-
-
-@uncounted
-def _price_or_time(price: float, behind_s: float, is_price: bool) -> float:
-    return (price + TIE_BREAK_USD_PER_HOUR) * behind_s if is_price else behind_s
 
 
 @njit(cache=True)

@@ -19,11 +19,13 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import MAX_REPLICAS, append_stage, in_flight
+from heterps_envs.closed_form.objective import (
+    TIE_BREAK_USD_PER_HOUR,
+    graded_cost,
+    limited_cost,
+    measure,
+)
 
-# Added to prices, so that among equally cheap placements (free devices) the faster one wins.
-TIE_BREAK_USD_PER_HOUR = 1e-9
-# Costs above these are no step times and no prices: too slow for the floor; lacks memory.
-_TOO_SLOW, _LACKS_MEMORY = 1e9, 1e12
 # A change must gain so much, or rounding would let two changes undo each other for ever.
 _LEAST_GAIN = 1e-12
 # More states than these are not searched: some milliseconds.
@@ -31,9 +33,7 @@ MAX_STATES = 2000
 
 
 @njit(cache=True)
-def provision_stages(
-    k: Any, stages: Any, num_stages: int, is_price: bool, floor_s: float
-) -> tuple[float, float, float]:
+def provision_stages(k: Any, stages: Any, num_stages: int, goal: Any) -> tuple[float, float, float]:
     """Writes the best numbers of replicas into `stages`, or good ones where that takes too long.
 
     Args:
@@ -41,8 +41,7 @@ def provision_stages(
         stages: (L, 3) int64 rows (layer behind the last, class, 1), front first; each class has a
             device for each of its stages.
         num_stages: Rows in use.
-        is_price: Minimise price per hour times step time; otherwise the step time.
-        floor_s: Longest step time that is allowed; inf for any.
+        goal: `heterps_envs.closed_form.objective.Goal`.
 
     Returns:
         Step time in seconds, US dollars per hour, and the memory that its devices lack, as shares
@@ -56,19 +55,15 @@ def provision_stages(
     for kind in range(k.num_classes):
         free[kind] *= used[kind]
         states = min(states * (free[kind] + 1), MAX_STATES + 1)
-    is_done = states <= MAX_STATES and _best_of_all(
-        k, stages, num_stages, is_price, floor_s, free, states
-    )
+    is_done = states <= MAX_STATES and _best_of_all(k, stages, num_stages, goal, free, states)
     if not is_done:
-        provision_greedily(k, stages, num_stages, is_price, floor_s, free)
-    step_time_s, price, excess, _ = measure(k, stages, num_stages)
+        provision_greedily(k, stages, num_stages, goal, free)
+    step_time_s, price, excess, _ = measure(stages, num_stages, k, goal, math.inf)
     return step_time_s, price, excess
 
 
 @njit(cache=True)
-def _best_of_all(
-    k: Any, stages: Any, num_stages: int, is_price: bool, floor_s: float, free: Any, states: int
-) -> bool:
+def _best_of_all(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, states: int) -> bool:
     """Writes the best replicas, if some fit and keep the floor.
 
     A state is a number: with strides of `free + 1`, the devices given beyond one for each stage.
@@ -88,7 +83,7 @@ def _best_of_all(
         )
     best, best_cost = -1, math.inf
     for state in range(states):
-        if least[state] > floor_s:
+        if least[state] > goal.floor_s:
             continue
         price = TIE_BREAK_USD_PER_HOUR
         for row in range(num_stages):
@@ -96,7 +91,7 @@ def _best_of_all(
         for kind in range(k.num_classes):
             more = (state // stride[kind]) % (free[kind] + 1)
             price += more * k.price_usd_per_hour[kind]
-        cost = price * least[state] if is_price else least[state]
+        cost = price * least[state] if goal.is_price else least[state]
         if cost < best_cost:
             best, best_cost = state, cost
     if best < 0:
@@ -147,92 +142,31 @@ def _with_stage(
 
 
 @njit(cache=True)
-def measure(k: Any, stages: Any, num_stages: int) -> tuple[float, float, float, int]:
-    """Closed form of stages, whether they fit or not.
-
-    Args:
-        k: `KernelTables`.
-        stages: (L, 3) int64, rows (layer behind the last, class, replicas), front first.
-        num_stages: Rows in use.
-
-    Returns:
-        Step time in seconds; US dollars per hour; memory that its devices lack, as shares of a
-        device; the row of the stage that needs a replica most.
-    """
-    behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, 0
-    slowest, fullest, most = num_stages - 1, 0, 0.0
-    for row in range(num_stages - 1, -1, -1):
-        stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
-        start = stages[row - 1, 0] if row > 0 else 0
-        held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, replicas_behind)
-        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
-            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        )
-        limit = k.memory_bytes[kind]
-        if memory > limit:
-            lacking = memory / limit - 1.0 if limit > 0.0 else math.inf
-            excess += replicas * lacking
-            if lacking > most:
-                most, fullest = lacking, row
-        next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
-        reached_s, filled_s = append_stage(
-            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
-        )
-        # Otherwise the stages behind it set the step time, and this one only delays them.
-        if reached_s > behind_s + (filled_s - fill_s) + 1e-15:
-            slowest = row
-        behind_s, fill_s = reached_s, filled_s
-        price += replicas * k.price_usd_per_hour[kind]
-        replicas_behind += replicas
-    return behind_s, price, excess, (fullest if excess > 0.0 else slowest)
-
-
-@njit(cache=True)
-def _cost(step_time_s: float, price: float, excess: float, is_price: bool, floor_s: float) -> float:
-    if excess > 0.0:
-        return _LACKS_MEMORY * (1.0 + excess)
-    if step_time_s > floor_s:
-        return _TOO_SLOW * (step_time_s / floor_s)
-    return (price + TIE_BREAK_USD_PER_HOUR) * step_time_s if is_price else step_time_s
-
-
-@njit(cache=True)
-def _cost_of(k: Any, stages: Any, num_stages: int, is_price: bool, floor_s: float) -> float:
-    step_time_s, price, excess, _ = measure(k, stages, num_stages)
-    return _cost(step_time_s, price, excess, is_price, floor_s)
-
-
-@njit(cache=True)
-def provision_greedily(
-    k: Any, stages: Any, num_stages: int, is_price: bool, floor_s: float, free: Any
-) -> None:
+def provision_greedily(k: Any, stages: Any, num_stages: int, goal: Any, free: Any) -> None:
     """Writes good replicas; they lack memory or miss the floor where none are found that do not.
 
     Args:
         k: `KernelTables`.
         stages: See `provision_stages`.
         num_stages: Rows in use.
-        is_price: See `provision_stages`.
-        floor_s: See `provision_stages`.
+        goal: See `provision_stages`.
         free: (T,) devices beyond one for each stage; changed.
     """
-    best = _feed_the_slowest(k, stages, num_stages, is_price, floor_s, free)
+    best = _feed_the_slowest(k, stages, num_stages, goal, free)
     while True:
-        improved = _best_change(k, stages, num_stages, is_price, floor_s, free, best)
+        improved = _best_change(k, stages, num_stages, goal, free, best)
         if not improved < best * (1.0 - _LEAST_GAIN):
             break
         best = improved
 
 
 @njit(cache=True)
-def _feed_the_slowest(
-    k: Any, stages: Any, num_stages: int, is_price: bool, floor_s: float, free: Any
-) -> float:
+def _feed_the_slowest(k: Any, stages: Any, num_stages: int, goal: Any, free: Any) -> float:
     """One replica after the other for the stage that needs it most; leaves the best state."""
     best, best_replicas = math.inf, stages[:num_stages, 2].copy()
     while True:
-        step_time_s, price, excess, needy = measure(k, stages, num_stages)
-        cost = _cost(step_time_s, price, excess, is_price, floor_s)
+        step_time_s, price, excess, needy = measure(stages, num_stages, k, goal, math.inf)
+        cost = graded_cost(step_time_s, price, excess, goal)
         if cost < best:
             best = cost
             best_replicas[:] = stages[:num_stages, 2]
@@ -248,12 +182,10 @@ def _feed_the_slowest(
 
 
 @njit(cache=True)
-def _best_change(
-    k: Any, stages: Any, num_stages: int, is_price: bool, floor_s: float, free: Any, best: float
-) -> float:
+def _best_change(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, best: float) -> float:
     """Makes the single change that helps most, if one does; returns the cost afterwards."""
     gains_at, loses_at, least = -1, -1, best
-    most_replicas = min(MAX_REPLICAS, k.num_micro_batches)
+    most_replicas, used = min(MAX_REPLICAS, k.num_micro_batches), np.empty(k.num_classes, np.int64)
     for more in range(-1, num_stages):
         if more >= 0 and stages[more, 2] >= most_replicas:
             continue
@@ -269,7 +201,7 @@ def _best_change(
                 stages[more, 2] += 1
             if fewer >= 0:
                 stages[fewer, 2] -= 1
-            cost = _cost_of(k, stages, num_stages, is_price, floor_s)
+            cost = limited_cost(stages, num_stages, k, used, goal, least)
             if more >= 0:
                 stages[more, 2] -= 1
             if fewer >= 0:

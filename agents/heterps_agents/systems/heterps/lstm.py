@@ -96,7 +96,7 @@ class _Trainer:
     def round(self, count: int) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
         """Samples placements and learns from them; (count, L) codes and (count,) costs."""
         kinds, log_probability, entropy = self.network.sample(count)
-        codes = provision(kinds, self.kernel, self.goal.is_price, self.goal.floor_s)
+        codes = provision(kinds, self.kernel, self.goal)
         costs = np.array([code_cost(code, self.kernel, self.goal) for code in codes])
         rewards = reward_of(costs, self.reference)
         mean = float(rewards.mean())

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import CUT_BIT, KernelTables, in_flight
+from heterps_envs.closed_form.formula import CUT_BIT, in_flight
+from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.closed_form.replicas import provision_stages
 from heterps_envs.environments.base.state import (
     COMPLETE,
@@ -21,8 +22,8 @@ from heterps_envs.environments.base.state import (
     ratio,
     take_candidates,
 )
-from heterps_envs.environments.layer.provisioning import form_stages, write_stages
 from heterps_envs.environments.layer.state import MISSES_FLOOR, OUT_OF_MEMORY
+from heterps_envs.environments.stage.packed import kernel_of
 
 
 @njit(cache=True, error_model="numpy")
@@ -86,13 +87,12 @@ def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
 @njit(cache=True)
 def _finish(p: Any, rows: Any, row: int) -> None:
     """Provisions the stages and says what became of the episode."""
-    k = _tables_of(p, rows.problem[row])
+    k = kernel_of(p.chains, rows.problem[row])
     stages = np.empty((k.num_layers, 3), np.int64)
-    count = form_stages(rows.kinds[row], k.num_layers, stages)
-    step_time_s, price, excess = provision_stages(
-        k, stages, count, p.is_price[0], rows.floor_s[row]
-    )
-    write_stages(stages, count, rows.code[row])
+    count = read_stages(rows.kinds[row, : k.num_layers], stages)
+    goal = Goal(p.is_price[0], rows.floor_s[row])
+    step_time_s, price, excess = provision_stages(k, stages, count, goal)
+    write_code(stages, count, rows.code[row])
     rows.step_time_s[row], rows.price_usd_per_hour[row] = step_time_s, price
     rows.excess[row] = excess
     if excess > 0.0:
@@ -101,19 +101,6 @@ def _finish(p: Any, rows: Any, row: int) -> None:
         rows.status[row] = MISSES_FLOOR
     else:
         rows.status[row] = COMPLETE
-
-
-@njit(cache=True)
-def _tables_of(p: Any, z: int) -> KernelTables:
-    """One problem as the closed form takes it: views, nothing is copied."""
-    c = p.chains
-    return KernelTables(
-        c.num_layers[z], c.num_classes[z], c.num_micro_batches[z], c.is_gpipe[z],
-        c.forward_prefix_s[z], c.compute_prefix_s[z], c.optimizer_prefix_s[z],
-        c.state_prefix_bytes[z], c.gradient_prefix_bytes[z], c.activation_prefix_bytes[z],
-        c.output_bytes[z], c.device_count[z], c.memory_bytes[z], p.price_usd_per_hour[z],
-        c.latency_s[z], c.inverse_bandwidth_s_per_byte[z],
-    )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
@@ -155,7 +142,7 @@ def _observe_classes(p: Any, rows: Any, view: Any, row: int) -> bool:
     for kind in range(c.num_classes[z]):
         own_s = c.compute_prefix_s[z, layer + 1, kind] - c.compute_prefix_s[z, layer, kind]
         fastest_s = min(fastest_s, own_s)
-        dearest = max(dearest, p.price_usd_per_hour[z, kind])
+        dearest = max(dearest, c.price_usd_per_hour[z, kind])
     take_candidates(view, row)
     for action in range(view.allowed.shape[1]):
         if action % rows.begun.shape[1] < c.num_classes[z] and _observe_class(
@@ -210,5 +197,5 @@ def _observe_class(
         transfer = c.output_bytes[z, layer - 1] * c.inverse_bandwidth_s_per_byte[z, previous, kind]
         out[11] = ratio(micro_batches * transfer, bound_s)
         out[12] = ratio(2.0 * (c.latency_s[z, previous, kind] + transfer), bound_s)
-    out[13] = ratio(p.price_usd_per_hour[z, kind], dearest)
+    out[13] = ratio(c.price_usd_per_hour[z, kind], dearest)
     return True

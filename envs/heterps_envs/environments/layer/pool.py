@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
-from heterps_envs.closed_form.replicas import TIE_BREAK_USD_PER_HOUR
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.environments.base.episodes import Pool
 from heterps_envs.environments.base.state import COMPLETE, STUCK
 from heterps_envs.environments.layer.state import (
@@ -20,7 +20,7 @@ from heterps_envs.environments.layer.state import (
     LayerProblems,
     LayerRows,
 )
-from heterps_envs.environments.stage.packed import pack_problems
+from heterps_envs.environments.stage.packed import kernel_of, pack_problems
 from heterps_envs.environments.stage.pool import price_greedy
 from heterps_envs.problem import CostTables
 
@@ -96,9 +96,6 @@ class LayerPool(Pool):
             raise HeterpsError(f"{len(floors_s)} floors for {len(tables)} problems")
         chains = pack_problems(tables, max_classes=max_classes)
         is_price = objective == "price"
-        price = np.zeros(chains.device_count.shape)
-        for row, entry in enumerate(tables):
-            price[row, : entry.num_classes] = entry.price_usd_per_hour
         greedy_s, _, codes = price_greedy(chains)
         step_time_s = np.where(np.isfinite(greedy_s), greedy_s, chains.lower_bound_s)
         if longest_step is None:
@@ -110,17 +107,17 @@ class LayerPool(Pool):
         if is_price:
             for row, entry in enumerate(tables):
                 code = codes[row : row + 1, : entry.num_layers]
-                hourly = evaluate(code, kernel_tables(entry))[1][0]
+                hourly = evaluate(code, kernel_of(chains, row))[1][0]
                 if not np.isfinite(greedy_s[row]):
                     hourly = (entry.price_usd_per_hour * entry.device_count).sum()
                 cost[row] *= hourly + TIE_BREAK_USD_PER_HOUR
-        problems = LayerProblems(chains, price, np.array([is_price]))
+        problems = LayerProblems(chains, np.array([is_price]))
         return cls(problems, step_time_s, floor_s, cost, with_cuts)
 
     @property
     def max_classes(self) -> int:
         """Device classes that there is room for."""
-        return int(self.problems.price_usd_per_hour.shape[1])
+        return int(self.problems.chains.device_count.shape[1])
 
     @property
     def num_actions(self) -> int:

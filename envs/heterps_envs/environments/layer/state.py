@@ -36,12 +36,10 @@ class LayerProblems(NamedTuple):
 
     Attributes:
         chains: What stage placement takes as well.
-        price_usd_per_hour: (N, T) of one device.
         is_price: (1,) whether price per hour times step time is minimised, or the step time.
     """
 
     chains: StageProblems
-    price_usd_per_hour: NDArray[np.float64]
     is_price: NDArray[np.bool_]
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
@@ -135,6 +136,23 @@ def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
     problems.dollars_prefix[row, 1 : layers + 1] = np.cumsum(cheapest)
     problems.fastest_prefix_s[row, 1 : layers + 1] = np.cumsum(tables.compute_s.min(axis=1))
     problems.lower_bound_s[row] = bound_s
+
+
+@njit(cache=True)
+def kernel_of(p: Any, z: int) -> KernelTables:
+    """One problem of many as the closed form takes it: views, nothing is copied.
+
+    Args:
+        p: `StageProblems`.
+        z: Its row.
+    """
+    return KernelTables(
+        p.num_layers[z], p.num_classes[z], p.num_micro_batches[z], p.is_gpipe[z],
+        p.forward_prefix_s[z], p.compute_prefix_s[z], p.optimizer_prefix_s[z],
+        p.state_prefix_bytes[z], p.gradient_prefix_bytes[z], p.activation_prefix_bytes[z],
+        p.output_bytes[z], p.device_count[z], p.memory_bytes[z], p.price_usd_per_hour[z],
+        p.latency_s[z], p.inverse_bandwidth_s_per_byte[z],
+    )  # fmt: skip
 
 
 def pack_problems(

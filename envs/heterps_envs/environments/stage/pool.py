@@ -87,13 +87,8 @@ class ProblemPool(Pool):
         Raises:
             HeterpsError: None is left.
         """
-        problems = pack_problems(tables, max_classes=max_classes)
-        step_time_s, bottleneck_s, _ = price_greedy(problems)
-        found = np.isfinite(step_time_s)
-        if not found.any():
-            raise HeterpsError("no problem has a placement that the greedy rule finds")
-        kept = StageProblems._make(array[found] for array in problems)
-        return cls(kept, step_time_s[found], bottleneck_s[found], target_range)
+        problems, (step_time_s, bottleneck_s, _) = greedy_references(tables, max_classes)
+        return cls(problems, step_time_s, bottleneck_s, target_range)
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], Limits]:
         """Rows of problems, and the limits of an episode for each."""
@@ -266,6 +261,23 @@ def price_greedy(
         bottleneck_s[better] = (rows.behind_s - rows.fill_s)[better]
         code[better] = rows.code[better]
     return best_s, bottleneck_s, code
+
+
+def greedy_references(
+    tables: Sequence[CostTables], max_classes: int = 0
+) -> tuple[StageProblems, tuple[Floats, Floats, NDArray[np.int16]]]:
+    """The problems for which the greedy rule finds a placement, and what `price_greedy` says.
+
+    Raises:
+        HeterpsError: There is none.
+    """
+    problems = pack_problems(tables, max_classes=max_classes)
+    step_time_s, bottleneck_s, codes = price_greedy(problems)
+    found = np.isfinite(step_time_s)
+    if not found.any():
+        raise HeterpsError("no problem has a placement that the greedy rule finds")
+    kept = StageProblems._make(array[found] for array in problems)
+    return kept, (step_time_s[found], bottleneck_s[found], codes[found])
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float, count: int) -> Floats:

@@ -12,11 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.base.state import COMPLETE
-from heterps_envs.environments.stage.packed import StageProblems, pack_problems
+from heterps_envs.environments.stage.packed import StageProblems
 from heterps_envs.environments.stage.pool import (
     LEAST_SUCCESS_REWARD,
     ROUNDING,
@@ -24,7 +23,7 @@ from heterps_envs.environments.stage.pool import (
     SUCCESS_REWARD,
     TARGET_RANGE,
     ProblemPool,
-    price_greedy,
+    greedy_references,
 )
 from heterps_envs.environments.stage.state import Limits, StageRows
 from heterps_envs.problem import CostTables
@@ -100,19 +99,13 @@ class PricedPool(ProblemPool):
         Raises:
             HeterpsError: It finds no placement of any problem.
         """
-        problems = pack_problems(tables, max_classes=max_classes)
-        step_time_s, bottleneck_s, codes = price_greedy(problems)
-        found = np.flatnonzero(np.isfinite(step_time_s))
-        if len(found) == 0:
-            raise HeterpsError("no problem has a placement that the greedy rule finds")
+        problems, (step_time_s, bottleneck_s, codes) = greedy_references(tables, max_classes)
         anchors = []
-        for row in found:
+        for row, prices in enumerate(problems.price_usd_per_hour):
             stages = decode(codes[row, : problems.num_layers[row]])
-            prices = problems.price_usd_per_hour[row]
             price = sum(prices[stage.device_class] * stage.replicas for stage in stages)
             anchors.append([Anchor(float(step_time_s[row]), float(bottleneck_s[row]), price)])
-        kept = StageProblems._make(array[found] for array in problems)
-        return cls(kept, anchors, target_range)
+        return cls(problems, anchors, target_range)
 
     def draw_limits(self, rng: np.random.Generator, rows: NDArray[np.int64]) -> Limits:
         """Limits around a random anchor of each problem; some without a price limit."""

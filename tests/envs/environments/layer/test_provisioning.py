@@ -11,9 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from heterps_envs.closed_form.formula import FITS, KernelTables, evaluate, kernel_tables
+from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.closed_form.placement import PlacedStage, decode, encode
 from heterps_envs.closed_form.replicas import provision_greedily as greedy_rule
-from heterps_envs.environments.layer.provisioning import form_stages, provision, write_stages
+from heterps_envs.environments.layer.provisioning import provision
 from tests.envs.small_problems import random_tables
 
 COUNTS = (3, 2, 4)
@@ -81,7 +82,7 @@ def gaps_to_the_best(
     for seed in seeds:
         tables = random_tables(seed, 6, COUNTS, num_micro_batches=int(rng.integers(1, 17)))
         kernel, kinds = kernel_tables(tables), random_kinds(rng, 6)
-        found = costs(method(kinds[None], kernel, is_price), kernel, is_price)[0]
+        found = costs(method(kinds[None], kernel, Goal(is_price)), kernel, is_price)[0]
         least = costs(all_provisionings(kinds), kernel, is_price).min()
         if math.isfinite(least):
             gaps.append(found / least - 1)
@@ -90,14 +91,14 @@ def gaps_to_the_best(
 
 
 def provision_greedily(
-    kinds: NDArray[np.int64], kernel: KernelTables, is_price: bool
+    kinds: NDArray[np.int64], kernel: KernelTables, goal: Goal
 ) -> NDArray[np.int16]:
     """What `provision` does where there are too many states."""
     stages, code = np.empty((kernel.num_layers, 3), np.int64), np.zeros(kinds.shape, np.int16)
-    count = form_stages(kinds[0], kernel.num_layers, stages)
+    count = read_stages(kinds[0], stages)
     free = kernel.device_count - np.bincount(stages[:count, 1], minlength=kernel.num_classes)
-    greedy_rule(kernel, stages, count, is_price, math.inf, free)
-    write_stages(stages, count, code[0])
+    greedy_rule(kernel, stages, count, goal, free)
+    write_code(stages, count, code[0])
     return code
 
 
@@ -115,11 +116,11 @@ def test_a_floor_buys_the_cheapest_replicas_that_keep_it() -> None:
         memory_bytes=np.array([1e9]),
     )
     kernel = kernel_tables(tables)
-    alone_s = evaluate(provision(kinds, kernel, True), kernel)[0][0]
-    assert decode(provision(kinds, kernel, True)[0])[0].replicas == 1
+    alone_s = evaluate(provision(kinds, kernel, Goal(True)), kernel)[0][0]
+    assert decode(provision(kinds, kernel, Goal(True))[0])[0].replicas == 1
     # Of 8 micro-batches three replicas share 3, so four are cheaper.
     for limit, replicas in ((0.9, 2), (0.45, 4)):
-        code = provision(kinds, kernel, True, limit * alone_s)[0]
+        code = provision(kinds, kernel, Goal(True, limit * alone_s))[0]
         assert decode(code)[0].replicas == replicas
 
 
