@@ -1,4 +1,5 @@
-"""One process: its memory, log, clock, and the compiler that it does not load.
+"""One process: forked from one that has imported torch; its memory, log and clock.
 
-Front door: `memory_ledger.MemoryLedger`.
+Front doors: `template.Template` forks, `memory_ledger.MemoryLedger` counts bytes. torch's compiler,
+which nothing here needs, is kept out by `without_compiler`.
 """
