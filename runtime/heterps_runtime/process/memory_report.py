@@ -19,18 +19,6 @@ class MemoryByKind(Document):
     messages: int = 0
     workspace: int = 0
 
-    @property
-    def accounted(self) -> int:
-        """All but the workspace."""
-        return (
-            self.parameters
-            + self.gradients
-            + self.optimizer
-            + self.activations
-            + self.inputs
-            + self.messages
-        )
-
 
 class MemoryReport(Document):
     """The peak of one device over one step.

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from heterps_envs.environments.stage.packed import StageProblems
 
-# Raise when any feature changes its meaning: policies carry the version that they were trained on.
-LAYER_FEATURE_VERSION = 1
 LAYER_CANDIDATE_FEATURES, LAYER_STATE_FEATURES = 14, 14
 # What else may become of an episode, beside `heterps_envs.environments.base.state`.
 MISSES_FLOOR, OUT_OF_MEMORY = 3, 4
