@@ -17,7 +17,7 @@ SAMPLES = 4  # of one micro-batch
 
 
 def _without_workspace(memory: MemoryByKind) -> int:
-    return sum(memory.model_dump().values()) - memory.workspace
+    return int(sum(memory.model_dump().values())) - memory.workspace
 
 
 def test_every_kind_is_exact_for_a_chain_of_linear_layers() -> None:
