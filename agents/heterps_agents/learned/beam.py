@@ -23,7 +23,7 @@ from heterps_agents.learned.beam_kernels import (
     select,
     write_found,
 )
-from heterps_agents.learned.beam_state import Beams, room_for
+from heterps_agents.learned.beam_state import Beams, Level, Terms, room_for
 from heterps_agents.learned.policy import Policy
 from heterps_envs.arrays import Floats
 from heterps_envs.environments.stage.packed import StageProblems
@@ -58,6 +58,29 @@ class Scorer(Protocol):
         ...
 
 
+class Aims(NamedTuple):
+    """What the beams for N problems aim at, P for each problem.
+
+    Attributes:
+        targets_s: (N, P) step times under which bottlenecks stay.
+        fill_limits_s: (N, P) inf for no limit.
+        known_s: (N,) step times to beat.
+        price_limits_usd_per_hour: (N, P) that all devices used may cost; None: no limit.
+    """
+
+    targets_s: Floats
+    fill_limits_s: Floats
+    known_s: Floats
+    price_limits_usd_per_hour: Floats | None = None
+
+
+class Noise(NamedTuple):
+    """Gumbel noise of a temperature above 0, which is added to scores: sampling."""
+
+    temperature: float
+    rng: np.random.Generator
+
+
 class BeamResult(NamedTuple):
     """Best placements of each problem: (N, P K), and (N, P K, L) for the code.
 
@@ -72,16 +95,12 @@ class BeamResult(NamedTuple):
 def beam(
     scorer: Scorer,
     problems: StageProblems,
-    targets: Floats,
-    fill_limits_s: Floats,
+    aims: Aims,
     width: int,
-    known_s: Floats,
     *,
-    price_limits: Floats | None = None,
     slack: float = 1.0,
     most_found: int = 1,
-    temperature: float = 0.0,
-    rng: np.random.Generator | None = None,
+    noise: Noise | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> BeamResult:
     """One beam for every problem and target, all at once.
@@ -89,64 +108,66 @@ def beam(
     Args:
         scorer: Scores the stages.
         problems: N problems.
-        targets: (N, P) seconds.
-        fill_limits_s: (N, P) seconds; inf for no limit.
+        aims: P for each problem.
         width: Partial placements kept for each beam.
-        known_s: (N,) step times to beat.
-        price_limits: (N, P) US dollars per hour that all devices used may cost; None: no limit.
         slack: Placements are also of use where they take up to so many times what is known or
-            found: small changes may make them the best. inf: as long as they beat `known_s`.
+            found: small changes may make them the best. inf: as long as they beat what is known.
         most_found: K, placements that a beam hands over.
-        temperature: 0 keeps the likeliest; above it, scores get that much Gumbel noise (sampling).
-        rng: Of the noise; needed where there is some.
+        noise: Without it the likeliest are kept.
         should_stop: Asked every few levels; what was found until then is returned.
     """
-    count, per_problem = targets.shape
-    groups, layers = targets.size, problems.output_bytes.shape[1]
+    count, per_problem = aims.targets_s.shape
+    groups, layers = aims.targets_s.size, problems.output_bytes.shape[1]
     classes = problems.class_price.shape[1]
-    delay_s = np.empty((count, layers + 1, classes))
-    front_delays(problems, delay_s)
+    terms = Terms(problems, np.empty((count, layers + 1, classes)), width, float(slack))
+    front_delays(problems, terms.delay_s)
     with_prices = isinstance(scorer, Policy) and scorer.knows_prices
     room = room_for(groups, width, layers, classes, most_found, with_prices)
     problem = np.repeat(np.arange(count), per_problem)
-    rows, following = (empty_rows(groups * width, 0, classes) for _ in range(2))
-    dollars = np.inf if price_limits is None else price_limits.ravel()
+    level, following = _levels(aims, slack, groups * width, classes, most_found)
+    dollars = aims.price_limits_usd_per_hour
     start_rows(
-        problems, rows, np.arange(groups), problem, targets.ravel(), fill_limits_s.ravel(), dollars
-    )
-    limit_s = np.repeat(known_s if math.isinf(slack) else known_s * slack, per_problem)
-    found_s = np.full((groups, most_found), np.inf)
-    found_node = np.arange(groups * most_found).reshape(groups, most_found)
-    beams, next_beams = (
-        Beams(
-            np.arange(groups * width), np.zeros(groups * width), np.full(groups * width, -1),
-            limit_s, found_s, found_node,
-        )
-        for _ in range(2)
+        problems, level.rows, np.arange(groups), problem, aims.targets_s.ravel(),
+        aims.fill_limits_s.ravel(), np.inf if dollars is None else dollars.ravel(),
     )  # fmt: skip
     alive, nodes = groups, groups * most_found
     while alive > 0 and not should_stop():
-        if isinstance(scorer, Policy) and temperature == 0:
+        if isinstance(scorer, Policy) and noise is None:
             alive, nodes = run_levels(
-                problems, delay_s, scorer.compiled, rows, following, beams, next_beams, room,
-                alive, nodes, width, slack, LEVELS,
-            )  # fmt: skip
+                terms, scorer.compiled, level, following, room, alive, nodes, LEVELS
+            )
             continue
-        found, parents = expand(problems, delay_s, rows, beams, alive, room, slack)
+        found, parents = expand(terms, level, alive, room)
         if found == 0:
             break
         c = room.candidates
         scores = scorer.log_probabilities(c.features[:found], c.state[:parents], c.row[:found])
-        total = beams.score[c.parent[:found]] + scores
-        if temperature > 0:
-            assert rng is not None
-            total = total + temperature * rng.gumbel(size=len(total))
-        alive = select(
-            problems, delay_s, rows, beams, room, found, total, width, following, next_beams, nodes
-        )
+        total = level.beams.score[c.parent[:found]] + scores
+        if noise is not None:
+            total = total + noise.temperature * noise.rng.gumbel(size=len(total))
+        alive = select(terms, level, room, found, total, following, nodes)
         nodes += alive
-        rows, following, beams, next_beams = following, rows, next_beams, beams
+        level, following = following, level
     code = np.zeros((groups, most_found, layers), np.int16)
-    write_found(beams, room.nodes, problems.num_layers[problem], code)
+    write_found(level.beams, room.nodes, problems.num_layers[problem], code)
     shape = (count, per_problem * most_found)
-    return BeamResult(found_s.reshape(shape), code.reshape(*shape, layers))
+    return BeamResult(level.beams.found_s.reshape(shape), code.reshape(*shape, layers))
+
+
+def _levels(
+    aims: Aims, slack: float, size: int, classes: int, most_found: int
+) -> tuple[Level, Level]:
+    """Two levels to take turns, which share the limits and what is found."""
+    groups, per_problem = aims.targets_s.size, aims.targets_s.shape[1]
+    known_s = aims.known_s if math.isinf(slack) else aims.known_s * slack
+    limit_s = np.repeat(known_s, per_problem)
+    found_s = np.full((groups, most_found), np.inf)
+    found_node = np.arange(groups * most_found).reshape(groups, most_found)
+    first, second = (
+        Level(
+            empty_rows(size, 0, classes),
+            Beams(np.arange(size), np.zeros(size), np.full(size, -1), limit_s, found_s, found_node),
+        )
+        for _ in range(2)
+    )
+    return first, second

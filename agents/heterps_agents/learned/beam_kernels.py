@@ -52,24 +52,19 @@ def front_delays(p: Any, out: Any) -> None:
 
 
 @njit(**BORROWING)
-def expand(
-    p: Any, delay_s: Any, rows: Any, beams: Any, count: int, room: Any, slack: float
-) -> tuple[int, int]:
+def expand(terms: Any, level: Any, count: int, room: Any) -> tuple[int, int]:
     """Lists the candidates of all rows; complete placements are recorded.
 
     Args:
-        p: `StageProblems`.
-        delay_s: From `front_delays`.
-        rows: `StageRows` of the partial placements.
-        beams: `Beams`.
+        terms: `Terms`.
+        level: `Level`.
         count: Rows in use.
         room: `Room`; `candidates` and `nodes` are written.
-        slack: See `heterps_agents.learned.beam.beam`.
 
     Returns:
         Candidates, and partial placements that have some.
     """
-    view, out = room.seen, room.candidates
+    p, rows, view, out = terms.problems, level.rows, room.seen, room.candidates
     found, parents = 0, 0
     for row in range(count):
         if not observe_row(p, rows, row, view, 0, room.scratch):
@@ -80,9 +75,9 @@ def expand(
                 continue
             start = view.first_layer[0, action]
             if start == 0:
-                _finish(p, rows, row, beams, view, action, room.nodes, slack)
+                _finish(terms, level, row, view, action, room.nodes)
                 start = -1
-            elif not _is_useful(p, delay_s, rows, row, view, action, start, beams):
+            elif not _is_useful(terms, level, row, view, action, start):
                 start = -1
             else:
                 useful += 1
@@ -114,24 +109,23 @@ def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
 
 
 @njit(**ALLOCATING)
-def _finish(
-    p: Any, rows: Any, row: int, beams: Any, view: Any, action: int, nodes: Any, slack: float
-) -> None:
+def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any) -> None:
     """Records a candidate that covers the rest, if it is among the best of its beam.
 
     Under a price limit the best are those of the least price times step time.
     """
+    rows, beams = level.rows, level.beams
     group = beams.group[row]
     reached_s, found_s = view.behind_s[0, action], beams.found_s[group]
     kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
     cost = reached_s
     if rows.price_limit_usd_per_hour[row] < np.inf:
-        prices = p.price_usd_per_hour[rows.problem[row]]
+        prices = terms.problems.price_usd_per_hour[rows.problem[row]]
         cost *= np.dot(rows.used[row].astype(np.float64), prices) + replicas * prices[kind]
     place = len(found_s) - 1
     if reached_s >= beams.limit_s[group] or cost >= found_s[place]:
         return
-    beams.limit_s[group] = min(beams.limit_s[group], slack * reached_s)
+    beams.limit_s[group] = min(beams.limit_s[group], terms.slack * reached_s)
     node = beams.found_node[group, place]  # Of the one that it drives out.
     while place > 0 and cost < found_s[place - 1]:
         found_s[place] = found_s[place - 1]
@@ -148,13 +142,12 @@ def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replica
 
 
 @njit(**BORROWING)
-def _is_useful(
-    p: Any, delay_s: Any, rows: Any, row: int, view: Any, action: int, start: int, beams: Any
-) -> bool:
+def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: int) -> bool:
     """Whether a completion may still beat the best: by its delay, and by the work that is left."""
+    p, rows, beams = terms.problems, level.rows, level.beams
     z, best_s = rows.problem[row], beams.limit_s[beams.group[row]]
     kind, replicas = stage_of(action, rows.used.shape[1])
-    delay = delay_s[z, start, kind]
+    delay = terms.delay_s[z, start, kind]
     if view.behind_s[0, action] + delay >= best_s:
         return False
     if view.fill_s[0, action] + delay > rows.fill_limit_s[row]:
@@ -168,37 +161,24 @@ def _is_useful(
 
 @njit(cache=True, error_model="numpy")
 def select(
-    p: Any,
-    delay_s: Any,
-    rows: Any,
-    beams: Any,
-    room: Any,
-    found: int,
-    total: Any,
-    width: int,
-    following: Any,
-    next_beams: Any,
-    nodes: int,
+    terms: Any, level: Any, room: Any, found: int, total: Any, following: Any, nodes: int
 ) -> int:
     """Keeps the best candidates of every beam as the rows of the next level.
 
     Args:
-        p: `StageProblems`.
-        delay_s: From `front_delays`.
-        rows: `StageRows` of this level.
-        beams: `Beams` of this level.
+        terms: `Terms`.
+        level: This one.
         room: `Room`; `nodes` is written.
         found: Candidates.
         total: (N,) their scores.
-        width: Kept for each beam.
-        following: `StageRows` of the next level, written.
-        next_beams: `Beams` of the next level, written.
+        following: The next level, written.
         nodes: Nodes in use; each row of the next level gets one more.
 
     Returns:
         Rows of the next level.
     """
-    c = room.candidates
+    c, delay_s, width = room.candidates, terms.delay_s, terms.width
+    rows, beams, next_rows, next_beams = level.rows, level.beams, following.rows, following.beams
     classes = rows.used.shape[1]
     kept, begin = 0, 0
     while begin < found:
@@ -223,7 +203,7 @@ def select(
                     same = slot
                     break
             if same >= 0:
-                if c.behind_s[index] >= following.behind_s[same]:
+                if c.behind_s[index] >= next_rows.behind_s[same]:
                     continue
                 target = same
             elif kept - first < width:
@@ -235,13 +215,13 @@ def select(
                 continue
             next_beams.group[target], next_beams.node[target] = group, nodes + target
             _put_node(room.nodes, nodes + target, beams.node[row], start, kind, replicas)
-            _copy_row(rows, row, following, target)
-            following.position[target], following.front_class[target] = start, kind
-            following.num_stages[target] += 1
-            following.replicas_behind[target] += replicas
-            following.fill_s[target] = c.fill_s[index]
-            following.behind_s[target] = c.behind_s[index]
-            following.used[target, kind] += replicas
+            _copy_row(rows, row, next_rows, target)
+            next_rows.position[target], next_rows.front_class[target] = start, kind
+            next_rows.num_stages[target] += 1
+            next_rows.replicas_behind[target] += replicas
+            next_rows.fill_s[target] = c.fill_s[index]
+            next_rows.behind_s[target] = c.behind_s[index]
+            next_rows.used[target, kind] += replicas
         begin = end
     return kept
 
@@ -257,35 +237,25 @@ def _state_key(rows: Any, row: int, kind: int, replicas: int, start: int) -> int
 
 @njit(cache=True, error_model="numpy")
 def run_levels(
-    p: Any,
-    delay_s: Any,
+    terms: Any,
     weights: Any,
-    rows: Any,
+    level: Any,
     following: Any,
-    beams: Any,
-    next_beams: Any,
     room: Any,
     count: int,
     nodes: int,
-    width: int,
-    slack: float,
     levels: int,
 ) -> tuple[int, int]:
     """Some levels of all beams under a policy; an even number, so that no one need swap.
 
     Args:
-        p: `StageProblems`.
-        delay_s: From `front_delays`.
+        terms: `Terms`.
         weights: `heterps_agents.learned.policy_kernels.ScorerWeights`.
-        rows: `StageRows`.
+        level: `Level`.
         following: The same, for every second level.
-        beams: `Beams`.
-        next_beams: The same, for every second level.
         room: `Room`.
         count: Rows in use.
         nodes: Nodes in use.
-        width: Kept for each beam.
-        slack: See `heterps_agents.learned.beam.beam`.
         levels: How many, even.
 
     Returns:
@@ -293,20 +263,17 @@ def run_levels(
     """
     c = room.candidates
     for _ in range(levels):
-        found, parents = expand(p, delay_s, rows, beams, count, room, slack)
+        found, parents = expand(terms, level, count, room)
         if found == 0:
             return 0, nodes
         scores = np.empty(found, np.float32)
         score(weights, c.features[:found], c.state[:parents], c.row[:found], scores)
         total = np.empty(found)
         for index in range(found):
-            total[index] = beams.score[c.parent[index]] + scores[index]
-        count = select(
-            p, delay_s, rows, beams, room, found, total, width, following, next_beams, nodes
-        )
+            total[index] = level.beams.score[c.parent[index]] + scores[index]
+        count = select(terms, level, room, found, total, following, nodes)
         nodes += count
-        rows, following = following, rows
-        beams, next_beams = next_beams, beams
+        level, following = following, level
     return count, nodes
 
 

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.environments.stage.packed import StageProblems
 from heterps_envs.environments.stage.state import (
     Scratch,
+    StageRows,
     StageView,
     empty_view,
     feature_sizes,
@@ -75,6 +77,29 @@ class Beams(NamedTuple):
     limit_s: Floats
     found_s: Floats
     found_node: Integers
+
+
+class Level(NamedTuple):
+    """The partial placements of a level, and the beams that they belong to."""
+
+    rows: StageRows
+    beams: Beams
+
+
+class Terms(NamedTuple):
+    """What all levels of a search have in common.
+
+    Attributes:
+        problems: N problems.
+        delay_s: (N, L + 1, T) from `heterps_agents.learned.beam_kernels.front_delays`.
+        width: Partial placements kept for each beam.
+        slack: See `heterps_agents.learned.beam.beam`.
+    """
+
+    problems: StageProblems
+    delay_s: Floats
+    width: int
+    slack: float
 
 
 class Room(NamedTuple):

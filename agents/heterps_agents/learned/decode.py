@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.learned.beam import BeamResult, Scorer, beam
+from heterps_agents.learned.beam import Aims, BeamResult, Noise, Scorer, beam
 from heterps_agents.search.refine import refine
 from heterps_envs.arrays import Floats
 from heterps_envs.environments.stage.packed import StageProblems
@@ -52,8 +52,7 @@ def decode(
     rounds: int = ROUNDS,
     targets_per_round: int = TARGETS_PER_ROUND,
     known: Decoded | None = None,
-    temperature: float = 0.0,
-    seed: int = 0,
+    noise: Noise | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Decoded:
     """Searches the target in rounds; each round runs one beam for every problem and target.
@@ -65,8 +64,7 @@ def decode(
         rounds: How often the targets close in.
         targets_per_round: Targets of one round.
         known: Placements to start from; they are returned where nothing better is found.
-        temperature: 0 keeps the likeliest; above it, scores get that much Gumbel noise (sampling).
-        seed: Of the noise.
+        noise: Without it the likeliest are kept; with it placements are sampled.
         should_stop: Asked between rounds and every few stages; the best so far is returned.
     """
     count = problems.num_problems
@@ -76,7 +74,6 @@ def decode(
         np.zeros((count, problems.output_bytes.shape[1]), np.int16),
         0,
     )
-    rng = np.random.default_rng(seed)
     low, high = _first_range(problems, best)
     evaluations = best.evaluations
     for _ in range(rounds):
@@ -84,8 +81,8 @@ def decode(
         targets = low[:, None] * (high / low)[:, None] ** shares
         limits = best.step_time_s[:, None] * _wanted_shares(targets_per_round) - _below(targets)
         found = beam(
-            policy, problems, targets, limits, width, best.step_time_s,
-            temperature=temperature, rng=rng, should_stop=should_stop,
+            policy, problems, Aims(targets, limits, best.step_time_s), width,
+            noise=noise, should_stop=should_stop,
         )  # fmt: skip
         bottleneck_s = np.full(targets.shape, np.inf)
         refine(problems, found.step_time_s, bottleneck_s, found.code)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from heterps_agents.exact.solve import SECONDS_PER_TRANSITION, solve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
-from heterps_agents.learned.beam import Scorer, beam
+from heterps_agents.learned.beam import Aims, Scorer, beam
 from heterps_agents.learned.class_subsets import class_subsets, renamed, restricted
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
@@ -204,9 +204,9 @@ class _Search:
         below = np.concatenate([[low * low / targets[1]], targets[:-1]])
         limits = self._known_s * SLACK - below
         found = beam(
-            self.scorer, self.problems, targets[None], limits[None], width,
-            np.array([self._known_s]), slack=SLACK, most_found=MOST_FOUND,
-            should_stop=lambda: self.budget.is_exhausted,
+            self.scorer, self.problems,
+            Aims(targets[None], limits[None], np.array([self._known_s])), width,
+            slack=SLACK, most_found=MOST_FOUND, should_stop=lambda: self.budget.is_exhausted,
         )  # fmt: skip
         self.budget.spend(width * count)
         self._descend(found.step_time_s[0], found.code[0], self.effort.descents)
@@ -339,10 +339,12 @@ class _Search:
         price_limits = np.broadcast_to(
             (PRICE_SLACK * ratio * self._known_s / steps_s)[:, None], targets.shape
         )
+        slowest = np.array([steps_s.max() * (1 + ROUNDING)])
+        aims = Aims(
+            targets.reshape(1, -1), fill_limits.reshape(1, -1), slowest, price_limits.reshape(1, -1)
+        )
         found = beam(
-            self.scorer, self.problems, targets.reshape(1, -1), fill_limits.reshape(1, -1), width,
-            np.array([steps_s.max() * (1 + ROUNDING)]), price_limits=price_limits.reshape(1, -1),
-            slack=math.inf, most_found=MOST_FOUND,
+            self.scorer, self.problems, aims, width, slack=math.inf, most_found=MOST_FOUND,
             should_stop=lambda: self.budget.is_exhausted,
         )  # fmt: skip
         self.budget.spend(width * targets.size)
@@ -371,8 +373,9 @@ class _Search:
             np.minimum(packed.least_target_s, slowest_s), slowest_s, effort.price_targets, axis=1
         )
         found = beam(
-            self.scorer, packed, targets, np.full(targets.shape, np.inf), effort.price_width,
-            np.full(len(subsets), slowest_s), slack=math.inf, most_found=MOST_FOUND,
+            self.scorer, packed,
+            Aims(targets, np.full(targets.shape, np.inf), np.full(len(subsets), slowest_s)),
+            effort.price_width, slack=math.inf, most_found=MOST_FOUND,
             should_stop=lambda: self.budget.is_exhausted,
         )  # fmt: skip
         self.budget.spend(charge)

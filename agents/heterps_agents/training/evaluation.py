@@ -69,16 +69,10 @@ class HeldOut:
         self.optimum_s = np.array([optima[index].step_time_s for index in solved])
         self._problems = pack_problems(self.tables)
 
-    def decoded(self, policy: Policy, width: int = 1, temperature: float = 0.0) -> Decoded:
+    def decoded(self, policy: Policy, width: int = 1) -> Decoded:
         """The policy's placements, from nothing else than the policy."""
         targets = GREEDY_TARGETS if width == 1 else TARGETS_PER_ROUND
-        return decode(
-            policy,
-            self._problems,
-            width=width,
-            targets_per_round=targets,
-            temperature=temperature,
-        )
+        return decode(policy, self._problems, width=width, targets_per_round=targets)
 
     def gaps(self, policy: Policy, width: int = 1) -> NDArray[np.float64]:
         """(N,) gaps of `decoded`."""

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heterps_agents.learned.beam import Noise
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
 from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables
@@ -52,7 +53,8 @@ def test_decoding_repeats_itself_and_noise_changes_it(random_policy: Policy) -> 
     one, same = (decode(random_policy, problems, width=1) for _ in range(2))
     np.testing.assert_array_equal(one.code, same.code)
     noisy, repeated = (
-        decode(random_policy, problems, width=1, temperature=1.0, seed=4) for _ in range(2)
+        decode(random_policy, problems, width=1, noise=Noise(1.0, np.random.default_rng(4)))
+        for _ in range(2)
     )
     np.testing.assert_array_equal(noisy.code, repeated.code)
     assert (noisy.code != one.code).any()
