@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,22 @@ _USUAL_NODES, _COOLING = 32, 1.5
 # Of `anneal_from_starts`: how many there are, which share of the budget each gets, and the smallest
 # budget that is shared.
 _STARTS, _SHARE_OF_START, _LEAST_SHARED_EVALUATIONS = 3, 1 / 6, 6_000
+
+
+class Share(NamedTuple):
+    """What one of several searches may use of a budget.
+
+    Attributes:
+        max_evaluations: Stop there even if the budget allows more.
+        begin, end: Where in a limit in seconds it begins and ends, 0 to 1.
+    """
+
+    max_evaluations: int | None = None
+    begin: float = 0.0
+    end: float = 1.0
+
+
+ALL = Share()
 
 
 def anneal_graph(
@@ -101,7 +118,7 @@ def anneal_from_starts(
     total = min(limits, default=None if budget.has_time_limit else DEFAULT_EVALUATIONS)
     if len(starts) == 1 or (total is not None and total < _LEAST_SHARED_EVALUATIONS):
         return anneal_packed_graph(
-            problems, row, starts[0], budget, seed, temperature, total, others
+            problems, row, starts[0], budget, seed, temperature, Share(total), others
         )
     begin, ends = budget.time_share, list[tuple[Placement, float]]()
     each = None if total is None else int(total * _SHARE_OF_START)
@@ -109,8 +126,8 @@ def anneal_from_starts(
         first, last = (begin + (1 - begin) * _SHARE_OF_START * (number + n) for n in (0, 1))
         ends.append(
             anneal_packed_graph(
-                problems, row, start, budget, [seed, number], temperature, each, others,
-                (first, last),
+                problems, row, start, budget, [seed, number], temperature,
+                Share(each, first, last), others,
             )
         )  # fmt: skip
     ends.sort(key=lambda end: end[1])
@@ -118,8 +135,8 @@ def anneal_from_starts(
     known += [end[:nodes] for end, _ in ends[1:]]
     rest = None if total is None or each is None else total - each * len(starts)
     last_end = anneal_packed_graph(
-        problems, row, ends[0][0], budget, seed, temperature / 2, rest,
-        np.array([placement[:nodes] for placement in known]), (last, 1.0),
+        problems, row, ends[0][0], budget, seed, temperature / 2, Share(rest, last),
+        np.array([placement[:nodes] for placement in known]),
     )  # fmt: skip
     return min(ends[0], last_end, key=lambda end: end[1])
 
@@ -131,9 +148,8 @@ def anneal_packed_graph(
     budget: Budget,
     seed: int | list[int],
     temperature: float = START_TEMPERATURE,
-    max_evaluations: int | None = None,
+    share: Share = ALL,
     others: Placement | None = None,
-    window: tuple[float, float] = (0.0, 1.0),
 ) -> tuple[Placement, float]:
     """Annealing from one start on one row of packed problems.
 
@@ -144,10 +160,9 @@ def anneal_packed_graph(
         budget: The same.
         seed: The same.
         temperature: The same.
-        max_evaluations: The same.
+        share: What it may use of the budget.
         others: (K, V) complete placements, every node on a device that can run it, of which pieces
             are taken over.
-        window: Where in a limit in seconds it begins and ends, as shares of the budget.
 
     Returns:
         (V,) int16 of the best placement seen, and its step time; inf if nothing seen fits.
@@ -157,25 +172,23 @@ def anneal_packed_graph(
     current = np.zeros(problems.max_nodes, np.int16)
     current[:nodes] = start[:nodes]
     repair(current[:nodes], able, num_able)
-    search = _started(problems, row, current)
+    search = _started(problems, row, current, able, num_able)
     known = np.zeros((0, nodes), np.int16) if others is None else others
     temperature *= min(1.0, _USUAL_NODES / nodes) ** _COOLING
-    for chunk in _chunks(budget, seed, max_evaluations, window):
+    for chunk in _chunks(budget, seed, share):
         anneal_chunk(
             problems, row, chunk.evaluations, chunk.rng,
             temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
-            able, num_able, search, known,
+            search, known,
         )  # fmt: skip
     fits = overflow_of(problems, row, search.best, search.scratch) == 0
     return search.best[:nodes], float(search.costs[1]) if fits else math.inf
 
 
-def _chunks(
-    budget: Budget, seed: int | list[int], max_evaluations: int | None, window: tuple[float, float]
-) -> Iterator[Chunk]:
+def _chunks(budget: Budget, seed: int | list[int], share: Share) -> Iterator[Chunk]:
     """As `heterps_agents.interface.chunks.chunks`, within a part of the time."""
-    (begin, end), done = window, 0
-    # The rest of a window that is over is no time; what comes after it needs some.
+    (max_evaluations, begin, end), done = share, 0
+    # The rest of a share that is over is no time; what comes after it needs some.
     length = max(end - begin, 1e-9)
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         if not budget.has_time_limit:
@@ -190,12 +203,19 @@ def _chunks(
         done += chunk.evaluations
 
 
-def _started(problems: GraphProblems, row: int, start: Placement) -> Search:
+def _started(
+    problems: GraphProblems,
+    row: int,
+    start: Placement,
+    able: Placement,
+    num_able: NDArray[np.int64],
+) -> Search:
     devices = problems.max_devices
     cost = placement_cost(problems, row, start, empty_row(problems))[0]
     return Search(
         start, start.copy(), start.copy(), np.zeros(problems.max_nodes, np.int64),
         np.full(2, cost), np.zeros(devices), np.zeros(devices), empty_blocks(problems, row),
+        able, num_able,
     )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ class Search(NamedTuple):
         memory_bytes: (D,) held by each device in `trial`, up to rounding.
         scratch: (D,).
         blocks: Of `current`.
+        able: (V, D) devices that can run each node, in front.
+        num_able: (V,) how many there are.
     """
 
     current: Placement
@@ -42,6 +44,8 @@ class Search(NamedTuple):
     memory_bytes: NDArray[np.float64]
     scratch: NDArray[np.float64]
     blocks: Blocks
+    able: Placement
+    num_able: NDArray[np.int64]
 
 
 @njit(cache=True, error_model="numpy")
@@ -60,8 +64,6 @@ def anneal_chunk(
     rng: Any,
     start_temperature: float,
     stop_temperature: float,
-    able: Any,
-    num_able: Any,
     search: Any,
     others: Any,
 ) -> None:
@@ -83,7 +85,7 @@ def anneal_chunk(
         if len(others) > 0 and rng.random() < _RECOMBINATION:
             count = take_piece(nodes, rng, others, trial, moved)
         else:
-            count = move_nodes(p, z, rng, able, num_able, trial, moved)
+            count = move_nodes(p, z, rng, search.able, search.num_able, trial, moved)
         if count == 0:
             continue
         limit = costs[0] * math.exp(-temperature * math.log(1.0 - rng.random()))

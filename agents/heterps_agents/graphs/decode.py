@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.graphs.policy import GraphPolicy
-from heterps_agents.graphs.rollout_kernels import Record, empty_record, roll_out, size_scales
+from heterps_agents.graphs.rollout_kernels import (
+    Draws,
+    GraphScorer,
+    Record,
+    empty_record,
+    roll_out,
+    size_scales,
+)
 from heterps_agents.interface.blas_threads import one_blas_thread
 from heterps_envs.arrays import Floats
 from heterps_envs.environments.base.state import COMPLETE, LARGEST_RATIO
@@ -60,11 +67,11 @@ class GraphDecoder:
     def __init__(self, policy: GraphPolicy, pool: GraphPool, problem: int = 0) -> None:
         self.pool, self.problem = pool, problem
         self.num_nodes = int(pool.problems.num_nodes[problem])
-        self._scales = size_scales(self.num_nodes)
         self.node_features = scaled_node_features(pool, problem)
         embeddings = policy.embeddings(self.node_features, *pool.producer_edges(problem))
-        self._first, self._last = policy.node_terms(embeddings)
-        self._weights = policy.scorer_weights()
+        self._scorer = GraphScorer(
+            policy.scorer_weights(), *policy.node_terms(embeddings), size_scales(self.num_nodes)
+        )
 
     @one_blas_thread()
     def roll_out(
@@ -89,13 +96,11 @@ class GraphDecoder:
             rows = empty_graph_rows(count, problems)
         start_graph_rows(rows, np.arange(count), self.problem)
         view = empty_graph_view(count, problems.max_devices)
-        roll_out(
-            problems, self.pool.guides, rows, view, self._weights, self._first, self._last,
-            self._scales,
+        draws = Draws(
             np.asarray(temperature, np.float64),
             np.zeros((0, self.num_nodes), np.int16) if given is None else given,
-            rng, record,
-        )  # fmt: skip
+        )
+        roll_out(problems, self.pool.guides, rows, view, self._scorer, draws, rng, record)
         step_time_s = np.where(rows.status == COMPLETE, rows.step_time_s, np.inf)
         placed = rows.position / self.num_nodes
         return Rollouts(rows.devices[:, : self.num_nodes].copy(), step_time_s, placed)

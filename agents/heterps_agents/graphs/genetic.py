@@ -11,10 +11,11 @@ random ones.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_agents.graphs.annealing import able_devices, repair
 from heterps_agents.graphs.annealing_kernels import placement_cost
@@ -23,6 +24,7 @@ from heterps_agents.graphs.moves import move_nodes
 from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.genetic import MUTATION, population_size
+from heterps_envs.arrays import Floats
 from heterps_envs.graphs.problem import GraphTables, Placement, pack_graphs
 from heterps_envs.graphs.simulator import empty_row, overflow_of
 
@@ -58,16 +60,28 @@ def genetic_graph(
     repair(population[0, :nodes], able, num_able)
     state, costs, fits = empty_row(problems), np.full(size, np.inf), np.zeros(size, np.bool_)
     costs[0], fits[0] = placement_cost(problems, 0, population[0], state)
+    members = _Population(population, costs, fits)
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
-        _evolve(
-            problems, 0, chunk.evaluations, chunk.rng, able, num_able, population, costs, fits,
-            state,
-        )  # fmt: skip
+        _evolve(problems, 0, chunk.evaluations, chunk.rng, able, num_able, members, state)
     # The worst of the population makes room, and one that fits is never it before any that does
     # not.
     best = int(np.where(fits, costs, np.inf).argmin())
     is_usable = fits[best] and overflow_of(problems, 0, population[best], state.free_s) == 0
     return population[best, :nodes].copy() if is_usable else None
+
+
+class _Population(NamedTuple):
+    """Members.
+
+    Attributes:
+        placements: (P, V) int16.
+        costs: (P,) inf for a member that is not there yet.
+        fits: (P,) whether memory holds them.
+    """
+
+    placements: Placement
+    costs: Floats
+    fits: NDArray[np.bool_]
 
 
 @njit(cache=True, error_model="numpy")
@@ -78,9 +92,7 @@ def _evolve(
     rng: Any,
     able: Any,
     num_able: Any,
-    population: Any,
-    costs: Any,
-    fits: Any,
+    members: Any,
     state: Any,
 ) -> None:
     """One member for each evaluation: drawn at random while there is room, then a child.
@@ -92,11 +104,10 @@ def _evolve(
         rng: `numpy.random.Generator`.
         able: (V, D) see `heterps_agents.graphs.annealing.able_devices`.
         num_able: (V,) the same.
-        population: (P, V) placements, written to.
-        costs: (P,) inf for a member that is not there yet.
-        fits: (P,) whether memory holds them.
+        members: `_Population`, written to.
         state: Scratch of the simulator.
     """
+    population, costs, fits = members
     nodes, child = p.num_nodes[z], population[0].copy()
     moved = np.zeros(len(child), np.int64)
     for _ in range(evaluations):

@@ -36,6 +36,22 @@ class ScorerWeights(NamedTuple):
     score_out: Floats
 
 
+class GraphScorer(NamedTuple):
+    """What scores the devices for the nodes of one graph.
+
+    Attributes:
+        weights: Of the policy.
+        first: (V, hidden) what each node adds to the first layer.
+        last: (V, hidden) what it adds to the scoring layer.
+        scales: Of the graph's features.
+    """
+
+    weights: ScorerWeights
+    first: Floats
+    last: Floats
+    scales: SizeScales
+
+
 class SizeScales(NamedTuple):
     """Factors of features, see `size_scales`.
 
@@ -105,6 +121,18 @@ def empty_record(nodes: int, count: int, devices: int) -> Record:
     )
 
 
+class Draws(NamedTuple):
+    """How B placements take their devices.
+
+    Attributes:
+        temperature: (B,) 0: the most probable device; 1: drawn as the policy says.
+        given: (G, V) devices of the first G placements, whatever the policy says; -1: as it says.
+    """
+
+    temperature: NDArray[np.float64]
+    given: NDArray[np.int16]
+
+
 class _Scratch(NamedTuple):
     """Room for one decision of B placements with N = B * D candidates."""
 
@@ -124,12 +152,8 @@ def roll_out(
     guides: Any,
     rows: Any,
     view: Any,
-    weights: Any,
-    first: Any,
-    last: Any,
-    scales: Any,
-    temperature: Any,
-    given: Any,
+    scorer: Any,
+    draws: Any,
     rng: Any,
     record: Any,
 ) -> None:
@@ -140,15 +164,12 @@ def roll_out(
         guides: `GraphGuides`.
         rows: `GraphRows` of B episodes that begin, all on the same problem; written to.
         view: `GraphView`, written to.
-        weights: `ScorerWeights`.
-        first: (V, hidden) what each node adds to the first layer.
-        last: (V, hidden) what it adds to the scoring layer.
-        scales: `SizeScales` of the problem.
-        temperature: (B,) 0: the most probable device; 1: drawn as the policy says.
-        given: (G, V) devices of the first G placements, whatever the policy says; -1: as it says.
+        scorer: `GraphScorer` of the problem.
+        draws: `Draws`.
         rng: Of the draws.
         record: `Record`, written to where it has room.
     """
+    weights, first, last, scales = scorer
     count, devices = len(rows.problem), view.allowed.shape[1]
     which, actions = np.arange(count), np.zeros(count, np.int64)
     hidden = weights.candidate_hidden.shape[0]
@@ -170,12 +191,11 @@ def roll_out(
         if candidates == 0:
             break
         _score(view.state, weights, first[node], last[node], candidates, scratch)
-        keeps = len(record.action) > 0
-        if keeps:
+        if len(record.action) > 0:
             record.candidates[node] = view.candidates
             record.state[node] = view.state
             record.allowed[node] = view.allowed
-        _choose(candidates, temperature, given, rng, scratch, actions, record, node, keeps)
+        _choose(candidates, draws, rng, scratch, actions, record, node)
         advance_graphs(p, guides, rows, view, actions)
 
 
@@ -247,12 +267,10 @@ def _score(state: Any, weights: Any, first: Any, last: Any, count: int, s: Any) 
 
 
 @njit(cache=True, error_model="numpy")
-def _choose(
-    count: int, temperature: Any, given: Any, rng: Any, s: Any, actions: Any, record: Any,
-    node: int, keeps: bool,
-) -> None:  # fmt: skip
+def _choose(count: int, draws: Any, rng: Any, s: Any, actions: Any, record: Any, node: int) -> None:
     """Draws a device for every placement (the largest logit plus Gumbel noise is a sample)."""
-    begin = 0
+    temperature, given = draws
+    keeps, begin = len(record.action) > 0, 0
     while begin < count:
         row, end, best, highest = s.row[begin], begin, begin, -np.inf
         while end < count and s.row[end] == row:

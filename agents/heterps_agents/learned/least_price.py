@@ -7,6 +7,7 @@ every length; for another one there is a beam for each set of device classes.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,10 +15,9 @@ from heterps_agents.learned.beam import Aims
 from heterps_agents.learned.best_placements import BestPlacements
 from heterps_agents.learned.class_subsets import class_subsets, renamed, restricted
 from heterps_agents.learned.policy import Policy
-from heterps_agents.learned.price_ladder import PriceLadder, first_ladder, ladder_around
 from heterps_agents.learned.shortest_step import ShortestStep
 from heterps_configs.documents.effort import Effort
-from heterps_envs.arrays import Code
+from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.objective import ROUNDING, STEP_TIME
 from heterps_envs.environments.stage.packed import pack_problems
@@ -28,6 +28,25 @@ SLOWEST = 32.0
 PRICE_SLACK = 1.05
 # Bottlenecks between so much of a target and the target are looked for.
 PRICE_EARLY = 0.9
+# Steps of the first round: each so many times as long as the next shorter one. Fill of the
+# placements looked for, over that of the fastest.
+STEP_RATIO, FILLS = 1.2, (0.4, 1.3)
+# The same of the rounds around the best placement; shares of the bottleneck over the best one's.
+AROUND, AROUND_RATIO, SHARES_AROUND = (0.95, 1.1, 1.3), 1.1, (0.85, 1.05)
+
+
+class PriceLadder(NamedTuple):
+    """What a round of beams under price limits looks for.
+
+    Attributes:
+        steps_s: (S,) longest steps, seconds.
+        shares: (B,) of the step that is the bottleneck.
+        ratio: A step is so many times as long as the next shorter one that is looked for.
+    """
+
+    steps_s: Floats
+    shares: Floats
+    ratio: float
 
 
 class LeastPrice(BestPlacements):
@@ -122,3 +141,31 @@ class LeastPrice(BestPlacements):
             found.code[index] = renamed(found.code[index], np.array(subset, np.int16))
         codes = found.code.reshape(-1, found.code.shape[2])
         self.descend(found.step_time_s.ravel(), codes, effort.descents)
+
+
+def first_ladder(
+    shortest_s: float, slowest_s: float, share: float, most_steps: int, num_shares: int
+) -> PriceLadder:
+    """Steps of every length.
+
+    Args:
+        shortest_s: The fastest known step.
+        slowest_s: The slowest that is worth it.
+        share: Of the fastest step that is its bottleneck.
+        most_steps: Lengths at most.
+        num_shares: Shares for each.
+    """
+    count = math.ceil(math.log(slowest_s / shortest_s) / math.log(STEP_RATIO))
+    count = min(max(count, 1), most_steps)
+    ratio = max((slowest_s / shortest_s) ** (1 / count), STEP_RATIO)
+    # Cheaper placements have fewer stages, so less of the step is fill.
+    shares = 1 - (1 - share) * np.geomspace(*FILLS, num_shares)
+    return PriceLadder(slowest_s / ratio ** np.arange(count), shares, ratio)
+
+
+def ladder_around(
+    step_time_s: float, share: float, slowest_s: float, num_shares: int
+) -> PriceLadder:
+    """Steps about as long as that of the best placement, of which `share` is the bottleneck."""
+    steps_s = np.unique(np.minimum(step_time_s * np.array(AROUND), slowest_s))
+    return PriceLadder(steps_s, share * np.geomspace(*SHARES_AROUND, num_shares), AROUND_RATIO)

@@ -8,7 +8,7 @@ Gelatt and Vecchi, 1983); ratios make the temperature independent of the problem
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.stage_changes import copy_stage, copy_stages
 from heterps_agents.search.starts import simple_start
-from heterps_envs.arrays import Code
+from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables
 from heterps_envs.closed_form.objective import (
     ROUNDING,
@@ -34,6 +34,23 @@ DEFAULT_EVALUATIONS = 100_000
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
 # Chance of a second move in the same step: a device goes from one stage to another.
 SECOND_MOVE = 0.3
+
+
+class _Walk(NamedTuple):
+    """Where annealing is.
+
+    Attributes:
+        stages, best: (L, 3) where it is, and the best seen.
+        trial, used: (L, 3) and (T,) scratch.
+        counts, costs: (2,) of `stages` and `best`.
+    """
+
+    stages: Integers
+    best: Integers
+    trial: Integers
+    used: Integers
+    counts: Integers
+    costs: Floats
 
 
 def anneal(
@@ -59,17 +76,15 @@ def anneal(
         max_evaluations: Stop there even if the budget allows more. Without this and any limit in
             the budget, `DEFAULT_EVALUATIONS`.
     """
-    stages = np.empty((kernel.num_layers, 3), np.int64)
-    best, trial = np.empty_like(stages), np.empty_like(stages)
+    stages, best, trial = np.empty((3, kernel.num_layers, 3), np.int64)
     used = np.empty(kernel.num_classes, np.int64)
     counts = np.full(2, read_stages(code, stages))
     best[:] = stages
-    costs = np.full(2, code_cost(code, kernel, goal))
+    walk = _Walk(stages, best, trial, used, counts, np.full(2, code_cost(code, kernel, goal)))
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
             kernel, goal, chunk.evaluations, chunk.rng,
-            temperature * (1 - chunk.start), temperature * (1 - chunk.stop),
-            stages, best, counts, costs, trial, used,
+            temperature * (1 - chunk.start), temperature * (1 - chunk.stop), walk,
         )  # fmt: skip
     return code_of(best, counts[1])
 
@@ -111,17 +126,10 @@ def _anneal(
     rng: Any,
     start_temperature: float,
     stop_temperature: float,
-    stages: Any,
-    best: Any,
-    counts: Any,
-    costs: Any,
-    trial: Any,
-    used: Any,
+    walk: Any,
 ) -> None:
-    """Goes on from (stages, counts[0], costs[0]); keeps the best in (best, counts[1], costs[1]).
-
-    `trial` and `used` are scratch.
-    """
+    """Goes on from `walk.stages`; keeps the best in `walk.best`."""
+    stages, best, trial, used, counts, costs = walk
     for step in range(evaluations):
         done = step / evaluations
         temperature = start_temperature * (1.0 - done) + stop_temperature * done + 1e-9

@@ -13,13 +13,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.stage_changes import copy_stages
-from heterps_envs.arrays import Code, Floats
+from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import (
     KernelTables,
@@ -35,6 +34,9 @@ from heterps_envs.problem import CostTables
 # more. Targets are kept with each of these multiples of that least delay.
 FILL_FACTORS = (1.0, 2.0)
 BISECTIONS, PRICE_TARGETS = 12, 16
+# What a stage is worth: (2, L + 1) value of the layers before each cut, and seconds to keep for
+# them; (T,) price of one device. Two arrays and no tuple: calls of short kernels are a cost here.
+_Rule = tuple[Floats, Floats]
 # Whatever completes the placement is taken before anything that does not.
 _COMPLETES = 1e6
 
@@ -53,32 +55,46 @@ def greedy_code(question: Question) -> Code | None:
         return None
     search = _Search(kernel, goal, budget)
     rules = _rules(tables, kernel, prices)
-    for fill_factor in FILL_FACTORS:
-        for value_prefix, class_price in rules:
-            search.bisect(value_prefix, class_price, fill_factor, lower_s)
+    for rule in rules:
+        search.bisect(rule, lower_s)
     if goal.is_price and math.isfinite(search.fastest_s):
         slowest_s = goal.floor_s if math.isfinite(goal.floor_s) else 100 * search.fastest_s
         for target_s in np.geomspace(search.fastest_s, slowest_s, PRICE_TARGETS):
-            for value_prefix, class_price in rules:
-                search.attempt(value_prefix, class_price, FILL_FACTORS[0], float(target_s))
+            for rule in rules[: len(rules) // len(FILL_FACTORS)]:
+                search.attempt(rule, float(target_s))
     return search.best_code
 
 
-def _rules(tables: CostTables, kernel: KernelTables, prices: Floats) -> list[tuple[Floats, Floats]]:
-    """(value of the layers before each cut, price of a device of each class), three ways."""
+def _rules(tables: CostTables, kernel: KernelTables, prices: Floats) -> list[_Rule]:
+    """Three ways, each with every multiple of the least delay in turn."""
     prices = np.maximum(prices, 1e-3 * prices.max())
     worth = tables.compute_s * prices
     dollars = np.maximum(tables.price_usd_per_hour, 1e-3 * tables.price_usd_per_hour.max())
-    rules = [
+    ways = [
         (worth.min(axis=1), prices),
         (tables.state_bytes + tables.activation_bytes, kernel.memory_bytes),
         (worth.min(axis=1), dollars),
     ]
-    return [
-        (np.concatenate([[0.0], np.cumsum(value)]), price / price.max())
-        for value, price in rules
-        if price.max() > 0
-    ]
+    scaled = [(value, price / price.max()) for value, price in ways if price.max() > 0]
+    least_s = np.cumsum(np.diff(kernel.compute_prefix_s, axis=0).min(axis=1))
+
+    def cuts(value: Floats, factor: float) -> Floats:
+        out = np.zeros((2, kernel.num_layers + 1))
+        np.cumsum(value, out=out[0, 1:])
+        np.multiply(factor, least_s, out=out[1, 1:])
+        return out
+
+    return [(cuts(value, factor), price) for factor in FILL_FACTORS for value, price in scaled]
+
+
+class _Built(NamedTuple):
+    """What stands behind a cut: step time, fill, front class and devices; -1 for no class."""
+
+    stop: int
+    behind_s: float
+    fill_s: float
+    next_kind: int
+    total: int
 
 
 class _Best(NamedTuple):
@@ -89,12 +105,15 @@ class _Best(NamedTuple):
         num_stages: (1,) 0 where there is none.
         cost: (1,) by `heterps_envs.closed_form.objective.search_cost`; inf where there is none.
         fastest_s: (1,) least step time of all that fit, whether it is the best or not.
+        trial, used: (L, 3) and (T,) int64 scratch.
     """
 
-    stages: NDArray[np.int64]
-    num_stages: NDArray[np.int64]
+    stages: Integers
+    num_stages: Integers
     cost: Floats
     fastest_s: Floats
+    trial: Integers
+    used: Integers
 
 
 class _Search:
@@ -105,12 +124,9 @@ class _Search:
         layers = kernel.num_layers
         self._best = _Best(
             np.empty((layers, 3), np.int64), np.zeros(1, np.int64), np.full(1, np.inf),
-            np.full(1, np.inf),
+            np.full(1, np.inf), np.empty((layers, 3), np.int64),
+            np.empty(kernel.num_classes, np.int64),
         )  # fmt: skip
-        least_s = np.diff(kernel.compute_prefix_s, axis=0).min(axis=1)
-        self._least_fill_s = np.concatenate([[0.0], np.cumsum(least_s)])
-        self._stages = np.empty((layers, 3), np.int64)
-        self._used = np.empty(kernel.num_classes, np.int64)
 
     @property
     def fastest_s(self) -> float:
@@ -123,56 +139,34 @@ class _Search:
         count = self._best.num_stages[0]
         return code_of(self._best.stages, count) if count > 0 else None
 
-    def attempt(
-        self, value_prefix: Floats, class_price: Floats, fill_factor: float, target_s: float
-    ) -> None:
+    def attempt(self, rule: _Rule, target_s: float) -> None:
         """One greedy placement under a target."""
         if self.budget.is_exhausted:
             return
         self.budget.spend()
-        _attempt(
-            self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, target_s,
-            self.goal, self._best, self._stages, self._used,
-        )  # fmt: skip
+        _attempt(self.kernel, *rule, target_s, self.goal, self._best)
 
-    def bisect(
-        self, value_prefix: Floats, class_price: Floats, fill_factor: float, lower_s: float
-    ) -> None:
+    def bisect(self, rule: _Rule, lower_s: float) -> None:
         """Looks for the least target that greedy gets through, from a lower bound upwards."""
         if self.budget.is_exhausted:
             return
         left = self.budget.evaluations_left
-        spent = _bisect(
-            self.kernel, value_prefix, class_price, self._least_fill_s * fill_factor, lower_s,
-            1 + BISECTIONS if left is None else min(left, 1 + BISECTIONS),
-            self.goal, self._best, self._stages, self._used,
-        )  # fmt: skip
-        self.budget.spend(spent)
+        most = 1 + BISECTIONS if left is None else min(left, 1 + BISECTIONS)
+        self.budget.spend(_bisect(self.kernel, *rule, lower_s, most, self.goal, self._best))
 
 
 @uncounted
 def _bisect(
-    k: Any,
-    value_prefix: Any,
-    class_price: Any,
-    delay_s: Any,
-    lower_s: float,
-    most: int,
-    goal: Any,
-    best: Any,
-    stages: Any,
-    used: Any,
+    k: Any, cuts: Any, class_price: Any, lower_s: float, most: int, goal: Any, best: Any
 ) -> int:
     """At most `most` attempts, the first one without a target; returns how many there were."""
     low_s = max(lower_s, 1e-12)
-    high_s = _attempt(k, value_prefix, class_price, delay_s, math.inf, goal, best, stages, used)
+    high_s = _attempt(k, cuts, class_price, math.inf, goal, best)
     if high_s == math.inf:
         return 1
     for _ in range(most - 1):
         target_s = math.sqrt(low_s * high_s)
-        reached_s = _attempt(
-            k, value_prefix, class_price, delay_s, target_s, goal, best, stages, used
-        )
+        reached_s = _attempt(k, cuts, class_price, target_s, goal, best)
         if reached_s == math.inf:
             low_s = target_s
         else:
@@ -182,22 +176,19 @@ def _bisect(
 
 
 @uncounted
-def _attempt(
-    k: Any,
-    value_prefix: Any,
-    class_price: Any,
-    delay_s: Any,
-    target_s: float,
-    goal: Any,
-    best: Any,
-    stages: Any,
-    used: Any,
-) -> float:
+def _attempt(k: Any, cuts: Any, class_price: Any, target_s: float, goal: Any, best: Any) -> float:
     """One placement; its step time, inf where it does not get through.
 
-    Arguments as for `_place`; `goal` is a `Goal`, `best` a `_Best`.
+    Args:
+        k: `KernelTables`.
+        cuts: (2, L + 1) see `_Rule`.
+        class_price: (T,) the same.
+        target_s: Step time to stay under.
+        goal: `Goal`.
+        best: `_Best`, written to.
     """
-    count = _place(k, value_prefix, class_price, delay_s, target_s, stages, used)
+    stages, used = best.trial, best.used
+    count = _place(k, cuts, class_price, target_s, stages, used)
     if count == 0:
         return math.inf
     step_time_s: float = search_cost(stages, count, k, used, STEP_TIME)
@@ -210,22 +201,13 @@ def _attempt(
 
 
 @uncounted
-def _place(
-    k: Any,
-    value_prefix: Any,
-    class_price: Any,
-    delay_s: Any,
-    target_s: float,
-    stages: Any,
-    used: Any,
-) -> int:
+def _place(k: Any, cuts: Any, class_price: Any, target_s: float, stages: Any, used: Any) -> int:
     """One greedy placement, back to front.
 
     Args:
         k: `KernelTables`.
-        value_prefix: (L + 1,) value of the layers before each cut.
-        class_price: (T,) price of one device.
-        delay_s: (L + 1,) seconds to keep for the layers before each cut.
+        cuts: (2, L + 1) see `_Rule`.
+        class_price: (T,) the same.
         target_s: Step time to stay under.
         stages: (L, 3) int64 to write to, see `heterps_envs.closed_form.objective.read_stages`.
         used: (T,) int64 scratch.
@@ -234,16 +216,16 @@ def _place(
         How many stages there are; 0 where the target cannot be kept.
     """
     used[:] = 0
-    stop, behind_s, fill_s, next_kind, total, count = k.num_layers, 0.0, 0.0, -1, 0, 0
-    while stop > 0:
+    value_prefix, delay_s = cuts[0], cuts[1]
+    built, count = _Built(k.num_layers, 0.0, 0.0, -1, 0), 0
+    while built.stop > 0:
+        stop = built.stop
         best_score, best_start, best_kind, best_replicas = -1.0, -1, -1, 0
         for kind in range(k.num_classes):
             for replicas in range(1, k.device_count[kind] - used[kind] + 1):
                 if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
                     continue
-                start = _grow(
-                    k, stop, kind, replicas, next_kind, behind_s, fill_s, total, delay_s, target_s
-                )
+                start = _grow(k, built, kind, replicas, delay_s, target_s)
                 if start == stop:
                     continue
                 covered = value_prefix[stop] - value_prefix[start]
@@ -256,34 +238,25 @@ def _place(
         if best_start < 0:
             return 0
         stages[count, 0], stages[count, 1], stages[count, 2] = stop, best_kind, best_replicas
-        held = in_flight(k.num_micro_batches, k.is_gpipe, best_replicas, total)
+        held = in_flight(k.num_micro_batches, k.is_gpipe, best_replicas, built.total)
         behind_s, fill_s = append_stage(
-            k, best_start, stop, best_kind, best_replicas, held, next_kind, behind_s, fill_s
-        )
+            k, best_start, stop, best_kind, best_replicas, held, built.next_kind, built.behind_s,
+            built.fill_s,
+        )  # fmt: skip
         used[best_kind] += best_replicas
-        total += best_replicas
-        stop, next_kind, count = best_start, best_kind, count + 1
+        built = _Built(best_start, behind_s, fill_s, best_kind, built.total + best_replicas)
+        count += 1
     reverse_stages(stages, count)
     return count
 
 
 @uncounted
-def _grow(
-    k: Any,
-    stop: int,
-    kind: int,
-    replicas: int,
-    next_kind: int,
-    behind_s: float,
-    fill_s: float,
-    total: int,
-    delay_s: Any,
-    target_s: float,
-) -> int:
-    """The front-most first layer of a stage that ends at `stop`; `stop` where there is none."""
+def _grow(k: Any, built: Any, kind: int, replicas: int, delay_s: Any, target_s: float) -> int:
+    """First layer of the longest stage before what is built; its `stop` where there is none."""
+    stop, behind_s, fill_s, next_kind, total = built
     held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
     share = (k.num_micro_batches + replicas - 1) // replicas
-    best_start = stop
+    best_start: int = stop
     for start in range(stop - 1, -1, -1):
         memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
             k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]

@@ -32,6 +32,19 @@ class BestSet(NamedTuple):
     sets: NDArray[np.bool_]
 
 
+class _Items(NamedTuple):
+    """Groups that a set may have, and the load that it may have.
+
+    Attributes:
+        value, seconds: (G,) of each group; inf seconds: it must stay out.
+        limit_s: Load allowed.
+    """
+
+    value: Floats
+    seconds: Floats
+    limit_s: float
+
+
 def best_set(
     states: BorderStates,
     value: Floats,
@@ -56,31 +69,28 @@ def best_set(
     """
     in_order = states.order
     value, seconds = value[in_order], seconds[in_order]
+    items = _Items(value, seconds, float(limit_s))
     remaining = np.zeros(len(states.next_state) + 1)
-    upper, multiplier = _least_multiplier(states, value, seconds, limit_s, remaining)
+    upper, multiplier = _least_multiplier(states, items, remaining)
     least = known + tolerance
     if upper <= least:
         return BestSet(max(upper, min(known, upper)), np.zeros((0, len(value)), np.bool_))
-    most, bits = _label(
-        states, value, seconds, limit_s, multiplier, remaining, least, max_sets, num_cells
-    )
+    most, bits = _label(states, items, multiplier, remaining, least, max_sets, num_cells)
     sets = np.zeros(bits.shape, np.bool_)
     sets[:, in_order] = bits
     return BestSet(min(upper, most), sets)
 
 
 @njit(cache=True)
-def _least_multiplier(
-    s: Any, value: Any, seconds: Any, limit_s: float, remaining: Any
-) -> tuple[float, float]:
+def _least_multiplier(s: Any, items: Any, remaining: Any) -> tuple[float, float]:
     """Least Lagrangian bound over the multipliers; leaves its completion values in `remaining`."""
-    low, high = 0.0, 1.0
-    bound, load = _complete(s, value, seconds, 0.0, remaining)
+    limit_s, low, high = items.limit_s, 0.0, 1.0
+    bound, load = _complete(s, items, 0.0, remaining)
     if load <= limit_s:
         return bound, 0.0
     best, best_multiplier = bound, 0.0
     for _ in range(60):
-        bound, load = _complete(s, value, seconds, high, remaining)
+        bound, load = _complete(s, items, high, remaining)
         if bound + high * limit_s < best:
             best, best_multiplier = bound + high * limit_s, high
         if load <= limit_s:
@@ -88,26 +98,25 @@ def _least_multiplier(
         low, high = high, high * 2.0
     for _ in range(MULTIPLIER_STEPS):
         middle = 0.5 * (low + high)
-        bound, load = _complete(s, value, seconds, middle, remaining)
+        bound, load = _complete(s, items, middle, remaining)
         if bound + middle * limit_s < best:
             best, best_multiplier = bound + middle * limit_s, middle
         if load <= limit_s:
             high = middle
         else:
             low = middle
-    _complete(s, value, seconds, best_multiplier, remaining)
+    _complete(s, items, best_multiplier, remaining)
     return best, best_multiplier
 
 
 @njit(cache=True)
-def _complete(
-    s: Any, value: Any, seconds: Any, multiplier: float, remaining: Any
-) -> tuple[float, float]:
+def _complete(s: Any, items: Any, multiplier: float, remaining: Any) -> tuple[float, float]:
     """Most that value minus multiplier x load of the rest can reach, for every state.
 
     Returns:
         That of the start, and the load of the set that reaches it.
     """
+    value, seconds = items.value, items.seconds
     groups = len(value)
     remaining[s.first[groups]] = 0.0
     for layer in range(groups - 1, -1, -1):
@@ -131,9 +140,7 @@ def _complete(
 @njit(cache=True)
 def _label(
     s: Any,
-    value: Any,
-    seconds: Any,
-    limit_s: float,
+    items: Any,
     multiplier: float,
     remaining: Any,
     least: float,
@@ -148,6 +155,7 @@ def _label(
     Returns:
         The most that a set is worth, at most; the sets, in the order of the layers.
     """
+    value, seconds, limit_s = items
     groups = len(value)
     scale = num_cells / limit_s
     size = 1 << 16

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_agents.learned.price_ladder import first_ladder, ladder_around
+from heterps_agents.learned.least_price import first_ladder, ladder_around
 
 
 @given(st.floats(1e-3, 10), st.floats(1, 40), st.floats(0.3, 0.95), st.integers(1, 8))
