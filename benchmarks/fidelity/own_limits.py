@@ -24,7 +24,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.execution.memory_check import peak_bytes
-from heterps_runtime.profiling.profiler import measure
+from heterps_runtime.profiling.profiler import Conditions, measure
 from heterps_runtime.run.run_plan import run_plan
 
 LIMIT_SHARE = 0.15
@@ -64,7 +64,7 @@ class LimitCase:
 
 def measured_profiles(cases: Iterable[Case]) -> list[ModelProfile]:
     """The models with the activation bytes that a profile measures."""
-    return [measure(case.profile(), HOST, PROFILED_SIZES, repeats=3) for case in cases]
+    return [measure(case.profile(), HOST, PROFILED_SIZES, Conditions(repeats=3)) for case in cases]
 
 
 def draw_case(profiles: Sequence[ModelProfile], seed: int) -> LimitCase:

@@ -137,16 +137,16 @@ def measure_with_progress(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=remarks, transient=True) as progress:
         task = progress.add_task("profile: building the model", total=None)
-        from heterps_runtime.profiling.profiler import measure
+        from heterps_runtime.profiling.profiler import Conditions, measure
 
         def show(done: int, total: int, text: str) -> None:
             progress.update(task, completed=done, total=total, description=f"profile {text}")
 
         try:
+            conditions = Conditions(dtype, optimizer, device)
             return measure(
-                profile, device_type, micro_batch_sizes, dtype,
-                optimizer=optimizer, device=device, partial=partial, progress=show,
-            )  # fmt: skip
+                profile, device_type, micro_batch_sizes, conditions, partial=partial, progress=show
+            )
         except KeyboardInterrupt:
             if partial is not None and partial.exists():
                 remarks.print(f"measured so far: {partial}; the same command goes on from there")

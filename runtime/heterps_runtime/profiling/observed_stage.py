@@ -31,7 +31,7 @@ from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.recording import Recording, UnitOutput
 from heterps_runtime.models.recordings import record
 from heterps_runtime.process.stopwatch import Moment, Stopwatch
-from heterps_runtime.stages.stage import build_stage
+from heterps_runtime.stages.stage import StagePart, build_stage
 
 # Of the measurement of what a hook costs: operations of a backward pass, and passes.
 _NUM_OPERATIONS, _NUM_PASSES = 64, 21
@@ -150,10 +150,11 @@ class ObservedStage:
     ) -> None:
         self._source, self.device = model.source, model.device
         self.watch = Stopwatch(model.device)
-        self.stage = build_stage(
-            model.source, model.profile, first, last, model.size, 0,
+        part = StagePart(
+            first, last, model.size,
             dtype=model.dtype, device=model.device, defers_weight_gradients=defers_weight_gradients,
         )  # fmt: skip
+        self.stage = build_stage(model.source, model.profile, part)
         self.stage.train()
         self.layer_range = range(first, last + 1)
         self.on_layer: Callable[[int, list[Tensor]], None] | None = None

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,17 +50,36 @@ MIN_REPEATS = 3
 Progress = Callable[[int, int, str], None]
 
 
+class Conditions(NamedTuple):
+    """What is measured under, and how thoroughly.
+
+    Attributes:
+        dtype: Format of parameters and activations.
+        optimizer: Whose step is measured.
+        device: `cpu` or `cuda:N`.
+        num_threads: Of one process on a CPU; restored afterwards.
+        repeats: Rounds, at least 3; each gives several passes of every layer.
+        layer_limit_s: A window stops earlier, after 3 rounds, when its rounds have taken this long
+            for each distinct layer in it.
+    """
+
+    dtype: Dtype = "float32"
+    optimizer: Optimizer = "adamw"
+    device: str = "cpu"
+    num_threads: int = 1
+    repeats: int = 15
+    layer_limit_s: float = 3.0
+
+
+USUAL = Conditions()
+
+
 def measure(
     profile: ModelProfile,
     device_type: str,
     micro_batch_sizes: Sequence[int],
-    dtype: Dtype = "float32",
+    conditions: Conditions = USUAL,
     *,
-    optimizer: Optimizer = "adamw",
-    device: str = "cpu",
-    num_threads: int = 1,
-    repeats: int = 15,
-    layer_limit_s: float = 3.0,
     partial: Path | None = None,
     progress: Progress | None = None,
 ) -> ModelProfile:
@@ -69,13 +89,7 @@ def measure(
         profile: With its `source`.
         device_type: Name that plans and clusters know the device by.
         micro_batch_sizes: One measurement for each.
-        dtype: Format of parameters and activations.
-        optimizer: Whose step is measured.
-        device: `cpu` or `cuda:N`.
-        num_threads: Of one process on a CPU; restored afterwards.
-        repeats: Rounds, at least 3; each gives several passes of every layer.
-        layer_limit_s: A window stops earlier, after 3 rounds, when its rounds have taken this long
-            for each distinct layer in it.
+        conditions: Of the measuring.
         partial: File that gets the samples as they come; where it exists, the measuring goes on
             from it. Deleted when all is measured.
         progress: Called with (done, total, layers) before each visit of a window and at the end.
@@ -89,6 +103,7 @@ def measure(
     """
     if profile.source is None:
         raise HeterpsError(f"{profile.name}: has no source to build the model from")
+    dtype, optimizer, device, num_threads, *_ = conditions
     check_device(device)
     settings = Settings(
         model=profile.name, layers=profile.layers_fingerprint(), device=device,
@@ -96,15 +111,12 @@ def measure(
         host=host_text(device, num_threads),
     )  # fmt: skip
     samples = ProfileSamples.resumed(partial, settings)
-    run = _Measuring(
-        profile, tuple(micro_batch_sizes), settings, samples, partial,
-        max(repeats, MIN_REPEATS), layer_limit_s, progress or (lambda done, total, text: None),
-    )  # fmt: skip
+    run = _Measuring(profile, micro_batch_sizes, samples, conditions, partial, progress)
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     keep_freed_memory()
     try:
-        run.run(dtype, optimizer)
+        run.run()
     finally:
         torch.set_num_threads(threads)
     added = [_measurement(samples.sizes[size], size, dtype, settings) for size in micro_batch_sizes]
@@ -125,40 +137,41 @@ class _Measuring:
     def __init__(
         self,
         profile: ModelProfile,
-        sizes: tuple[int, ...],
-        settings: Settings,
+        sizes: Sequence[int],
         samples: ProfileSamples,
+        conditions: Conditions,
         partial: Path | None,
-        repeats: int,
-        layer_limit_s: float,
-        progress: Progress,
+        progress: Progress | None,
     ) -> None:
-        self._profile, self._sizes, self._settings = profile, sizes, settings
-        self._samples, self._partial, self._repeats = samples, partial, repeats
-        self._limit_s, self._progress = layer_limit_s, progress
+        self._profile, self._sizes, self._conditions = profile, tuple(sizes), conditions
+        self._samples, self._partial = samples, partial
+        self._repeats = max(conditions.repeats, MIN_REPEATS)
+        self._limit_s = conditions.layer_limit_s
+        self._progress = progress or (lambda done, total, text: None)
         self._distinct = profile.first_equal_layers()
         for size in sizes:
             samples.sizes.setdefault(size, SizeSamples(distinct=self._distinct))
         self._spent_s: dict[str, float] = {}
         self._num_done = 0
 
-    def run(self, dtype: Dtype, optimizer: Optimizer) -> None:
+    def run(self) -> None:
         """Measures what is missing."""
+        dtype, device = self._conditions.dtype, self._conditions.device
         profile, largest = self._profile, max(self._sizes)
         windows = choose_windows(profile, largest, dtype)
         bytes_of = [
             sum(layer_bytes(profile, i, largest, dtype) for i in range(first, last + 1))
             for first, last in windows
         ]
-        budget = MEMORY_SHARE * free_bytes(self._settings.device)
+        budget = MEMORY_SHARE * free_bytes(device)
         stages = overhead_stages(profile, largest, dtype)
         self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(stages))
-        model = ObservedModel.of(profile, self._sizes[0], dtype, self._settings.device)
+        model = ObservedModel.of(profile, self._sizes[0], dtype, device)
         for size in self._sizes:
             crossing = tuple(len(layer.crossing) for layer in model.layers)
             self._samples.sizes[size].crossing = crossing
         for group in grouped(windows, bytes_of, budget):
-            self._visit_group(model, group, optimizer)
+            self._visit_group(model, group)
         for size in self._sizes:
             for first, last in stages:
                 name = f"{size} stage {first}-{last}"
@@ -169,9 +182,7 @@ class _Measuring:
                     self._finish(name)
         self._progress(self._total, self._total, "")
 
-    def _visit_group(
-        self, model: ObservedModel, group: Sequence[Range], optimizer: Optimizer
-    ) -> None:
+    def _visit_group(self, model: ObservedModel, group: Sequence[Range]) -> None:
         """Rounds over all windows and sizes, in random order."""
         turns = [(window, size) for window in group for size in self._sizes]
         rounds = range(self._repeats)
@@ -179,6 +190,7 @@ class _Measuring:
         if self._samples.done.issuperset(names):
             self._num_done += len(names)
             return
+        optimizer = self._conditions.optimizer
         built = {window: Window(model, *window, optimizer) for window in group}
         order = random.Random(0)
         for _ in range(NUM_WARM_UPS):

@@ -12,7 +12,7 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.gradient_norm import clip_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
-from heterps_runtime.stages.stage import StageModule, build_stage
+from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import start_values
 
 REFERENCE_FILE = "reference.json"
@@ -33,16 +33,10 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     """
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
-    module = build_stage(
-        profile.source,
-        profile,
-        0,
-        profile.num_layers - 1,
-        micro_batch_size=job.micro_batch_size,
-        seed=specification.seed,
-        dtype=job.dtype,
-        start=start_values(specification),
+    whole = StagePart(
+        0, profile.num_layers - 1, job.micro_batch_size, specification.seed, job.dtype
     )
+    module = build_stage(profile.source, profile, whole, start_values(specification))
     module.train()
     optimizer = build_optimizer(job.optimizer, module.parameters(), specification.learning_rate)
     loss_scale = LossScale.for_format(job.dtype)

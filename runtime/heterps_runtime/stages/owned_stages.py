@@ -13,7 +13,7 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.gradient_norm import clip_gradients, scale_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
-from heterps_runtime.stages.stage import StageModule, build_stage
+from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
 from heterps_runtime.transport.communication import Gatherer
 from heterps_runtime.transport.gradient_sums import GradientSum
@@ -43,9 +43,7 @@ def build_stages(
     start = start or start_values(specification)
     for stage in specification.plan.stages:
         if device in stage.devices:
-            module = build_stage(
-                profile.source,
-                profile,
+            part = StagePart(
                 stage.first_layer,
                 stage.last_layer,
                 micro_batch_size=job.micro_batch_size,
@@ -55,8 +53,8 @@ def build_stages(
                 recompute_layers=stage.recompute_layers,
                 defers_weight_gradients=job.schedule == "zero-bubble"
                 and specification.engine == "heterps",
-                start=Sharing(start, shared),
             )
+            module = build_stage(profile.source, profile, part, Sharing(start, shared))
             module.train()
             for size in set(job.micro_batch_sizes):
                 module.specs(size)

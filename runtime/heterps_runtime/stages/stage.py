@@ -12,6 +12,7 @@ not depend on the split. On batch normalisation see `heterps_runtime.stages.batc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,25 +39,10 @@ from heterps_runtime.stages.stage_pass import StagePass, zeros_of
 from heterps_runtime.stages.start_values import Initialised, StartValues
 
 
-def build_stage(
-    source: ModelSource,
-    profile: ModelProfile,
-    first_layer: int,
-    last_layer: int,
-    micro_batch_size: int,
-    seed: int,
-    *,
-    dtype: Dtype = "float32",
-    device: str = "cpu",
-    recompute_layers: Collection[int] = (),
-    defers_weight_gradients: bool = False,
-    start: StartValues | None = None,
-) -> StageModule:
-    """Builds the layers `first_layer .. last_layer` of a model, and nothing else.
+class StagePart(NamedTuple):
+    """Which layers of a model a stage has, and how it holds them.
 
-    Args:
-        source: How to build the model.
-        profile: Its profile; the layers must be those of the model.
+    Attributes:
         first_layer: Index of the first layer.
         last_layer: Index of the last layer (inclusive).
         micro_batch_size: Samples of a usual micro-batch; others work, too.
@@ -67,26 +53,44 @@ def build_stage(
             backward pass.
         defers_weight_gradients: Backward passes may put off weight gradients
             (`heterps_runtime.stages.deferred_gradients`).
-        start: Gives the layers their values; None: initialised from `seed`.
+    """
+
+    first_layer: int
+    last_layer: int
+    micro_batch_size: int
+    seed: int = 0
+    dtype: Dtype = "float32"
+    device: str = "cpu"
+    recompute_layers: Collection[int] = ()
+    defers_weight_gradients: bool = False
+
+
+def build_stage(
+    source: ModelSource, profile: ModelProfile, part: StagePart, start: StartValues | None = None
+) -> StageModule:
+    """Builds some layers of a model, and nothing else.
+
+    Args:
+        source: How to build the model.
+        profile: Its profile; the layers must be those of the model.
+        part: Which layers.
+        start: Gives the layers their values; None: initialised from the seed.
 
     Raises:
         PlanMismatchError: The model has other layers than the profile.
         HeterpsError: The model cannot be built or run.
     """
-    module = build_module(source, dtype=dtype)
-    recording = recorded(source, module, micro_batch_size, dtype)
+    module = build_module(source, dtype=part.dtype)
+    recording = recorded(source, module, part.micro_batch_size, part.dtype)
     layers = layers_of(recording)
     if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
         raise PlanMismatchError(
             f"{profile.name}: the model has {len(layers)} layers that differ from the "
             f"{profile.num_layers} of its profile; trace it again"
         )
-    assert 0 <= first_layer <= last_layer < len(layers)
-    start = start or Initialised(seed)
-    stage = StageModule(
-        source, module, layers, {micro_batch_size: recording}, (first_layer, last_layer), start,
-        dtype, device, recompute_layers, defers_weight_gradients,
-    )  # fmt: skip
+    assert 0 <= part.first_layer <= part.last_layer < len(layers)
+    start = start or Initialised(part.seed)
+    stage = StageModule(source, module, layers, recording, part, start)
     start.fill(stage.buffers_by_name())
     return stage
 
@@ -110,33 +114,32 @@ class StageModule(nn.Module):
         source: ModelSource,
         module: nn.Module,
         layers: tuple[Layer, ...],
-        recordings: dict[int, Recording],
-        layer_range: tuple[int, int],
+        recording: Recording,
+        part: StagePart,
         start: StartValues,
-        dtype: Dtype,
-        device: str,
-        recompute_layers: Collection[int] = (),
-        defers_weight_gradients: bool = False,
     ) -> None:
         super().__init__()
-        first, last = layer_range
-        self.layer_range = layer_range
+        first, last = self.layer_range = part.first_layer, part.last_layer
         self.is_first, self.is_last = first == 0, last == len(layers) - 1
         self.parameter_layers = parameter_layers(layers)
-        self.micro_batch_size = next(iter(recordings))
-        self._source, self._dtype, self._recordings = source, dtype, recordings
-        self._is_mixed, self._arguments = is_mixed(dtype), Arguments(source, dtype)
-        self.device = torch.device(device)
+        self.micro_batch_size, self._recordings = (
+            part.micro_batch_size,
+            {part.micro_batch_size: recording},
+        )
+        self._source, self._dtype = source, part.dtype
+        self._is_mixed, self._arguments = is_mixed(part.dtype), Arguments(source, part.dtype)
+        self.device = torch.device(part.device)
         self._calls = range(layers[first].first_call, layers[last].last_call + 1)
         self._receives = layers[first - 1].crossing if first else ()
         self._sends = layers[last].crossing
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
-        recording = recordings[self.micro_batch_size]
         self.has_batch_norm = bool(normalisations(module))
-        self._hold_only(module, own, recording, start, device)
-        if defers_weight_gradients:
+        self._hold_only(module, own, recording, start, part.device)
+        if part.defers_weight_gradients:
             defer_weight_gradients(module)
-        recomputed = frozenset(call for layer in recompute_layers for call in layers[layer].calls)
+        recomputed = frozenset(
+            call for layer in part.recompute_layers for call in layers[layer].calls
+        )
         self._pass = StagePass(module, recording, self._calls, frozenset(self._sends), recomputed)
         self.module = module
 

@@ -13,7 +13,7 @@ from heterps_envs.simulator.memory_timeline import memory_timeline
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.stage_memory import SCALAR_BYTES_OF_LAYER, SCALAR_BYTES_OF_STAGE
 from heterps_runtime.execution.memory_check import measure_memory
-from heterps_runtime.profiling.profiler import measure
+from heterps_runtime.profiling.profiler import Conditions, measure
 from tests.runtime.small_runs import chain_of, problem_of
 
 
@@ -22,7 +22,10 @@ def measured(model: str) -> ModelProfile:
     """A profile that knows what layers really keep, on all of the devices."""
     problem = problem_of(model)
     profile = measure(
-        problem.profile, "type-d0", [problem.job.micro_batch_size], repeats=3, layer_limit_s=0.01
+        problem.profile,
+        "type-d0",
+        [problem.job.micro_batch_size],
+        Conditions(repeats=3, layer_limit_s=0.01),
     )
     entry = profile.measurements[-1]
     everywhere = tuple(entry.changed(device_type=f"type-d{index}") for index in range(4))

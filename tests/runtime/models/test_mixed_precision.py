@@ -27,7 +27,7 @@ from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_training
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.stages.stage import build_stage
+from heterps_runtime.stages.stage import StagePart, build_stage
 from tests.runtime.small_runs import chain_of, plan_of, problem_of, profile_of
 
 MIXED: Dtype = "mixed-bfloat16"
@@ -92,7 +92,9 @@ def test_tied_and_replicated_weights_differ_by_the_rounding_of_their_sums(dtype:
 def test_the_reference_is_plain_torch_under_autocast(model: str) -> None:
     profile = _traced(model, MIXED)
     assert profile.source is not None
-    stage = build_stage(profile.source, profile, 0, profile.num_layers - 1, 4, 0, dtype=MIXED)
+    stage = build_stage(
+        profile.source, profile, StagePart(0, profile.num_layers - 1, 4, 0, dtype=MIXED)
+    )
     inputs, target = make_batch(profile.source, 0, 4, seed=0)
     torch.autograd.backward(loss_sum(profile.source, stage(inputs)[0], target))
     found = {name: p.grad for name, p in stage.parameters_by_name().items()}
@@ -124,7 +126,9 @@ def test_cuts_and_copies_are_what_autocast_makes_of_them() -> None:
 def test_micro_batches_share_the_copies_of_a_step() -> None:
     profile = _traced("sequential", MIXED)
     assert profile.source is not None
-    stage = build_stage(profile.source, profile, 0, profile.num_layers - 1, 4, 0, dtype=MIXED)
+    stage = build_stage(
+        profile.source, profile, StagePart(0, profile.num_layers - 1, 4, 0, dtype=MIXED)
+    )
     inputs, target = make_batch(profile.source, 0, 4, seed=0)
     saved: set[int] = set()
 

@@ -14,7 +14,7 @@ from heterps_runtime.models import recordings
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import record, recorded, share_recordings
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.stages.stage import build_stage
+from heterps_runtime.stages.stage import StagePart, build_stage
 from tests.runtime.small_models import HERE as MODELS
 from tests.runtime.small_models import NAMES, WIDTH, profile_of, source_of
 
@@ -74,7 +74,7 @@ def test_no_other_rank_records(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a second recording")
 
     monkeypatch.setattr(recordings, "record", fails)
-    stage = build_stage(source, profile, 1, 3, JOB.micro_batch_size, 0)
+    stage = build_stage(source, profile, StagePart(1, 3, JOB.micro_batch_size, 0))
     assert stage.specs(1)[0][0].shape[0] == 1
     received, sent_specs = stage.specs(JOB.micro_batch_size)
     inputs = {"input_ids": torch.zeros(2, 12, dtype=torch.int64)}

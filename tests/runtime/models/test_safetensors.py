@@ -22,7 +22,7 @@ from heterps_runtime.models.recording import select_output
 from heterps_runtime.models.safetensors import SafetensorsFolder
 from heterps_runtime.profiling.model_source import resolve_profile
 from heterps_runtime.run.verify import max_difference, reference_losses
-from heterps_runtime.stages.stage import build_stage
+from heterps_runtime.stages.stage import StagePart, build_stage
 from heterps_runtime.stages.start_values import Initialised, StartValues
 from tests.runtime.live_bytes import LiveBytes
 from tests.runtime.small_models import profile_of, source_of
@@ -80,7 +80,7 @@ def test_stages_read_what_transformers_would_and_nothing_else(
     for first, last in ((0, 1), (2, 2), (3, profile.num_layers - 1)):
         asked.clear()
         start = SafetensorsFolder(folder)
-        stage = build_stage(source, profile, first, last, 2, seed=0, start=start)
+        stage = build_stage(source, profile, StagePart(first, last, 2, seed=0), start=start)
         held: dict[str, Tensor] = {**stage.parameters_by_name(), **stage.buffers_by_name()}
         assert all(torch.equal(tensor, expected[name]) for name, tensor in held.items())
         assert len(asked) == len(set(asked)) == len(held)
@@ -99,9 +99,11 @@ def test_pipeline_from_weights_trains_like_one_process(
     source = source_of(name)
     module = _loaded_by_transformers(source, folders(name))
     stage = build_stage(
-        source, profile_of(name), 0, profile_of(name).num_layers - 1, 2, seed=0,
+        source,
+        profile_of(name),
+        StagePart(0, profile_of(name).num_layers - 1, 2, seed=0),
         start=SafetensorsFolder(folders(name)),
-    )  # fmt: skip
+    )
     inputs = {"input_ids": torch.arange(24).reshape(2, 12) % 64}
     positional, named = arguments(source, inputs)
     expected = select_output(module(*positional, **named))
@@ -115,7 +117,7 @@ def test_rank_never_holds_more_than_its_part_and_one_tensor(
     source, profile, folder = source_of("gpt2"), profile_of("gpt2"), folders("gpt2")
     start: StartValues = SafetensorsFolder(folder) if is_loaded else Initialised(0)
     with LiveBytes() as building:
-        stage = build_stage(source, profile, 2, 3, 2, seed=0, start=start)
+        stage = build_stage(source, profile, StagePart(2, 3, 2, seed=0), start=start)
     module = build_module(source)
     with LiveBytes() as filling:
         held = start.parameters(module, stage.parameter_names())
@@ -139,7 +141,7 @@ def _altered(folder: Path, target: Path, change: Callable[[dict[str, Tensor]], N
 
 def _stage(name: str, folder: Path) -> SafetensorsFolder:
     start = SafetensorsFolder(folder)
-    build_stage(source_of(name), profile_of(name), 0, 1, 2, seed=0, start=start)
+    build_stage(source_of(name), profile_of(name), StagePart(0, 1, 2, seed=0), start=start)
     return start
 
 
@@ -169,7 +171,9 @@ def test_weights_take_the_format_of_the_job(folders: Callable[[str], Path], tmp_
 
     folder = _altered(folders("llama"), tmp_path / "half", halve)
     start = SafetensorsFolder(folder)
-    stage = build_stage(source_of("llama"), profile_of("llama"), 0, 0, 2, seed=0, start=start)
+    stage = build_stage(
+        source_of("llama"), profile_of("llama"), StagePart(0, 0, 2, seed=0), start=start
+    )
     (weight,) = stage.parameters_by_name().values()
     assert weight.dtype == torch.float32
     assert torch.equal(weight.bfloat16(), load_file(folder / "model.safetensors")[_EMBEDDING])

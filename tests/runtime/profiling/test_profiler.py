@@ -9,7 +9,7 @@ import torch
 
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.profiling.profiler import measure
+from heterps_runtime.profiling.profiler import Conditions, measure
 from heterps_runtime.profiling.samples import ProfileSamples
 from tests.runtime.small_models import profile_of
 
@@ -21,7 +21,11 @@ def measured() -> tuple[ModelProfile, list[Call]]:
     """A Llama's profile, and what its progress was."""
     calls: list[Call] = []
     profile = measure(
-        profile_of("llama"), "host-cpu", [2], repeats=3, progress=lambda *call: calls.append(call)
+        profile_of("llama"),
+        "host-cpu",
+        [2],
+        Conditions(repeats=3),
+        progress=lambda *call: calls.append(call),
     )
     return profile, calls
 
@@ -32,7 +36,7 @@ def measured() -> tuple[ModelProfile, list[Call]]:
 )
 def test_every_layer_gets_times_for_every_size(name: str) -> None:
     profile = profile_of(name)
-    measured = measure(profile, "host-cpu", [2, 3], repeats=3, layer_limit_s=0.1)
+    measured = measure(profile, "host-cpu", [2, 3], Conditions(repeats=3, layer_limit_s=0.1))
     assert [entry.micro_batch_size for entry in measured.measurements] == [2, 3]
     for entry in measured.measurements:
         assert entry.device_type == "host-cpu"
@@ -51,9 +55,9 @@ def test_equal_layers_share_one_measurement(measured: tuple[ModelProfile, list[C
 
 def test_a_new_measurement_replaces_the_old_one_of_the_same_kind() -> None:
     profile = profile_of("sequential")
-    once = measure(profile, "host-cpu", [2], repeats=3)
-    both = measure(once, "other", [2], repeats=3)
-    again = measure(both, "host-cpu", [2], repeats=3)
+    once = measure(profile, "host-cpu", [2], Conditions(repeats=3))
+    both = measure(once, "other", [2], Conditions(repeats=3))
+    again = measure(both, "host-cpu", [2], Conditions(repeats=3))
     assert [entry.device_type for entry in again.measurements] == ["other", "host-cpu"]
 
 
@@ -68,7 +72,9 @@ def test_progress_goes_from_the_first_visit_to_the_last(
 
 def test_threads_are_as_before() -> None:
     before = torch.get_num_threads()
-    measure(profile_of("sequential"), "host-cpu", [1], repeats=3, num_threads=before + 1)
+    measure(
+        profile_of("sequential"), "host-cpu", [1], Conditions(repeats=3, num_threads=before + 1)
+    )
     assert torch.get_num_threads() == before
 
 
@@ -96,14 +102,20 @@ def test_an_interrupted_profile_goes_on_without_measuring_again(tmp_path: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(profile, "host-cpu", [2], repeats=3, partial=partial, progress=interrupt)
+        measure(
+            profile, "host-cpu", [2], Conditions(repeats=3), partial=partial, progress=interrupt
+        )
     before = ProfileSamples.model_validate_json(partial.read_text())
     assert len(before.done) == 3
     visits: list[int] = []
     measured = measure(
-        profile, "host-cpu", [2], repeats=3, partial=partial,
+        profile,
+        "host-cpu",
+        [2],
+        Conditions(repeats=3),
+        partial=partial,
         progress=lambda done, total, text: visits.append(done),
-    )  # fmt: skip
+    )
     assert measured.measurements[0].num_repeats == 3 * 4
     assert not partial.exists()
 
@@ -117,18 +129,20 @@ def test_an_interrupted_profile_of_another_device_is_refused(tmp_path: Path) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(profile, "host-cpu", [2], repeats=3, partial=partial, progress=interrupt)
+        measure(
+            profile, "host-cpu", [2], Conditions(repeats=3), partial=partial, progress=interrupt
+        )
     with pytest.raises(HeterpsError, match="device_type 'host-cpu', but 'other' is asked for"):
-        measure(profile, "other", [2], repeats=3, partial=partial)
+        measure(profile, "other", [2], Conditions(repeats=3), partial=partial)
     with pytest.raises(HeterpsError, match="an interrupted profile with model 'sequential'"):
-        measure(profile_of("in_place"), "host-cpu", [2], repeats=3, partial=partial)
+        measure(profile_of("in_place"), "host-cpu", [2], Conditions(repeats=3), partial=partial)
     partial.write_text("{}")
     with pytest.raises(HeterpsError, match="delete it to start anew"):
-        measure(profile, "host-cpu", [2], repeats=3, partial=partial)
+        measure(profile, "host-cpu", [2], Conditions(repeats=3), partial=partial)
 
 
 def test_packing_is_measured_where_several_tensors_cross_a_cut() -> None:
-    profile = measure(profile_of("ctr"), "host-cpu", [2], repeats=3, layer_limit_s=0.05)
+    profile = measure(profile_of("ctr"), "host-cpu", [2], Conditions(repeats=3, layer_limit_s=0.05))
     cut_s = profile.measurements[0].cut_s
     assert len(cut_s) == profile.num_layers
     assert max(cut_s) > 0
@@ -140,4 +154,4 @@ def test_a_profile_without_source_and_an_absent_device_are_refused() -> None:
     with pytest.raises(HeterpsError, match="has no source"):
         measure(profile.changed(source=None), "host-cpu", [1])
     with pytest.raises(HeterpsError, match="cannot be used here"):
-        measure(profile, "gpu", [1], device="cuda:77")
+        measure(profile, "gpu", [1], Conditions(device="cuda:77"))

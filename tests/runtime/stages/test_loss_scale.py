@@ -18,7 +18,7 @@ from heterps_runtime.stages import loss_scale
 from heterps_runtime.stages.loss_scale import LOSS_SCALE, LossScale
 from heterps_runtime.stages.master_weights import MASTER, MasterWeights
 from heterps_runtime.stages.optimizer import build_optimizer
-from heterps_runtime.stages.stage import build_stage
+from heterps_runtime.stages.stage import StagePart, build_stage
 from heterps_runtime.state.migrate import load_optimizer_state, state_of
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
 
@@ -55,9 +55,12 @@ def _with_grad_scaler(
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
     module = build_stage(
-        profile.source, profile, 0, profile.num_layers - 1, job.micro_batch_size,
-        specification.seed, dtype=job.dtype,
-    )  # fmt: skip
+        profile.source,
+        profile,
+        StagePart(
+            0, profile.num_layers - 1, job.micro_batch_size, specification.seed, dtype=job.dtype
+        ),
+    )
     named = module.parameters_by_name()
     masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
     optimizer = build_optimizer(job.optimizer, masters.values(), specification.learning_rate)

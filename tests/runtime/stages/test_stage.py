@@ -17,7 +17,7 @@ from heterps_runtime.models.recording import select_output
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.stages import stage_pass
-from heterps_runtime.stages.stage import StageModule, build_stage
+from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from tests.runtime import small_runs
 from tests.runtime.small_models import NAMES, initialise, profile_of, source_of
 
@@ -40,7 +40,9 @@ def _stages(name: str, num_stages: int, micro_batch_size: int) -> list[StageModu
     layers = profile_of(name).num_layers
     cuts = [0, *sorted({1 + i * (layers - 1) // num_stages for i in range(num_stages - 1)}), layers]
     return [
-        build_stage(source_of(name), profile_of(name), first, end - 1, micro_batch_size, seed=0)
+        build_stage(
+            source_of(name), profile_of(name), StagePart(first, end - 1, micro_batch_size, seed=0)
+        )
         for first, end in pairwise(cuts)
     ]
 
@@ -93,7 +95,7 @@ def test_a_chain_of_unequal_stages_equals_the_whole_model(name: str, num_stages:
 def test_every_single_layer_can_be_a_stage(name: str) -> None:
     output, gradients, _ = _whole_model(name, 2)
     stages = [
-        build_stage(source_of(name), profile_of(name), index, index, 2, seed=0)
+        build_stage(source_of(name), profile_of(name), StagePart(index, index, 2, seed=0))
         for index in range(profile_of(name).num_layers)
     ]
     chained, collected = _run_chain(stages, name, 2)
@@ -105,7 +107,7 @@ def test_every_single_layer_can_be_a_stage(name: str) -> None:
 def test_one_stage_of_all_layers_is_exactly_the_model(name: str) -> None:
     output, gradients, _ = _whole_model(name, 3)
     last = profile_of(name).num_layers - 1
-    stage = build_stage(source_of(name), profile_of(name), 0, last, 3, seed=0)
+    stage = build_stage(source_of(name), profile_of(name), StagePart(0, last, 3, seed=0))
     chained, collected = _run_chain([stage], name, 3)
     assert torch.equal(chained, output)
     assert collected.keys() == gradients.keys()
@@ -163,7 +165,7 @@ def test_every_stage_knows_whether_the_model_normalises_over_batches(
 ) -> None:
     """Also the last layers of a ResNet, which do not."""
     last = profile_of(name).num_layers - 1
-    stage = build_stage(source_of(name), profile_of(name), last, last, 2, seed=0)
+    stage = build_stage(source_of(name), profile_of(name), StagePart(last, last, 2, seed=0))
     assert stage.has_batch_norm == has_any
 
 
@@ -177,7 +179,7 @@ def test_parameters_can_be_replaced_by_moved_ones() -> None:
 
 def test_a_profile_of_another_model_is_refused() -> None:
     with pytest.raises(PlanMismatchError, match="trace it again"):
-        build_stage(source_of("llama"), profile_of("gpt2"), 0, 0, 2, seed=0)
+        build_stage(source_of("llama"), profile_of("gpt2"), StagePart(0, 0, 2, seed=0))
 
 
 @pytest.mark.parametrize("name", ["llama", "vit", "resnet", "sequential"])
@@ -186,7 +188,7 @@ def test_a_chain_in_bfloat16_gives_what_one_stage_gives(name: str) -> None:
     inputs, _ = make_batch(source, 0, 2, seed=0)
     middle, last = profile.num_layers // 2, profile.num_layers - 1
     whole, front, back = (
-        build_stage(source, profile, *layers, 2, seed=0, dtype="bfloat16")
+        build_stage(source, profile, StagePart(*layers, 2, seed=0, dtype="bfloat16"))
         for layers in ((0, last), (0, middle), (middle + 1, last))
     )
     assert all(spec.dtype == torch.bfloat16 for spec in front.specs(front.micro_batch_size)[1])
@@ -206,12 +208,12 @@ def test_a_chain_of_units_computes_what_the_model_around_them_does(
         received: tuple[Tensor, ...] = ()
         found: list[Tensor] = []
         for layers in ((0, 2), (3, 3), (4, profile.num_layers - 1)):
-            stage = build_stage(source, profile, *layers, 3, seed=0)
+            stage = build_stage(source, profile, StagePart(*layers, 3, seed=0))
             received = stage(inputs, received, (0, 1, 2))
             found += received
         return found
 
-    assert build_stage(source, profile, 0, 2, 3, seed=0)._pass.is_chain
+    assert build_stage(source, profile, StagePart(0, 2, 3, seed=0))._pass.is_chain
     chained = outputs()
     monkeypatch.setattr(stage_pass, "_is_chain", lambda *args: False)
     assert all(map(torch.equal, chained, outputs()))
@@ -247,7 +249,7 @@ def test_only_plain_sequences_are_run_as_chains(
 ) -> None:
     source = factory_source(register_factory(factory), ["x=4:float32"])
     profile = trace_source(source, "model")
-    stage = build_stage(source, profile, 0, profile.num_layers - 1, 2, seed=0)
+    stage = build_stage(source, profile, StagePart(0, profile.num_layers - 1, 2, seed=0))
     assert stage._pass.is_chain == is_chain
     inputs, _ = make_batch(source, 0, 2, seed=0)
     module = initialise(build_module(source), seed=0)
