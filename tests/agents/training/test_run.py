@@ -1,6 +1,7 @@
 """A run of either kind leaves all that it should, resumes exactly, and can be interrupted."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,9 @@ def test_a_run_that_was_stopped_and_resumed_ends_with_the_weights_of_one_that_wa
         np.testing.assert_array_equal(second.policy.weights[name], value)
 
 
-def test_a_longer_budget_continues_the_curve(tmp_path: Path) -> None:
-    first = train(CHAINS, tmp_path)
+def test_a_longer_budget_continues_the_curve(trained: Runs, tmp_path: Path) -> None:
+    first = trained["chains"].result
+    shutil.copytree(first.policy_file.parent, tmp_path, dirs_exist_ok=True)
     second = train(CHAINS.changed(total_steps=1024), tmp_path, resume=True)
     assert second.steps >= 1024 > first.steps
     assert second.seconds > first.seconds
