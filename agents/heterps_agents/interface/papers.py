@@ -50,7 +50,7 @@ PAPERS: dict[str, Paper] = {
         "Proximal policy optimization algorithms", "Schulman et al.", 2017, "arXiv 1707.06347"
     ),
     "heterps-lstm": _HETERPS,
-    "heterps-provisioning": _HETERPS,
+    "heterps-price": _HETERPS,
     "pipedream": Paper(
         "PipeDream: Generalized pipeline parallelism for DNN training",
         "Narayanan et al.", 2019, "SOSP",

@@ -29,7 +29,7 @@ _MODULES = {
 }
 # Systems of papers: planners too, but shown only where they are asked for.
 _SYSTEMS = {
-    "heterps-provisioning": "heterps_agents.systems.heterps.system",
+    "heterps-price": "heterps_agents.systems.heterps.system",
     "pipedream": "heterps_agents.systems.pipedream.system",
     "piper": "heterps_agents.systems.piper.system",
     "pipeedge": "heterps_agents.systems.pipeedge.system",

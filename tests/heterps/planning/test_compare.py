@@ -101,7 +101,7 @@ def test_all_shows_systems_of_papers_and_says_of_the_others_why_not(
     assert "sailor itself predicts" in outcome.out
     said = " ".join(outcome.err.split())
     assert "refused: piper: needs equal devices; the cluster has 1 emulated-4x" in said
-    assert "refused: heterps-provisioning: minimises the price of a sample" in said
+    assert "refused: heterps-price: minimises the price of a sample" in said
 
 
 def test_systems_have_rows_only_where_they_are_asked_for(heterps: Heterps, blocks: Path) -> None:

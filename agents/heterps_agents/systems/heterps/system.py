@@ -1,4 +1,4 @@
-"""The system `heterps-provisioning`: HeterPS's cheapest classes and counts, as a plan of ours.
+"""The system `heterps-price`: HeterPS's cheapest classes and counts, as a plan of ours.
 
 HeterPS rents devices: it looks for the least price of a sample under a throughput floor, in the
 steady state of a pipeline, and counts no memory. Classes and counts are found exactly for devices
@@ -41,11 +41,11 @@ FLOORS = (1.0, 1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6)
 TOLERANCE = 1e-3
 
 
-@register("heterps-provisioning")
-class HeterpsProvisioning(System):
+@register("heterps-price")
+class HeterpsPrice(System):
     """Neighbouring layers of one class are a stage; each stage gets the units that it needs."""
 
-    name = "heterps-provisioning"
+    name = "heterps-price"
 
     def why_not(self, problem: Problem) -> str | None:
         """It has one objective."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations
+from types import MappingProxyType
 from typing import NamedTuple
 
 from heterps_configs.errors import InfeasibleError
@@ -31,20 +32,25 @@ class StageMemory(NamedTuple):
         per_layer: For each stage from the front; it falls where fewer micro-batches are in flight.
         embedding: Of the first and of the last stage, beside their layers.
         extra: Of any device.
-        limit: Of any device.
+        limit: Of any device that is not named in `limits`.
+        limits: Of devices by name.
     """
 
     per_layer: tuple[float, ...]
     embedding: float
     extra: float
     limit: float
+    limits: Mapping[str, float] = MappingProxyType({})
 
-    def most_layers(self, stage: int, num_stages: int, ratio: float) -> int:
-        """Layers that fit on a group that is smaller than normal by a ratio."""
+    def most_layers(
+        self, stage: int, num_stages: int, ratio: float, devices: Sequence[str] = ()
+    ) -> int:
+        """Layers that fit on a group, some devices, that is smaller than normal by a ratio."""
         fixed = self.embedding if stage in (0, num_stages - 1) else 0.0
         # Of a pipeline with other than the usual number of stages the last ones stay the last.
         index = max(0, len(self.per_layer) - num_stages + stage)
-        room = (self.limit - self.extra) / ratio - fixed
+        limit = min((self.limits.get(name, self.limit) for name in devices), default=self.limit)
+        room = (limit - self.extra) / ratio - fixed
         return max(0, math.floor(room / self.per_layer[index] + 1e-9))
 
 
@@ -278,9 +284,16 @@ def _dealt(
     if lengths is None:
         return
     slow = sorted((g for g in groups if g.slowdown > 1.0), key=lambda g: -g.slowdown)
-    # The slowest have no place where there are more than that.
-    slow = slow[max(0, len(slow) - sum(lengths)) :]
+    # The slowest have no place where others suffice.
+    slow = slow[max(0, len(groups) - sum(lengths)) :]
+    seen = set()
     for pattern in _patterns(len(slow), lengths):
+        # Groups of equal slow-downs are alike, and so are pipelines of equal lengths.
+        alike = ([slow[index][1:] for index in own] for own in pattern)
+        key = tuple(sorted((n, *own) for n, own in zip(lengths, alike, strict=True)))
+        if key in seen:
+            continue
+        seen.add(key)
         pipelines, free = [], iter(normal)
         for length, own in zip(lengths, pattern, strict=True):
             front = [slow[index] for index in own]
@@ -356,12 +369,11 @@ def _split_layers(
     slow = [group for group in groups if group.slowdown > 1.0]
     normal = [group for group in groups if group.slowdown <= 1.0]
     best: tuple[Sequence[Group], tuple[int, ...], float] | None = None
-    orders = permutations(slow) if len(slow) <= MAX_ENUMERATED and memory else [tuple(slow)]
-    for front in orders:
+    for front in _orders(slow) if memory else [tuple(slow)]:
         ordered = (*front, *normal)
         slowdowns = [group.slowdown for group in ordered]
         most = memory and [
-            min(num_layers, memory.most_layers(index, len(ordered), group.share))
+            min(num_layers, memory.most_layers(index, len(ordered), group.share, group.devices))
             for index, group in enumerate(ordered)
         ]
         try:
@@ -372,3 +384,13 @@ def _split_layers(
         if best is None or seconds < best[2]:
             best = ordered, layers, seconds
     return best
+
+
+def _orders(slow: Sequence[Group]) -> list[tuple[Group, ...]]:
+    """Orders of the slow groups that differ in their slow-downs; one, where they are many."""
+    if len(slow) > MAX_ENUMERATED:
+        return [tuple(slow)]
+    orders: dict[tuple[tuple[float, float], ...], tuple[Group, ...]] = {}
+    for order in permutations(slow):
+        orders.setdefault(tuple((group.slowdown, group.share) for group in order), order)
+    return list(orders.values())

@@ -3,11 +3,13 @@
 Malleus answers with a plan anew when some devices have become slower by known ratios. Here the
 ratios are those of the devices' seconds for the whole model to the fastest device's: what is slower
 by nature is planned for as what has become slow. Its layers are all alike (ours count as their
-mean), its devices have one memory (the least of ours), and filling and draining a pipeline takes no
-time. Tensor parallelism is left out: a stage of our plans runs on one device.
+mean), and filling and draining a pipeline takes no time. Tensor parallelism is left out: a stage of
+our plans runs on one device.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -30,7 +32,10 @@ from heterps_envs.simulator.binding import plan_of
 
 @register("malleus")
 class Malleus(System):
-    """The best of its answers for every number of pipelines."""
+    """The best of its answers for every number of pipelines.
+
+    They use all devices; where none of these fits, they may be shorter and leave slow ones out.
+    """
 
     name = "malleus"
 
@@ -39,38 +44,48 @@ class Malleus(System):
         whole_s = problem.tables.compute_s.sum(axis=0)
         slower = (whole_s / whole_s.min()).tolist()
         ratios = {name: slower[kind] for name, kind in problem.class_of.items()}
-        best: StragglerPlan | None = None
-        reasons: list[InfeasibleError] = []
-        for uniform in _uniform_plans(problem):
-            budget.spend()
-            try:
-                memory = _memory_of(problem, uniform)
-                found = replan_stragglers(ratios, nodes_of(problem), uniform, memory)
-            except InfeasibleError as error:
-                reasons.append(error)
-                continue
-            if best is None or found.seconds < best.seconds:
-                best = found
-        if best is None:
-            raise reasons[0]
-        chains = [_chain(pipeline) for pipeline in best.pipelines]
-        shares = [pipeline.micro_batches for pipeline in best.pipelines]
+        found = _best_of(problem, ratios, _uniform_plans(problem, uses_all=True), budget)
+        if isinstance(found, InfeasibleError):
+            reason = found
+            found = _best_of(problem, ratios, _uniform_plans(problem, uses_all=False), budget)
+            if isinstance(found, InfeasibleError):
+                raise reason
+        chains = [_chain(pipeline) for pipeline in found.pipelines]
+        shares = [pipeline.micro_batches for pipeline in found.pipelines]
         ends = np.cumsum(shares).tolist()
         parts = [range(end - share, end) for end, share in zip(ends, shares, strict=True)]
         stages, pipelines = routed(chains, parts)
         plan = plan_of(problem, stages, pipelines, planner=self.name, seed=self.seed)
         layer_s = float(whole_s.min()) / problem.tables.num_layers
-        return SystemAnswer(plan, OwnCost(best.seconds * layer_s, STEP))
+        return SystemAnswer(plan, OwnCost(found.seconds * layer_s, STEP))
 
 
-def _uniform_plans(problem: Problem) -> list[UniformPlan]:
-    """Every number of pipelines, as long as the devices allow, of one device for each stage."""
+def _best_of(
+    problem: Problem, ratios: Mapping[str, float], uniform: Iterable[UniformPlan], budget: Budget
+) -> StragglerPlan | InfeasibleError:
+    """The fastest plan, the first of equals; or why the first of them does not fit."""
+    best: StragglerPlan | None = None
+    reasons: list[InfeasibleError] = []
+    for each in uniform:
+        budget.spend()
+        try:
+            found = replan_stragglers(ratios, nodes_of(problem), each, _memory_of(problem, each))
+        except InfeasibleError as error:
+            reasons.append(error)
+            continue
+        if best is None or found.seconds < best.seconds:
+            best = found
+    return best or reasons[0]
+
+
+def _uniform_plans(problem: Problem, uses_all: bool) -> Iterator[UniformPlan]:
+    """Every number of pipelines, as long as the devices allow or also shorter."""
     count, job = len(problem.cluster.devices), problem.job
     layers = problem.tables.num_layers
-    return [
-        UniformPlan(number, min(count // number, layers), 1, layers, job.num_micro_batches)
-        for number in range(1, min(count, job.num_micro_batches) + 1)
-    ]
+    for number in range(1, min(count, job.num_micro_batches) + 1):
+        longest = min(count // number, layers)
+        for stages in range(longest, longest - 1 if uses_all else 0, -1):
+            yield UniformPlan(number, stages, 1, layers, job.num_micro_batches)
 
 
 def _memory_of(problem: Problem, uniform: UniformPlan) -> StageMemory:
@@ -82,7 +97,8 @@ def _memory_of(problem: Problem, uniform: UniformPlan) -> StageMemory:
         for stage in range(uniform.num_stages)
     ]
     per_layer = tuple(state + held * kept for held in in_flight)
-    return StageMemory(per_layer, 0.0, 0.0, float(tables.memory_bytes.min()))
+    limits = {name: float(tables.memory_bytes[kind]) for name, kind in problem.class_of.items()}
+    return StageMemory(per_layer, 0.0, 0.0, min(limits.values()), limits)
 
 
 def _chain(pipeline: StragglerPipeline) -> Chain:

@@ -6,8 +6,10 @@ import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.malleus.system import Malleus
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate, simulate
@@ -70,3 +72,10 @@ def test_micro_batches_follow_the_speeds_of_the_pipelines(make_problem: MakeProb
 def test_layers_that_fit_on_no_pipeline_are_refused_in_one_line(make_problem: MakeProblem) -> None:
     with pytest.raises(InfeasibleError, match=r"^malleus: 10 layers fit on no 1 pipelines"):
         placed(make_problem(memory=0.05))
+
+
+def test_slow_devices_are_left_out_where_memory_allows_no_longer_pipeline() -> None:
+    """In front of 16 stages, a V100 would hold 16 micro-batches of a layer of Llama 7B."""
+    job = Job(global_batch_size=32, dtype="bfloat16")
+    problem = Problem(load_profile("llama-7b"), load_cluster("a100-v100-t4"), job)
+    assert {name.partition("-")[0] for name in placed(problem).devices} == {"a100"}
