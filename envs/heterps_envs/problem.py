@@ -23,9 +23,6 @@ MAX_CLASSES = 16
 # Equal devices on different nodes are told apart while there are no more classes than this: exact
 # solving takes exponentially longer with each.
 MAX_NODE_CLASSES = 8
-# Share of a GPU's memory that lies idle in the blocks of PyTorch's caching allocator. Host memory
-# and the limits of emulated devices have no such blocks.
-FRAGMENTATION_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -204,8 +201,9 @@ class Problem:
     def usable_bytes(self, device: str) -> int:
         """Memory of a device, less what a caching allocator loses to fragmentation."""
         entry = self.device_named[device]
-        is_gpu = entry.type.kind == "gpu" and entry.type.emulation is None
-        return int(entry.memory_bytes * (1 - FRAGMENTATION_SHARE)) if is_gpu else entry.memory_bytes
+        if entry.type.kind != "gpu" or entry.type.emulation is not None:
+            return entry.memory_bytes
+        return int(entry.memory_bytes * (1 - entry.type.fragmentation_share))
 
     @cached_property
     def layer_memory(self) -> LayerMemory:

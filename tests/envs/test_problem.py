@@ -124,3 +124,21 @@ def test_too_many_classes_are_refused_with_their_number() -> None:
     ]
     with pytest.raises(HeterpsError, match=f"{MAX_CLASSES + 1} classes of devices"):
         _ = problem_on(cluster({"a": groups})).classes
+
+
+@pytest.mark.parametrize(
+    ("fields", "usable"),
+    [
+        ({"kind": "gpu"}, 980),
+        ({"kind": "gpu", "fragmentation_share": 0.1}, 900),
+        ({"kind": "cpu", "fragmentation_share": 0.1}, 1000),
+    ],
+)
+def test_a_gpu_loses_a_share_of_its_memory_to_fragmentation(
+    fields: dict[str, object], usable: int
+) -> None:
+    kind = device_type("t").changed(memory_bytes=1000, **fields)
+    node = Node(name="n", devices=(DeviceGroup(name="a", type="t"),), link=INSIDE)
+    assert problem_on(Cluster(name="c", device_types=(kind,), nodes=(node,))).usable_bytes("a") == (
+        usable
+    )

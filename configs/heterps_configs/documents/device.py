@@ -38,6 +38,8 @@ class DeviceType(Document):
         price_source: Who asks that price.
         price_date: When it was read (YYYY-MM or YYYY-MM-DD).
         emulation: Set for emulated devices only.
+        fragmentation_share: Of a real GPU's memory, what lies idle in the blocks of PyTorch's
+            caching allocator. Host memory and the limits of emulated devices have no such blocks.
     """
 
     name: str = Field(min_length=1)
@@ -50,6 +52,7 @@ class DeviceType(Document):
     price_date: str = ""
     specification_source: str = ""
     emulation: Emulation | None = None
+    fragmentation_share: float = Field(default=0.02, ge=0, lt=1)
 
     def peak(self, dtype: Dtype) -> float:
         """Peak FLOP/s in `dtype`; a type without that format runs it at its float32 rate."""
