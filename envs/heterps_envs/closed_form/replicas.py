@@ -13,11 +13,12 @@ them helps: one replica more, one fewer, or one moved to another stage of the cl
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS, append_stage, in_flight
 from heterps_envs.closed_form.objective import (
     TIE_BREAK_USD_PER_HOUR,
@@ -30,6 +31,20 @@ from heterps_envs.closed_form.objective import (
 _LEAST_GAIN = 1e-12
 # More states than these are not searched: some milliseconds.
 MAX_STATES = 2000
+
+
+class _Devices(NamedTuple):
+    """How states stand for devices given beyond one for each stage.
+
+    Attributes:
+        free: (T,) the most that a class may give.
+        stride: (T,) of a class in the number of a state.
+        extra: (states,) given in all.
+    """
+
+    free: Integers
+    stride: Integers
+    extra: Integers
 
 
 @njit(cache=True)
@@ -74,13 +89,12 @@ def _best_of_all(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, sta
     for state in range(states):
         for kind in range(k.num_classes):
             extra[state] += (state // stride[kind]) % (free[kind] + 1)
+    devices = _Devices(free, stride, extra)
     least, fill_s = np.full(states, math.inf), 0.0
     least[0] = 0.0
     given = np.zeros((num_stages, states), np.int8)
     for row in range(num_stages - 1, -1, -1):
-        least, fill_s = _with_stage(
-            k, stages, num_stages, row, free, stride, extra, least, fill_s, given[row]
-        )
+        least, fill_s = _with_stage(k, stages, num_stages, row, devices, least, fill_s, given[row])
     best, best_cost = -1, math.inf
     for state in range(states):
         if least[state] > goal.floor_s:
@@ -108,9 +122,7 @@ def _with_stage(
     stages: Any,
     num_stages: int,
     row: int,
-    free: Any,
-    stride: Any,
-    extra: Any,
+    devices: Any,
     least: Any,
     fill_s: float,
     given: Any,
@@ -122,12 +134,12 @@ def _with_stage(
     state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
     kept_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
     after, filled_s = np.full(len(least), math.inf), fill_s
-    most = min(MAX_REPLICAS, k.num_micro_batches)
+    most, free, stride = min(MAX_REPLICAS, k.num_micro_batches), devices.free, devices.stride
     for state in range(len(least)):
         if least[state] == math.inf:
             continue
         left = free[kind] - (state // stride[kind]) % (free[kind] + 1)
-        replicas_behind = num_stages - 1 - row + extra[state]
+        replicas_behind = num_stages - 1 - row + devices.extra[state]
         for more in range(min(left, most - 1) + 1):
             held = in_flight(k.num_micro_batches, k.is_gpipe, more + 1, replicas_behind)
             if state_bytes + held * kept_bytes > k.memory_bytes[kind]:

@@ -5,7 +5,7 @@ The features are described in `heterps_envs.environments.graph.env`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -25,6 +25,30 @@ from heterps_envs.graphs.simulator import GraphRow, end_of_step, one_graph, plac
 
 # Columns of what is found out about each device before features compare them.
 _FINISH, _RETURN, _THROUGH, _TRANSFER, _SHARED = 0, 1, 2, 3, 4
+
+
+class _OverAll(NamedTuple):
+    """What features of a device are compared with: the least or most of all devices.
+
+    Attributes:
+        finish_s, return_s, through_s, least_s: Least of the allowed devices; the last one is the
+            node's own seconds.
+        load_s, free_s: The largest load, and when the last device is free.
+        remaining_s: Least seconds of all later nodes.
+        channel_s: Load of the busiest channel.
+        all_bytes, left_bytes: Memory of all devices, and what is free of it.
+    """
+
+    finish_s: float
+    return_s: float
+    through_s: float
+    least_s: float
+    load_s: float
+    free_s: float
+    remaining_s: float
+    channel_s: float
+    all_bytes: float
+    left_bytes: float
 
 
 @njit(cache=True, error_model="numpy")
@@ -186,7 +210,7 @@ def _sibling_share(p: Any, rows: Any, row: int, z: int, node: int, device: int) 
 def _observe_devices(p: Any, guides: Any, rows: Any, view: Any, row: int, found: Any) -> None:
     """Compares the allowed devices with each other."""
     z, node = rows.problem[row], rows.position[row]
-    finish_s, return_s, through_s, seconds = np.inf, np.inf, np.inf, np.inf
+    finish_s, return_s, through_s, least_s = np.inf, np.inf, np.inf, np.inf
     load_s, free_s, remaining_s, channel_s = 0.0, 0.0, np.inf, 0.0
     all_bytes, left_bytes = 0.0, 0.0
     for device in range(p.num_devices[z]):
@@ -199,38 +223,23 @@ def _observe_devices(p: Any, guides: Any, rows: Any, view: Any, row: int, found:
             finish_s = min(finish_s, found[device, _FINISH])
             return_s = min(return_s, found[device, _RETURN])
             through_s = min(through_s, found[device, _THROUGH])
-            seconds = min(seconds, seconds_of(p, z, node, device))
+            least_s = min(least_s, seconds_of(p, z, node, device))
     for channel in range(p.num_channels[z]):
         channel_s = max(channel_s, rows.channel_load_s[row, channel])
+    over_all = _OverAll(
+        finish_s, return_s, through_s, least_s, load_s, free_s, remaining_s, channel_s, all_bytes,
+        left_bytes,
+    )  # fmt: skip
     for device in range(p.num_devices[z]):
         if view.allowed[row, device]:
-            _observe_device(
-                p, guides, rows, view.candidates[row, device], row, device, found[device],
-                finish_s, return_s, through_s, seconds, load_s, free_s, remaining_s, all_bytes,
-            )  # fmt: skip
-    _observe_state(
-        p, guides, rows, view.state[row], row, finish_s, through_s, load_s, free_s, channel_s,
-        all_bytes, left_bytes,
-    )  # fmt: skip
+            out = view.candidates[row, device]
+            _observe_device(p, guides, rows, row, device, found[device], over_all, out)
+    _observe_state(p, guides, rows, row, over_all, view.state[row])
 
 
 @njit(cache=True, error_model="numpy")
 def _observe_device(
-    p: Any,
-    guides: Any,
-    rows: Any,
-    out: Any,
-    row: int,
-    device: int,
-    found: Any,
-    finish_s: float,
-    return_s: float,
-    through_s: float,
-    least_s: float,
-    load_s: float,
-    free_s: float,
-    remaining_s: float,
-    all_bytes: float,
+    p: Any, guides: Any, rows: Any, row: int, device: int, found: Any, over_all: Any, out: Any
 ) -> None:
     z, node = rows.problem[row], rows.position[row]
     devices, scale = p.num_devices[z], guides.reference_s[z]
@@ -248,14 +257,14 @@ def _observe_device(
     stay_s, trip_s = guides.stay_s[z, node, device], guides.round_trip_s[z, node, device]
     later_s = guides.remaining_s[z, node + 1, device]
     out[0] = 1.0
-    out[1] = ratio(4.0 * (found[_FINISH] - finish_s), scale)
+    out[1] = ratio(4.0 * (found[_FINISH] - over_all.finish_s), scale)
     out[2] = ratio(found[_FINISH], scale)
-    out[3] = log_ratio(seconds, least_s)
+    out[3] = log_ratio(seconds, over_all.least_s)
     out[4] = ratio(8.0 * seconds, scale)
     out[5] = ratio(found[_THROUGH], scale)
-    out[6] = ratio(4.0 * (found[_THROUGH] - through_s), scale)
+    out[6] = ratio(4.0 * (found[_THROUGH] - over_all.through_s), scale)
     out[7] = ratio(rows.load_s[row, device] + seconds, scale)
-    out[8] = ratio(2.0 * (rows.load_s[row, device] + seconds - load_s), scale)
+    out[8] = ratio(2.0 * (rows.load_s[row, device] + seconds - over_all.load_s), scale)
     out[9] = ratio(8.0 * (found[_FINISH] - p.forward_s[z, node, device] - own_free_s), scale)
     out[10] = ratio(8.0 * backlog_s, scale)
     out[11] = ratio(held + p.memory_bytes[z, node], limit)
@@ -264,52 +273,39 @@ def _observe_device(
     out[14] = ratio(later_s, scale * devices)
     out[15] = ratio(4.0 * send_s, scale * max(1, devices - 1))
     out[16] = ratio(limit - held, guides.remaining_bytes[z, node])
-    out[17] = 1.0 if found[_FINISH] <= finish_s else 0.0
-    out[18] = 1.0 if found[_THROUGH] <= through_s else 0.0
-    out[19] = ratio(4.0 * (found[_RETURN] - return_s), scale)
+    out[17] = 1.0 if found[_FINISH] <= over_all.finish_s else 0.0
+    out[18] = 1.0 if found[_THROUGH] <= over_all.through_s else 0.0
+    out[19] = ratio(4.0 * (found[_RETURN] - over_all.return_s), scale)
     out[20] = _sibling_share(p, rows, row, z, node, device)
-    out[21] = log_ratio(later_s, remaining_s)
-    out[22] = ratio(limit * devices, 4.0 * all_bytes)
+    out[21] = log_ratio(later_s, over_all.remaining_s)
+    out[22] = ratio(limit * devices, 4.0 * over_all.all_bytes)
     out[23] = ratio(outgoing_s, scale)
     out[24] = ratio(own_free_s, scale)
-    out[25] = ratio(2.0 * (own_free_s - free_s), scale)
+    out[25] = ratio(2.0 * (own_free_s - over_all.free_s), scale)
     out[26] = ratio(stay_s - trip_s, scale)
     out[27] = ratio(found[_FINISH] + stay_s + found[_RETURN], scale)
 
 
 @njit(cache=True, error_model="numpy")
-def _observe_state(
-    p: Any,
-    guides: Any,
-    rows: Any,
-    out: Any,
-    row: int,
-    finish_s: float,
-    through_s: float,
-    load_s: float,
-    free_s: float,
-    channel_s: float,
-    all_bytes: float,
-    left_bytes: float,
-) -> None:
+def _observe_state(p: Any, guides: Any, rows: Any, row: int, over_all: Any, out: Any) -> None:
     z, node = rows.problem[row], rows.position[row]
     nodes, devices, scale = p.num_nodes[z], p.num_devices[z], guides.reference_s[z]
     node_features = guides.node_features[z, node]
     out[0] = node / nodes
-    out[1] = ratio(finish_s, scale)
-    out[2] = ratio(through_s, scale)
+    out[1] = ratio(over_all.finish_s, scale)
+    out[2] = ratio(over_all.through_s, scale)
     out[3] = ratio(rows.longest_s[row], scale)
     out[4] = node_features[10]
     out[5] = node_features[11]
     out[6] = devices / 8.0
     out[7] = ratio(nodes, 64.0)
     out[8] = node_features[5]
-    out[9] = ratio(guides.remaining_bytes[z, 0], all_bytes)
-    out[10] = ratio(guides.remaining_bytes[z, node], left_bytes)
-    out[11] = ratio(load_s, scale)
+    out[9] = ratio(guides.remaining_bytes[z, 0], over_all.all_bytes)
+    out[10] = ratio(guides.remaining_bytes[z, node], over_all.left_bytes)
+    out[11] = ratio(over_all.load_s, scale)
     out[12] = ratio(guides.remaining_least_s[z, node], scale * devices)
     out[13] = node_features[4]
     out[14] = node_features[3]
-    out[15] = ratio(channel_s, scale)
+    out[15] = ratio(over_all.channel_s, scale)
     out[16] = ratio(p.num_channels[z] - devices, 4.0)
-    out[17] = ratio(free_s, scale)
+    out[17] = ratio(over_all.free_s, scale)

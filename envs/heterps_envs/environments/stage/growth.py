@@ -8,7 +8,7 @@ the cut behind the stage, there and back.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,6 +21,38 @@ from heterps_envs.environments.base.state import LARGEST_RATIO
 LEAST_COVERED = 0.5
 # A candidate with more replicas than another that reaches as far must take so much less.
 WORTHWHILE = 0.99
+
+
+class Growing(NamedTuple):
+    """What stays of a stage while it grows to the front.
+
+    Attributes:
+        kind: Device class.
+        replicas: Devices.
+        held: Micro-batches in flight on each, `heterps_envs.closed_form.formula.in_flight`.
+        share: Micro-batches of the busiest replica.
+        rounds: `share` over `held`, rounded up.
+    """
+
+    kind: int
+    replicas: int
+    held: int
+    share: int
+    rounds: int
+
+
+class Room(NamedTuple):
+    """What a stage may take.
+
+    Attributes:
+        allowance_s: Seconds that it may be busy beyond its own compute.
+        fill_left_s: What is left of the fill limit.
+        round_trip_s: From its forward to its backward pass.
+    """
+
+    allowance_s: float
+    fill_left_s: float
+    round_trip_s: float
 
 
 @njit(**BORROWING, inline="always")
@@ -99,30 +131,27 @@ def behind_with_stage_s(
 
 
 @njit(**BORROWING, inline="always")
-def stage_fits(
-    p: Any,
-    z: int,
-    start: int,
-    stop: int,
-    kind: int,
-    replicas: int,
-    held: int,
-    share: int,
-    rounds: int,
-    allowance_s: float,
-    fill_left_s: float,
-    round_trip_s: float,
-) -> bool:
-    """Memory, target and fill limit hold; all only get worse as the stage grows."""
+def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> bool:
+    """Memory, target and fill limit hold; all only get worse as the stage grows.
+
+    Args:
+        p: `StageProblems`.
+        z: Row of the problem.
+        start: First layer.
+        stop: The layer behind the stage.
+        stage: `Growing`.
+        room: `Room`.
+    """
+    kind, replicas, held, share, rounds = stage
     if stage_bytes(p, z, start, stop, held) > p.memory_bytes[z, kind]:
         return False
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
-    if compute + p.fastest_prefix_s[z, start] > fill_left_s:
+    if compute + p.fastest_prefix_s[z, start] > room.fill_left_s:
         return False
     forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
-    busy = work_s(forward, compute - forward, round_trip_s, share, held, rounds)
+    busy = work_s(forward, compute - forward, room.round_trip_s, share, held, rounds)
     busy += all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
-    return busy - compute <= allowance_s  # type: ignore[no-any-return]
+    return busy - compute <= room.allowance_s  # type: ignore[no-any-return]
 
 
 @njit(**BORROWING, inline="always")
@@ -221,34 +250,22 @@ def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -
 
 @njit(**BORROWING, inline="always")
 def longest_stage(
-    p: Any,
-    rows: Any,
-    row: int,
-    kind: int,
-    replicas: int,
-    held: int,
-    through_s: float,
-    allowance_s: float,
-    fronts: Any,
-    front: Any,
+    p: Any, rows: Any, row: int, stage: Any, through_s: float, allowance_s: float, scratch: Any
 ) -> int:
     """First layer of the longest stage that is allowed; -1: there is none.
 
-    Unless that is layer 0, writes `fronts` (see `list_fronts`) and into `front` (3,) what
-    `best_front_link` returns.
+    Unless that is layer 0, writes `scratch.fronts` (see `list_fronts`) and into `scratch.front`
+    what `best_front_link` returns.
     """
-    z, stop = rows.problem[row], rows.position[row]
-    own_allowance = allowance_s + through_s
+    fronts, front = scratch
+    z, stop, kind = rows.problem[row], rows.position[row], stage.kind
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - through_s
     trip = rows.fill_s[row] + through_s
-    share = largest_share(p.num_micro_batches[z], replicas)
-    rounds = (share + held - 1) // held
+    room = Room(allowance_s + through_s, fill_left, trip)
     low, high = -1, stop  # `high` fits or is `stop`, `low` does not fit
     middle = stop - 1
     while high - low > 1:
-        if stage_fits(
-            p, z, middle, stop, kind, replicas, held, share, rounds, own_allowance, fill_left, trip
-        ):
+        if stage_fits(p, z, middle, stop, stage, room):
             high = middle
         elif high == stop:
             return -1
@@ -257,7 +274,7 @@ def longest_stage(
         middle = (low + high) >> 1
     start = high
     if start > 0:
-        list_fronts(p, rows, row, kind, replicas, fronts)
+        list_fronts(p, rows, row, kind, stage.replicas, fronts)
     while 0 < start < stop:
         compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
         slack = fill_left - compute - p.fastest_prefix_s[z, start]

@@ -6,7 +6,7 @@ The process itself is described in `heterps_envs.environments.stage.state`, the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -24,6 +24,7 @@ from heterps_envs.environments.base.state import (
 )
 from heterps_envs.environments.stage.growth import (
     WORTHWHILE,
+    Growing,
     all_reduce_and_optimizer_s,
     behind_with_stage_s,
     best_front_link,
@@ -46,6 +47,60 @@ from heterps_envs.environments.stage.state import (
 )
 
 _BUCKETS = np.array(REPLICA_BUCKETS)
+
+
+class _Left(NamedTuple):
+    """What a row has left for the stages to come.
+
+    Attributes:
+        free_price: LP-dual price of the free devices.
+        free_bytes: Their memory.
+        dollars: US dollars per hour up to the price limit.
+        allowance_s: Target plus fill so far.
+    """
+
+    free_price: float
+    free_bytes: float
+    dollars: float
+    allowance_s: float
+
+
+class _Wanted(NamedTuple):
+    """A stage, and when it is worth it: if it reaches further, or the step time is shorter.
+
+    Attributes:
+        kind: Its class.
+        bucket: Of its number of replicas.
+        reached: First layer of the stages of fewer replicas.
+        shortest_s: Limit of the step time from it on.
+    """
+
+    kind: int
+    bucket: int
+    reached: int
+    shortest_s: float
+
+
+class _Found(NamedTuple):
+    """A stage that may come next.
+
+    Attributes:
+        action: Its candidate.
+        start: Its first layer.
+        held: Micro-batches in flight on a replica.
+        behind_s: Step time from it on.
+        link: Share of the allowance that the link behind it takes.
+        through_s: A message over that link, there and back.
+        tightest: See `heterps_envs.environments.stage.growth.tightest_layer`.
+    """
+
+    action: int
+    start: int
+    held: int
+    behind_s: float
+    link: float
+    through_s: float
+    tightest: float
 
 
 @njit(cache=True, error_model="numpy")
@@ -116,10 +171,11 @@ def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any)
         free_price += free * p.class_price[z, kind]
         free_bytes += free * p.memory_bytes[z, kind]
         dollars_left -= rows.used[row, kind] * p.price_usd_per_hour[z, kind]
+    left = _Left(free_price, free_bytes, dollars_left, allowance_s)
     take_candidates(view, line)
-    _observe_state(p, rows, row, view, line, free_price, free_bytes, allowance_s)
+    _observe_state(p, rows, row, view, line, left)
     if view.state.shape[1] > NUM_GLOBAL_FEATURES:
-        _observe_budget(p, rows, row, view, line, dollars_left, allowance_s)
+        _observe_budget(p, rows, row, view, line, left)
     found = False
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
@@ -131,10 +187,8 @@ def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any)
                 break
             if replicas * p.price_usd_per_hour[z, kind] > dollars_left:
                 break
-            start, behind_s = _observe_bucket(
-                p, rows, row, view, line, kind, bucket, reached, WORTHWHILE * shortest_s,
-                free_price, free_bytes, dollars_left, allowance_s, scratch,
-            )  # fmt: skip
+            wanted = _Wanted(kind, bucket, reached, WORTHWHILE * shortest_s)
+            start, behind_s = _observe_bucket(p, rows, row, view, line, wanted, left, scratch)
             if start >= 0:
                 found = True
                 reached, shortest_s = min(reached, start), min(shortest_s, behind_s)
@@ -142,16 +196,8 @@ def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any)
 
 
 @njit(**BORROWING, inline="always")
-def _observe_state(
-    p: Any,
-    rows: Any,
-    row: int,
-    view: Any,
-    line: int,
-    free_price: float,
-    free_bytes: float,
-    allowance_s: float,
-) -> None:
+def _observe_state(p: Any, rows: Any, row: int, view: Any, line: int, left: Any) -> None:
+    free_price, free_bytes, _, allowance_s = left
     z, stop = rows.problem[row], rows.position[row]
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
     held = micro_batches if p.is_gpipe[z] else min(micro_batches, rows.replicas_behind[row] + 1)
@@ -172,10 +218,9 @@ def _observe_state(
 
 
 @njit(**BORROWING, inline="always")
-def _observe_budget(
-    p: Any, rows: Any, row: int, view: Any, line: int, dollars_left: float, allowance_s: float
-) -> None:
+def _observe_budget(p: Any, rows: Any, row: int, view: Any, line: int, left: Any) -> None:
     """Writes the features of the state that tell of the price limit; zero without one."""
+    _, _, dollars_left, allowance_s = left
     z, limit, out = rows.problem[row], rows.price_limit_usd_per_hour[row], view.state[line]
     out[NUM_GLOBAL_FEATURES:] = 0.0
     if limit < np.inf:
@@ -188,51 +233,40 @@ def _observe_budget(
 
 @njit(**BORROWING, inline="always")
 def _observe_bucket(
-    p: Any,
-    rows: Any,
-    row: int,
-    view: Any,
-    line: int,
-    kind: int,
-    bucket: int,
-    reached: int,
-    shortest_s: float,
-    free_price: float,
-    free_bytes: float,
-    dollars_left: float,
-    allowance_s: float,
-    scratch: Any,
+    p: Any, rows: Any, row: int, view: Any, line: int, wanted: Any, left: Any, scratch: Any
 ) -> tuple[int, float]:
-    """Writes the stage of a class and number of replicas, if it is worth it.
+    """Writes the wanted stage, if it is worth it.
 
-    It must grow beyond `reached` or take less than `shortest_s`. Returns its first layer,
-    or -1, and the step time from it on.
+    Returns its first layer, or -1, and the step time from it on.
     """
     fronts, front = scratch
+    kind, bucket, reached, shortest_s = wanted
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
     replicas, micro_batches = _BUCKETS[bucket], p.num_micro_batches[z]
     held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
+    share = largest_share(micro_batches, replicas)
     link, through_s = 0.0, 0.0
     if neighbour >= 0:
         transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
-        link = (largest_share(micro_batches, replicas) - 1) * transfer / allowance_s
+        link = (share - 1) * transfer / left.allowance_s
         through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
     if link > 1.0:
         return -1, 0.0
-    start = longest_stage(p, rows, row, kind, replicas, held, through_s, allowance_s, fronts, front)
+    stage = Growing(kind, replicas, held, share, (share + held - 1) // held)
+    start = longest_stage(p, rows, row, stage, through_s, left.allowance_s, scratch)
     if start < 0:
         return -1, 0.0
     behind_s = behind_with_stage_s(p, rows, row, kind, replicas, held, start)
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
     tightest, next_behind = 0.0, rows.replicas_behind[row] + replicas
-    bytes_left = free_bytes - replicas * p.memory_bytes[z, kind]
+    bytes_left = left.free_bytes - replicas * p.memory_bytes[z, kind]
+    dollars_left = left.dollars - replicas * p.price_usd_per_hour[z, kind]
     if start > 0:
         tightest = tightest_layer(p, z, 0, start, fronts, 0.0)
         if tightest > 1.0 or bytes_in_front(p, z, start, next_behind) > bytes_left:
             return -1, 0.0
-        after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
-        if least_price_in_front(p, rows, row, start, fronts) > after:
+        if least_price_in_front(p, rows, row, start, fronts) > dollars_left:
             return -1, 0.0
     actions = rows.used.shape[1] * NUM_BUCKETS
     shorter = -1
@@ -248,8 +282,7 @@ def _observe_bucket(
             tightest = tightest_layer(p, z, start, first, fronts, tightest)
             if tightest > 1.0 or bytes_in_front(p, z, first, next_behind) > bytes_left:
                 break
-            after = dollars_left - replicas * p.price_usd_per_hour[z, kind]
-            if least_price_in_front(p, rows, row, first, fronts) > after:
+            if least_price_in_front(p, rows, row, first, fronts) > dollars_left:
                 break
             reached_s = behind_with_stage_s(p, rows, row, kind, replicas, held, first)
             fill = rows.fill_s[row] + through_s
@@ -258,34 +291,18 @@ def _observe_bucket(
                 p, z, first, kind, fronts, rows.target_s[row], fill,
                 rows.fill_limit_s[row] - fill - p.fastest_prefix_s[z, first],
             )  # fmt: skip
-        _observe_candidate(
-            p, rows, row, view, line, cut * actions + action, first, held, reached_s, link,
-            through_s, free_price, free_bytes, dollars_left, allowance_s, front, tightest,
-        )  # fmt: skip
+        found = _Found(cut * actions + action, first, held, reached_s, link, through_s, tightest)
+        _observe_candidate(p, rows, row, view, line, found, left, front)
     return start, behind_s
 
 
 @njit(**BORROWING, inline="always")
 def _observe_candidate(
-    p: Any,
-    rows: Any,
-    row: int,
-    view: Any,
-    line: int,
-    action: int,
-    start: int,
-    held: int,
-    behind_s: float,
-    link: float,
-    through_s: float,
-    free_price: float,
-    free_bytes: float,
-    dollars_left: float,
-    allowance_s: float,
-    front: Any,
-    tightest: float,
+    p: Any, rows: Any, row: int, view: Any, line: int, found: Any, left: Any, front: Any
 ) -> None:
     """Writes one candidate."""
+    action, start, held, behind_s, link, through_s, tightest = found
+    free_price, free_bytes, dollars_left, allowance_s = left
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
     kind, replicas = stage_of(action, rows.used.shape[1])
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
