@@ -171,7 +171,7 @@ def stage_work_s(
 
 
 @njit(cache=True, inline="always")
-def behind_stage_s(
+def step_with_stage_s(
     forward_s: float,
     backward_s: float,
     after_s: float,
@@ -248,7 +248,7 @@ def append_stage(
     neighbour = next_kind if has_next else kind
     latency = k.latency_s[kind, neighbour]
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
-    step = behind_stage_s(
+    step = step_with_stage_s(
         forward, compute - forward, after, behind_s, fill_s,
         has_next, share, held, transfer, latency,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import behind_stage_s, in_flight, stage_after_s
+from heterps_envs.closed_form.formula import in_flight, stage_after_s, step_with_stage_s
 from heterps_envs.compiled import BORROWING
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
@@ -123,7 +123,7 @@ def behind_with_stage_s(
     if neighbour >= 0:
         transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
         latency = p.latency_s[z, kind, neighbour]
-    return behind_stage_s(
+    return step_with_stage_s(
         forward, compute - forward, all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas),
         rows.behind_s[row], rows.fill_s[row], neighbour >= 0,
         largest_share(p.num_micro_batches[z], replicas), held, transfer, latency,
