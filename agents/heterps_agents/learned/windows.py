@@ -16,7 +16,13 @@ from numba import njit
 
 from heterps_agents.learned.window_labels import TABLE
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import KernelTables, append_stage, in_flight, is_dominated
+from heterps_envs.closed_form.formula import (
+    Built,
+    KernelTables,
+    append_stage,
+    in_flight,
+    is_dominated,
+)
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
 from heterps_envs.compiled import uncounted
 
@@ -172,8 +178,8 @@ def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
         kind, replicas = stages[row, 1], stages[row, 2]
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
         behind_s, fill_s = append_stage(
-            k, stages[row - 1, 0], stages[row, 0], kind, replicas, held, next_kind,
-            behind_s, fill_s,
+            k, stages[row - 1, 0], stages[row, 0], kind, replicas, held,
+            Built(next_kind, behind_s, fill_s),
         )  # fmt: skip
         total += replicas
         price += replicas * k.price_usd_per_hour[kind]
@@ -261,7 +267,7 @@ def _extend(
                     return _Found(unused, winner, best)
                 tries.done[0] += 1
                 reached_s, filled_s = append_stage(
-                    k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+                    k, start, stop, kind, replicas, held, Built(next_kind, behind_s, fill_s)
                 )
                 if reached_s + labels.delay_s[start, kind] >= limit_s:
                     continue
@@ -350,7 +356,7 @@ def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
         if memory > k.memory_bytes[kind]:
             return math.inf
         behind_s, fill_s = append_stage(
-            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+            k, start, stop, kind, replicas, held, Built(next_kind, behind_s, fill_s)
         )
         total += replicas
         price += replicas * k.price_usd_per_hour[kind]

@@ -21,6 +21,7 @@ from heterps_agents.search.stage_changes import copy_stages
 from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import (
+    Built,
     KernelTables,
     append_stage,
     in_flight,
@@ -240,8 +241,8 @@ def _place(k: Any, cuts: Any, class_price: Any, target_s: float, stages: Any, us
         stages[count, 0], stages[count, 1], stages[count, 2] = stop, best_kind, best_replicas
         held = in_flight(k.num_micro_batches, k.is_gpipe, best_replicas, built.total)
         behind_s, fill_s = append_stage(
-            k, best_start, stop, best_kind, best_replicas, held, built.next_kind, built.behind_s,
-            built.fill_s,
+            k, best_start, stop, best_kind, best_replicas, held,
+            Built(built.next_kind, built.behind_s, built.fill_s),
         )  # fmt: skip
         used[best_kind] += best_replicas
         built = _Built(best_start, behind_s, fill_s, best_kind, built.total + best_replicas)
@@ -265,7 +266,7 @@ def _grow(k: Any, built: Any, kind: int, replicas: int, delay_s: Any, target_s: 
         if memory > k.memory_bytes[kind] or share * compute > target_s:
             break
         reached_s, _ = append_stage(
-            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+            k, start, stop, kind, replicas, held, Built(next_kind, behind_s, fill_s)
         )
         if reached_s + delay_s[start] <= target_s:
             best_start = start

@@ -170,14 +170,26 @@ def stage_work_s(
     return max(share * compute + wait, rounds * (compute + round_trip_s))
 
 
+class Built(NamedTuple):
+    """The stages that are built, from the back.
+
+    Attributes:
+        kind: Device class of the front one; -1 before the first.
+        behind_s: Their closed-form step time.
+        fill_s: Sum of `C_j + 2 X_j` over them.
+    """
+
+    kind: int
+    behind_s: float
+    fill_s: float
+
+
 @njit(cache=True, inline="always")
 def step_with_stage_s(
     forward_s: float,
     backward_s: float,
     after_s: float,
-    behind_s: float,
-    fill_s: float,
-    has_next: bool,
+    built: Any,
     share: int,
     held: int,
     transfer_s: float,
@@ -189,34 +201,24 @@ def step_with_stage_s(
         forward_s: Of one micro-batch on one replica of the stage.
         backward_s: The same.
         after_s: From `stage_after_s`.
-        behind_s: The same as the result for the pipeline behind the stage.
-        fill_s: Sum of `C_j + 2 X_j` over the stages behind it.
-        has_next: False for the last stage, which has nothing behind it.
+        built: `Built`, the stages behind it.
         share: Micro-batches of the busiest replica.
         held: How many of them it has in flight at most.
         transfer_s: Bytes over bandwidth of one message over the cut behind the stage.
         latency_s: Of that link.
     """
     compute = forward_s + backward_s
-    if not has_next:
+    if built.kind < 0:
         return share * compute + after_s
     message = 2.0 * (latency_s + transfer_s)
-    busy = stage_work_s(forward_s, backward_s, message + fill_s, share, held) + after_s
-    longest = max(busy, compute + message + behind_s)
-    return max(longest, compute + 2.0 * latency_s + (share + 1) * transfer_s)
+    busy = stage_work_s(forward_s, backward_s, message + built.fill_s, share, held) + after_s
+    longest = max(busy, compute + message + built.behind_s)
+    return max(longest, compute + 2.0 * latency_s + (share + 1) * transfer_s)  # type: ignore[no-any-return]
 
 
 @uncounted
 def append_stage(
-    k: Any,
-    start: int,
-    stop: int,
-    kind: int,
-    replicas: int,
-    held: int,
-    next_kind: int,
-    behind_s: float,
-    fill_s: float,
+    k: Any, start: int, stop: int, kind: int, replicas: int, held: int, built: Any
 ) -> tuple[float, float]:
     """Puts a stage of layers `start .. stop - 1` in front of what is built.
 
@@ -227,9 +229,7 @@ def append_stage(
         kind: Its device class.
         replicas: Its replicas.
         held: From `in_flight`.
-        next_kind: Class of the stage behind it; -1 for the last stage.
-        behind_s: Step time of what is built.
-        fill_s: Fill of what is built.
+        built: `Built`.
 
     Returns:
         Step time and fill with the stage.
@@ -244,15 +244,14 @@ def append_stage(
         k.latency_s[kind, kind],
         k.inverse_bandwidth_s_per_byte[kind, kind],
     )
-    has_next = next_kind >= 0
-    neighbour = next_kind if has_next else kind
+    has_next = built.kind >= 0
+    neighbour = built.kind if has_next else kind
     latency = k.latency_s[kind, neighbour]
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
     step = step_with_stage_s(
-        forward, compute - forward, after, behind_s, fill_s,
-        has_next, share, held, transfer, latency,
-    )  # fmt: skip
-    return step, compute + (2.0 * (latency + transfer) + fill_s if has_next else 0.0)
+        forward, compute - forward, after, built, share, held, transfer, latency
+    )
+    return step, compute + (2.0 * (latency + transfer) + built.fill_s if has_next else 0.0)
 
 
 @uncounted
@@ -291,7 +290,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
         if memory > k.memory_bytes[kind]:
             verdict = OUT_OF_MEMORY
         behind_s, fill_s = append_stage(
-            k, start, stop, kind, replicas, held, next_class, behind_s, fill_s
+            k, start, stop, kind, replicas, held, Built(next_class, behind_s, fill_s)
         )
         price += replicas * k.price_usd_per_hour[kind]
         replicas_behind += replicas

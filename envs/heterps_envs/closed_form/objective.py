@@ -15,6 +15,7 @@ from heterps_envs.closed_form.formula import (
     CLASS_MASK,
     CUT_BIT,
     REPLICA_SHIFT,
+    Built,
     KernelTables,
     append_stage,
     in_flight,
@@ -181,7 +182,7 @@ def measure(
                 most, fullest = lacking, row
         next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
         reached_s, filled_s = append_stage(
-            k, start, stop, kind, replicas, held, next_kind, behind_s, fill_s
+            k, start, stop, kind, replicas, held, Built(next_kind, behind_s, fill_s)
         )
         # Otherwise the stages behind it set the step time, and this one only delays them.
         if reached_s > behind_s + (filled_s - fill_s) + 1e-15:

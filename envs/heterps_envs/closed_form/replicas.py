@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Integers
-from heterps_envs.closed_form.formula import MAX_REPLICAS, append_stage, in_flight
+from heterps_envs.closed_form.formula import MAX_REPLICAS, Built, append_stage, in_flight
 from heterps_envs.closed_form.objective import (
     TIE_BREAK_USD_PER_HOUR,
     graded_cost,
@@ -145,7 +145,7 @@ def _with_stage(
             if state_bytes + held * kept_bytes > k.memory_bytes[kind]:
                 continue
             step_s, filled_s = append_stage(
-                k, start, stop, kind, more + 1, held, next_kind, least[state], fill_s
+                k, start, stop, kind, more + 1, held, Built(next_kind, least[state], fill_s)
             )
             reached = state + more * stride[kind]
             if step_s < after[reached]:

@@ -13,6 +13,7 @@ from heterps_agents.exact.kernels import largest_total_after
 from heterps_agents.exact.solve import search_space
 from heterps_envs.closed_form.formula import (
     FITS,
+    Built,
     KernelTables,
     append_stage,
     evaluate,
@@ -37,8 +38,8 @@ def fills_behind(
         kind, replicas = stage.device_class, stage.replicas
         held = in_flight(kernel.num_micro_batches, kernel.is_gpipe, replicas, devices)
         step_time_s, fill_s = append_stage(
-            kernel, stage.first_layer, stage.last_layer + 1, kind, replicas, held, next_class,
-            step_time_s, fill_s,
+            kernel, stage.first_layer, stage.last_layer + 1, kind, replicas, held,
+            Built(next_class, step_time_s, fill_s),
         )  # fmt: skip
         used, devices, next_class = used + int(replicas * strides[kind]), devices + replicas, kind
         yield stage, used, step_time_s, fill_s

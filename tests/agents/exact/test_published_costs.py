@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from heterps_agents.exact.solve import solve
-from heterps_envs.closed_form.formula import kernel_tables, step_with_stage_s
+from heterps_envs.closed_form.formula import Built, kernel_tables, step_with_stage_s
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import CostTables
 from tests.agents.published_costs import (
@@ -183,12 +183,14 @@ def test_harp_launches_more_micro_batches_where_a_link_is_slow() -> None:
     seconds give `63 * 0.2202 + 0.2143 + 0.2202 + 0.0760 = 14.3831`. The closed form agrees, and
     says what plain 1F1B, with two in flight, would lose.
     """
-    last_s = step_with_stage_s(0.2202 / 3, 0.2202 * 2 / 3, 0.0, 0.0, 0.0, False, 64, 1, 0.0, 0.0)
+    last_s = step_with_stage_s(
+        0.2202 / 3, 0.2202 * 2 / 3, 0.0, Built(-1, 0.0, 0.0), 64, 1, 0.0, 0.0
+    )
 
     def both_s(held: int) -> float:
         return float(
             step_with_stage_s(
-                0.2143 / 3, 0.2143 * 2 / 3, 0.0, last_s, 0.2202, True, 64, held, 0.0, 0.038
+                0.2143 / 3, 0.2143 * 2 / 3, 0.0, Built(0, last_s, 0.2202), 64, held, 0.0, 0.038
             )
         )
 

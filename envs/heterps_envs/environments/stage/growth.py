@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import in_flight, stage_after_s, step_with_stage_s
+from heterps_envs.closed_form.formula import Built, in_flight, stage_after_s, step_with_stage_s
 from heterps_envs.compiled import BORROWING
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
@@ -125,7 +125,7 @@ def behind_with_stage_s(
         latency = p.latency_s[z, kind, neighbour]
     return step_with_stage_s(
         forward, compute - forward, all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas),
-        rows.behind_s[row], rows.fill_s[row], neighbour >= 0,
+        Built(neighbour, rows.behind_s[row], rows.fill_s[row]),
         largest_share(p.num_micro_batches[z], replicas), held, transfer, latency,
     )  # fmt: skip
 
