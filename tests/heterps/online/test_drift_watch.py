@@ -107,6 +107,7 @@ def test_a_step_without_figures_tells_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_run_tells_the_device_and_the_link_that_were_slowed_down(tmp_path: Path) -> None:
     # The host needs about 0.2 ms for what takes these devices 4 ms and more.
     problem, watch = problem_of("sequential", slowdowns=(4, 4, 8, 8), step_s=0.01), DriftWatch()

@@ -15,6 +15,7 @@ from heterps_agents.interface.registry import system_names
 Heterps = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
     heterps: Heterps, blocks: Path
 ) -> None:

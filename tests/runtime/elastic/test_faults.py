@@ -39,7 +39,8 @@ from tests.runtime.processes import processes_of, ranks_of
 
 ENDLESS = ElasticSettings(heartbeat_s=LIMIT_S, stall_s=LIMIT_S)
 
-pytestmark = pytest.mark.slow
+# Heartbeats that are missed on a busy machine are faults of their own.
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture

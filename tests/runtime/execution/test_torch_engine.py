@@ -21,6 +21,7 @@ QUARTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule", "stages", "dtype"),
     [
@@ -43,6 +44,7 @@ def test_torchs_schedules_train_as_one_process_does(
     assert result.times_of == "this host"
 
 
+@pytest.mark.slow
 def test_emulated_devices_run_at_the_speed_of_this_host_with_a_remark() -> None:
     problem = problem_of("sequential", slowdowns=(4.0,) * 4, schedule="gpipe")
     remarks: list[str] = []

@@ -12,6 +12,7 @@ from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "cut", "num_layers"),
     [("finetune_llama", 3, 6), ("train_click_through", 26, 38)],

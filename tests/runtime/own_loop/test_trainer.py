@@ -33,6 +33,7 @@ def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]
     return [(tmp_path / f"rank-{rank}.txt").read_text() for rank in range(processes)]
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
     (alone,) = _run(tmp_path / "one", plan_of_cuts(), 1)
     together = _run(tmp_path / "two", plan_of_cuts(2), 2)
@@ -43,11 +44,13 @@ def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
         torch.testing.assert_close(saved[name], tensor, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_batch_of_another_size_on_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
     for text in _run(tmp_path, plan_of_cuts(2), 2, "wrong"):
         assert "rank 1 (d1): batch: x0 has 12 samples" in text
 
 
+@pytest.mark.slow
 def test_a_plan_of_another_model_is_an_error_on_every_rank(tmp_path: Path) -> None:
     for text in _run(tmp_path, plan_of_cuts(2, num_layers=7), 2):
         assert "with 7 layers; this model has 5" in text

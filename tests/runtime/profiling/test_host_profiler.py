@@ -74,6 +74,7 @@ def test_host_times_are_medians_over_the_steps_that_were_kept() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_pipeline_tells_its_host_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_profiler, "NUM_RUNS", 1)
     found = host_profiler.measure_host_times(

@@ -26,6 +26,7 @@ from tests.runtime.small_runs import chain_of, problem_of
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_emulated_run_takes_what_the_simulator_says_and_adapts_to_a_drift(tmp_path: Path) -> None:
     # The host needs about 0.2 ms for what takes these devices 4 ms and more.
     problem = problem_of("sequential", slowdowns=(4, 4, 8, 8), step_s=0.01)
