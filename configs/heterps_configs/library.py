@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import DeviceCatalogue, DeviceType
-from heterps_configs.documents.effort import EffortTable
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.run_events import RunEvents
-from heterps_configs.documents.run_settings import RunSettings
-from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.documents.yaml_files import parse_yaml, read_text, write_bytes
 from heterps_configs.errors import HeterpsError, UnknownNameError
+
+if TYPE_CHECKING:
+    from heterps_configs.documents.effort import EffortTable
+    from heterps_configs.documents.run_events import RunEvents
+    from heterps_configs.documents.run_settings import RunSettings
 
 CONFIG_PATH_VARIABLE = "HETERPS_CONFIG_PATH"
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
@@ -34,29 +36,34 @@ class Kind:
     Attributes:
         folder: Folder of the shipped files; also the name of the kind in commands.
         singular: What messages call one of them.
-        document: Class that checks it; None for files that are no documents.
+        checked_by: Module of `documents` and its class; empty for files that are no documents.
         suffixes: Allowed ends of a file name.
     """
 
     folder: str
     singular: str
-    document: type[Document] | None
+    checked_by: str
     suffixes: tuple[str, ...] = YAML_SUFFIXES
+
+    @property
+    def document(self) -> type[Document] | None:
+        """The class that checks it, imported now: to place a model takes few of them."""
+        return _document(self.checked_by) if self.checked_by else None
 
 
 KINDS = {
     kind.folder: kind
     for kind in (
-        Kind("clusters", "cluster", Cluster),
-        Kind("models", "model", ModelProfile),
-        Kind("devices", "device catalogue", DeviceCatalogue),
-        Kind("policies", "policy", None, suffixes=(".npz",)),
-        Kind("efforts", "effort table", EffortTable),
-        Kind("training", "training configuration", ChainTrainingConfig),
-        Kind("settings", "run settings", RunSettings),
-        Kind("events", "run events", RunEvents),
-        Kind("jobs", "job", Job),
-        Kind("plans", "plan", Plan),
+        Kind("clusters", "cluster", "cluster.Cluster"),
+        Kind("models", "model", "model_profile.ModelProfile"),
+        Kind("devices", "device catalogue", "device.DeviceCatalogue"),
+        Kind("policies", "policy", "", suffixes=(".npz",)),
+        Kind("efforts", "effort table", "effort.EffortTable"),
+        Kind("training", "training configuration", "training.ChainTrainingConfig"),
+        Kind("settings", "run settings", "run_settings.RunSettings"),
+        Kind("events", "run events", "run_events.RunEvents"),
+        Kind("jobs", "job", "job.Job"),
+        Kind("plans", "plan", "plan.Plan"),
     )
 }
 
@@ -103,6 +110,8 @@ def load_run_settings(reference: str | os.PathLike[str]) -> RunSettings:
     Raises:
         HeterpsError: Nothing of that name, or a broken file.
     """
+    from heterps_configs.documents.run_settings import RunSettings
+
     return RunSettings.from_mapping(*_parsed("settings", reference))
 
 
@@ -112,6 +121,8 @@ def load_run_events(reference: str | os.PathLike[str]) -> RunEvents:
     Raises:
         HeterpsError: Nothing of that name, or a broken file.
     """
+    from heterps_configs.documents.run_events import RunEvents
+
     return RunEvents.from_mapping(*_parsed("events", reference))
 
 
@@ -121,6 +132,8 @@ def load_efforts(reference: str | os.PathLike[str] = "efforts") -> EffortTable:
     Raises:
         HeterpsError: Nothing of that name, or a broken file.
     """
+    from heterps_configs.documents.effort import EffortTable
+
     return EffortTable.from_mapping(*_parsed("efforts", reference))
 
 
@@ -135,7 +148,7 @@ def load(kind: str, reference: str | os.PathLike[str]) -> Document:
         raise HeterpsError(f"{kind} are not documents")
     data, source = _parsed(kind, reference)
     if kind == "training" and isinstance(data, dict) and "problems" in data:
-        document = GraphTrainingConfig
+        document = _document("training.GraphTrainingConfig")
     return document.from_mapping(data, source)
 
 
@@ -187,7 +200,7 @@ def describe(kind: str) -> tuple[tuple[str, str], ...]:
             for entry in catalogue.device_types
         )
     if kind == "efforts":
-        tables = [EffortTable.from_mapping(*_parsed(kind, name)) for name in shipped(kind)]
+        tables = [load_efforts(name) for name in shipped(kind)]
         return tuple(
             (name, effort.description) for table in tables for name, effort in table.efforts.items()
         )
@@ -233,6 +246,12 @@ def copy(
         raise HeterpsError(f"{target}: exists already; ask for overwriting to replace it")
     write_bytes(target, source.read_bytes())
     return target
+
+
+def _document(name: str) -> type[Document]:
+    module, _, document = name.partition(".")
+    found: type[Document] = getattr(import_module(f"heterps_configs.documents.{module}"), document)
+    return found
 
 
 def _kind(name: str) -> Kind:

@@ -20,6 +20,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_shipped_profile_can_be_made_again(name: str) -> None:
     shipped_layers, made_layers = load_profile(name).layers, make_profile(name).layers

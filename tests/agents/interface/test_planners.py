@@ -108,6 +108,7 @@ def test_searches_keep_a_budget_of_evaluations(
     assert 0 < budget.evaluations_used <= evaluations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINING)
 @pytest.mark.parametrize("case", ["roomy", "price under a floor"])
 def test_planners_that_train_are_never_worse_than_their_start(

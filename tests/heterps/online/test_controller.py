@@ -126,6 +126,7 @@ def test_nothing_happens_while_the_run_is_as_predicted(problem: Problem) -> None
     assert watcher.decisions == []
 
 
+@pytest.mark.slow
 def test_a_slow_device_gets_fewer_layers_and_the_prediction_is_what_the_slow_device_gives(
     problem: Problem,
 ) -> None:

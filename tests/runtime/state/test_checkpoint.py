@@ -60,6 +60,7 @@ def _losses(lines: list[Any]) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:batch normalisation")
 @pytest.mark.parametrize("model", ["gpt2", "resnet", "sequential"])
 def test_run_goes_on_under_other_cuts_as_if_it_had_not_stopped(
