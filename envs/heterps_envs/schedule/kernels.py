@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.arrays import Integers
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.schedule.event_heap import (
     HELPER,
     KERNEL,
@@ -75,6 +75,38 @@ class ListRules(NamedTuple):
     offsets: Integers
 
 
+class ListArrays(NamedTuple):
+    """All that a list schedule reads and writes; the columns are those above.
+
+    Attributes:
+        stages: (S, 8) int64.
+        stage_s: (S, 5) seconds of each kind of pass, and bytes that leave the stage.
+        by_device: (S,) stages, device by device.
+        devices: (D, 8) int64.
+        action_s: (D,) seconds that the host takes for each pass.
+        micro_batches: (M, 2) pipeline and group.
+        share: (M,) size of a micro-batch, of the job's.
+        target_of: (2, P, S) the stage that a forward and a backward pass goes to; -1: none.
+        first_stage: (P,)
+        links: (D, D, 3) latency, seconds of a byte, and when it is free.
+        queue: (4 S, M) what is ready.
+        heap: Of events.
+    """
+
+    stages: Integers
+    stage_s: Floats
+    by_device: Integers
+    devices: Integers
+    action_s: Floats
+    micro_batches: Integers
+    share: Floats
+    target_of: Integers
+    first_stage: Integers
+    links: Floats
+    queue: Integers
+    heap: Floats
+
+
 def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
     """Runs a plan; returns when the last pass ends, and (K,) the order of passes.
 
@@ -102,7 +134,7 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
     devices[:, FORWARDS_LEFT] = np.diff(rules.offsets) // (3 if rules.mode == SPLIT else 2)
     devices[:, POSITION], devices[:, STOP] = rules.offsets[:-1], rules.offsets[1:]
     order = rules.order if is_fixed else np.empty(rules.offsets[-1], np.int64)
-    end_s = _run(
+    arrays = ListArrays(
         stages,
         np.concatenate([plan.pass_s, plan.output_bytes[:, None]], axis=1),
         by_device,
@@ -113,25 +145,21 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
         np.stack([plan.behind, plan.front]),
         plan.first_stage,
         np.stack([plan.latency_s, plan.s_per_byte, np.zeros_like(plan.latency_s)], axis=2),
-        rules.num_ranks,
-        rules.mode,
         # Heaps of what is ready for each stage, or by pass whether it is ready.
         np.zeros((4 * num_stages, num_micro_batches), np.int64),
         event_heap(2 * (num_micro_batches + num_devices) + 2),
-        order,
     )
+    end_s = _run(arrays, rules.num_ranks, rules.mode, order)
     is_complete = bool((devices[:, POSITION] == devices[:, STOP]).all())
     assert is_complete or is_fixed, "a schedule without a fixed order came to no end"
     return float(end_s) if is_complete else np.inf, order
 
 
 @njit(**KERNEL)
-def _run(
-    stages: Any, stage_s: Any, by_device: Any, devices: Any, action_s: Any, micro_batches: Any,
-    share: Any, target_of: Any, first_stage: Any, links: Any, num_ranks: int, mode: int,
-    queue: Any, heap: Any, order: Any,
-) -> float:  # fmt: skip
-    """The run; `order` is written, or in the mode `FIXED` read."""
+def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
+    """The run of `ListArrays`; `order` is written, or in the mode `FIXED` read."""
+    stages, stage_s, by_device, devices, action_s, micro_batches = arrays[:6]
+    share, target_of, first_stage, links, queue, heap = arrays[6:]
     num_stages, num_micro_batches = len(stages), len(share)
     ends = 4 * num_stages * num_micro_batches  # a pass that ends, instead of being ready
     backward = B_INPUT if mode == SPLIT else B

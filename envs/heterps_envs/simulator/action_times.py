@@ -38,6 +38,7 @@ from heterps_envs.simulator.kernels import (
     STOP,
     UNKNOWN,
     WORK,
+    RunArrays,
     run_actions,
 )
 from heterps_envs.simulator.kernels import END as END_COLUMN
@@ -112,7 +113,7 @@ def action_times(
     heap = event_heap(_most_events(arrays, schedule))
     for device, start_s in enumerate(arrays.step_s.tolist()):
         push_event(heap, start_s, len(sizes) + device)
-    run_actions(
+    run = RunArrays(
         _actions(schedule, messages),
         action_s,
         sizes,
@@ -124,9 +125,8 @@ def action_times(
         _reduces(schedule),
         np.array([reduce_s(prepared.problem, bucket) for bucket in schedule.buckets], float),
         heap,
-        arrays.is_rendezvous,
-        schedule.overlaps_reduce,
     )
+    run_actions(run, arrays.is_rendezvous, schedule.overlaps_reduce)
     assert (sizes[:, AT] == schedule.offsets[1:]).all(), "the action lists deadlock"
     return ActionTimes(schedule, action_s[:, START].copy(), action_s[:, END_COLUMN].copy())
 

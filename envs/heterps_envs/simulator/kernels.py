@@ -8,11 +8,12 @@ stand in one array with a column for each: a compiler of many small arrays takes
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.schedule.actions import RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
 from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
 
@@ -52,17 +53,45 @@ LATENCY, FREE = 0, 1
 COME = 0
 
 
+class RunArrays(NamedTuple):
+    """All that a run reads and writes; the columns are those above.
+
+    Attributes:
+        actions: (A, 5) int64.
+        action_s: (A, 4) seconds.
+        devices: (D, 11) int64.
+        device_s: (D, 2) seconds.
+        nodes: (N, 3) int64.
+        node_s: (N, 3 + 2 k) seconds and factors.
+        links: (D, D, 2) seconds.
+        receives: (R,) actions that receive, device by device.
+        reduces: (K, 1 + most members) int64.
+        reduce_s: (K,) seconds of each all-reduce.
+        heap: Of events (`heterps_envs.schedule.event_heap`).
+    """
+
+    actions: Integers
+    action_s: Floats
+    devices: Integers
+    device_s: Floats
+    nodes: Integers
+    node_s: Floats
+    links: Floats
+    receives: Integers
+    reduces: Integers
+    reduce_s: Floats
+    heap: Floats
+
+
 @njit(**KERNEL)
-def run_actions(
-    actions: Any, action_s: Any, devices: Any, device_s: Any, nodes: Any, node_s: Any, links: Any,
-    receives: Any, reduces: Any, reduce_s: Any, heap: Any, is_rendezvous: bool,
-    overlaps_reduce: bool,
-) -> None:  # fmt: skip
-    """Runs all lists; the columns above are what it reads and writes.
+def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
+    """Runs all lists of a `RunArrays`.
 
     Events: a device is done with its action (its index), follows its list (D + its index), or the
     first pass of a node ends (`2 D + change * N + node`; void when the node has changed since).
     """
+    actions, action_s, devices, device_s, nodes, node_s = run[:6]
+    links, receives, reduces, reduce_s, heap = run[6:]
     num_devices, num_nodes = len(devices), len(nodes)
     while heap[0, SIZE] > 0:
         now = heap[1, TIME]
@@ -116,10 +145,7 @@ def run_actions(
                 devices[device, AT] = at + 1
                 action_s[at, KNOWN] = _complete_s(actions, action_s, at, now)
                 reduces[actions[at, BUCKET], COME] += 1
-                _overlap(
-                    actions, action_s, devices, device_s, reduces, reduce_s, heap,
-                    actions[at, BUCKET], now,
-                )  # fmt: skip
+                _overlap(run, actions[at, BUCKET], now)
             elif kind == REDUCE:
                 reduces[actions[at, BUCKET], COME] += 1
                 _reduce(devices, reduces, reduce_s, heap, actions[at, BUCKET], now)
@@ -187,31 +213,25 @@ def _complete_s(actions: Any, action_s: Any, reduce: int, now: float) -> float:
 
 
 @njit(**HELPER)
-def _overlap(
-    actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
-    heap: Any, bucket: int, now: float,
-) -> None:  # fmt: skip
+def _overlap(run: Any, bucket: int, now: float) -> None:
     """Times an all-reduce whose devices have all come, and then what waited for it."""
-    found = _time_overlapped(
-        actions, action_s, devices, device_s, reduces, reduce_s, heap, bucket, now
-    )
+    devices = run.devices
+    found = _time_overlapped(run, bucket, now)
     while found:
         found = False
         for device in range(len(devices)):
             at = devices[device, NEXT_REDUCE]
-            if at < devices[device, STOP] and _time_overlapped(
-                actions, action_s, devices, device_s, reduces, reduce_s, heap,
-                actions[at, BUCKET], now,
-            ):  # fmt: skip
+            if at >= devices[device, STOP]:
+                continue
+            if _time_overlapped(run, run.actions[at, BUCKET], now):
                 found = True
 
 
 @njit(**HELPER)
-def _time_overlapped(
-    actions: Any, action_s: Any, devices: Any, device_s: Any, reduces: Any, reduce_s: Any,
-    heap: Any, bucket: int, now: float,
-) -> bool:  # fmt: skip
+def _time_overlapped(run: Any, bucket: int, now: float) -> bool:
     """It begins when all gradients are complete, and on each device the one before it is done."""
+    actions, action_s, devices, device_s = run[:4]
+    reduces, reduce_s, heap = run[8:]
     num_members, begin_s = _num_members(reduces, bucket), 0.0
     if reduces[bucket, COME] < num_members:
         return False
