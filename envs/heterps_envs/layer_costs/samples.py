@@ -117,7 +117,10 @@ def device_samples(
     layers = [profile.layers[members[0]] for members in groups]
     forward, backward, ratios = [], [], []
     for found in measurements:
-        sized = job.changed(micro_batch_size=found.micro_batch_size)
+        size = found.micro_batch_size  # which may be larger than all of the job's batch
+        sized = job.changed(
+            micro_batch_size=size, global_batch_size=size, unequal_micro_batch_sizes=None
+        )
         work = work_of_layers(layers, profile.activation_scale(job.dtype), entry, sized)
         forward.append(_pass_samples(work.forward, found.forward_s, groups))
         backward.append(_pass_samples(work.backward, found.backward_s, groups))

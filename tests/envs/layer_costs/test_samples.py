@@ -43,6 +43,21 @@ def test_equal_layers_are_one_sample_that_counts_for_all() -> None:
     np.testing.assert_allclose([counted[:3].sum(), counted[3:].sum()], whole)
 
 
+@pytest.mark.parametrize("sizes", [None, (3, 2)])
+def test_measured_sizes_need_not_be_possible_ones_of_the_job(sizes: tuple[int, ...] | None) -> None:
+    profile = measured_profile([SLOW], FACTORS)
+    measured = list(measurements_of(profile, "slow", JOB).values())
+    whole = sum(sizes) if sizes else 1
+    largest = max(sizes) if sizes else 1
+    job = JOB.changed(
+        global_batch_size=whole, micro_batch_size=largest, unequal_micro_batch_sizes=sizes
+    )
+    found, usual = (device_samples(profile, SLOW, each, measured) for each in (job, JOB))
+    np.testing.assert_array_equal(found.forward.seconds, usual.forward.seconds)
+    np.testing.assert_array_equal(found.sizes, usual.sizes)
+    assert found.optimizer_ratio == usual.optimizer_ratio
+
+
 def test_times_that_a_run_corrected_can_be_left_out() -> None:
     profile = measured_profile([SLOW], FACTORS)
     first, second = profile.measurements
