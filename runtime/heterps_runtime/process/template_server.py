@@ -36,6 +36,16 @@ def serve(own: socket.socket, main: Main) -> NoReturn:
         own: This side of the socket.
         main: What a forked process runs: it gets its arguments, and returns its exit code.
     """
+    try:
+        _serve(own, main)
+    except OSError:
+        pass  # nobody is there any more, in the middle of an answer
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _serve(own: socket.socket, main: Main) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake, woken = os.pipe()
     for descriptor in (wake, woken):

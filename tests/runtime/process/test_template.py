@@ -60,6 +60,14 @@ def test_a_request_may_be_longer_than_a_message(template: Template, tmp_path: Pa
     assert len(process.stdout.read()) == len("hello ") + 300_000 + 1
 
 
+def test_a_template_whose_answers_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    with Template("tests.runtime.process.test_template", WORD, tmp_path / "log") as template:
+        for _ in range(20):
+            template.fork([], WORD, tmp_path / "log")
+    assert not template.is_alive()
+    assert (tmp_path / "log").read_text() == ""
+
+
 def test_a_descriptor_comes_with_its_number(template: Template, tmp_path: Path) -> None:
     read, write = os.pipe()
     process = template.fork([], WORD, tmp_path / "log", Passed(write, "WORD"))
