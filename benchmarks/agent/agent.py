@@ -1,8 +1,8 @@
 """The agent: how far each method is from the best, training, and the speed of the environments.
 
     python benchmarks/agent/agent.py --quick
-    python benchmarks/agent/agent.py --workloads FOLDER --json out.json --markdown out.md
-    --tensorboard tb
+    python benchmarks/agent/agent.py --workloads FOLDER --json out.json --tensorboard tb
+    python benchmarks/agent/agent.py --workloads FOLDER --markdown docs/results/agent.md
 
 Sections: `chains` and `graphs` compare every method on every test set under equal budgets, in
 evaluations and in CPU seconds; `training` measures how fast policies learn, over three seeds;

@@ -1,8 +1,8 @@
 """Online: clusters drift and break. What is learned, moved and recovered, beside what is asked.
 
     python benchmarks/online/online.py --quick
-    python benchmarks/online/online.py --only drift --json online.json --markdown
-    docs/results/online.md
+    python benchmarks/online/online.py --only drift --json online.json
+    python benchmarks/online/online.py --markdown docs/results/online.md
 
 Sections: `drift`, `real_drift` and `fine_tuning` measure what is learned from a run whose devices
 are not as believed. With --json, finished rows are kept beside that file, and an interrupted

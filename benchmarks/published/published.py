@@ -1,8 +1,7 @@
 """Published workloads: our results beside what their authors' programs reach on them.
 
     python benchmarks/published/published.py --workloads FOLDER
-    python benchmarks/published/published.py --workloads FOLDER --only dnn_contiguous --quick --json
-    out.json
+    python benchmarks/published/published.py --workloads FOLDER --only piper --json out.json
 
 FOLDER holds the files as published, one folder for each source (`dnn-partitioning`, `pipedream`,
 ...); without the option it is `$HETERPS_WORKLOADS`. Each module beside this one is a table:

@@ -2,8 +2,7 @@
 
 The model's own `forward` runs once under `FakeTensorMode` (shapes, no data). Modules that a plan
 may place (*units*) are hooked; what happens between two units is *glue*. Every tensor carries the
-set of unit outputs that its value depends on: `heterps_runtime.models.layers` knows what a cut
-would send.
+set of unit outputs that its value depends on: `models.layers` knows what a cut would send.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class Workers(AbstractContextManager["Workers", None]):
         directory: Run directory; the workers' standard error goes to its log file.
         arguments: Of each process.
         environment: Variables of each process.
-        world: Its ranks here; None for one process that is no rank.
+        world: Its ranks here, whose socket is theirs from then on; None for one process that is no
+            rank.
     """
 
     def __init__(
@@ -91,6 +92,9 @@ class Workers(AbstractContextManager["Workers", None]):
         except BaseException:
             self._end()
             raise
+        finally:
+            if world is not None:
+                world.close()
 
     def __exit__(self, *raised: object) -> None:
         self._end()
@@ -209,7 +213,6 @@ def run_ranks(
         Template(module, environment, directory / LOG_FILE) as template,
         Workers(template, directory, [str(directory), *arguments], environment, world) as workers,
     ):
-        world.close()
         workers.wait(lambda line: None, lambda: None, timeout_s)
 
 

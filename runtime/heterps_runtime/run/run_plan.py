@@ -100,7 +100,6 @@ def run_plan(
             world = announce(hosts, specification, devices)
         look_at_others = (lambda: None) if hosts is None else hosts.poll
         with Workers(template, directory, [str(directory)], environment, world) as workers:
-            world.close()
             workers.wait(run.on_line, run.on_poll, settings.timeout_s, look_at_others)
         if hosts is not None:
             hosts.collect(directory, len(specification.devices))

@@ -33,7 +33,6 @@ def _run(directory: Path, program: str, timeout_s: float | None = 60) -> list[di
         Template(HERE, environment, directory / LOG_FILE) as template,
         Workers(template, directory, [program], environment, world) as workers,
     ):
-        world.close()
         workers.wait(lines.append, lambda: None, timeout_s)
     return lines
 
