@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from heterps import PipelineTrainer
 from heterps_configs.errors import HeterpsError
+from tests.runtime.imitations import Imitation
 
 BATCH = 16
 # Longer than a test waits: a rank that learns of a fault only from another's end would be late.
@@ -107,6 +108,7 @@ FAULTS: dict[str, Callable[[], nn.Module]] = {
     "none": lambda: _model(nn.Linear(16, 16)),
     "raises": lambda: _model(_OnRank1(_fails)),
     "lacks-memory": lambda: _model(_OnRank1(_lacks_memory)),
+    "imitates": lambda: _model(_OnRank1(Imitation("forward"))),
     "dies": lambda: _model(_OnRank1(_dies)),
     "no-tensor-boundary": lambda: nn.Sequential(
         _Labelled(16, 16), _Unlabelled(16, 16), nn.Linear(16, 4)

@@ -30,6 +30,7 @@ from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
 from heterps_runtime.state.layout import State
 from heterps_runtime.state.migrate import state_of
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.lost_ranks import LostRankError
 from tests.runtime.local_states import save, specification_of
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
@@ -51,7 +52,7 @@ def main(folder: Path, rank: int) -> None:
     message = ""
     try:
         _recovered(folder, problem, rank, chain_of(problem, 2, 6, devices=DEVICES[:3]), held, tiers)
-    except RuntimeError as error:
+    except LostRankError as error:
         message = str(error)
     dist.destroy_process_group()
     plan = chain_of(problem, 6, devices=DEVICES[:2])
@@ -59,6 +60,7 @@ def main(folder: Path, rank: int) -> None:
     saved = load_state_dict(folder / "saved").model
     result = {
         "message": message,
+        "is_lost_rank": bool(message),
         "step": found.step,
         "bytes": found.bytes_by_source,
         "is_equal": all(torch.equal(value, saved[name]) for name, value in state.items()),

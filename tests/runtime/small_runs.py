@@ -18,7 +18,7 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.profiling.trace import trace_source
-from tests.runtime import small_models
+from tests.runtime import imitations, small_models
 
 DEVICES = ("d0", "d1", "d2", "d3")
 HERE = "tests.runtime.small_runs"
@@ -106,6 +106,8 @@ def profile_of(model: str) -> ModelProfile:
     """Of one of the modules above, or of a model of `small_models`."""
     if model in ("sequential", "broken", "dropping", "frozen_middle", "structured"):
         return trace_source(factory_source(f"{HERE}:{model}", ["x=8:float32"]), model)
+    if model in imitations.PLACES:
+        return imitations.profile_of(model)
     return small_models.profile_of(model)
 
 

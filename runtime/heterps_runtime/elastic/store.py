@@ -20,6 +20,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from heterps_configs.documents.base import Document
 from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.transport.lost_ranks import LostRankError, talking
 
 HOST = "127.0.0.1"
 _NEWEST = "newest"
@@ -46,7 +47,7 @@ class Notice(Document):
     specification: RunSpecification | None = None
 
 
-class SupersededError(RuntimeError):
+class SupersededError(LostRankError):
     """A newer notice has come while ranks were meeting."""
 
 
@@ -70,7 +71,8 @@ def serve() -> TCPStore:
 
 def connect(port: int) -> TCPStore:
     """One connection to the store; threads do not share connections."""
-    return TCPStore(HOST, port, is_master=False, timeout=REQUEST_TIMEOUT)
+    with talking():
+        return TCPStore(HOST, port, is_master=False, timeout=REQUEST_TIMEOUT)
 
 
 def publish(store: Store, notice: Notice) -> None:
@@ -92,14 +94,16 @@ def read_notice(store: Store, number: int) -> Notice:
 
 def wait_for_notice(store: Store, after: int) -> Notice:
     """The newest notice after number `after`, as soon as there is one."""
-    store.wait([_notice_key(after + 1)], _FOREVER)
-    return read_notice(store, max(newest_number(store), after + 1))
+    with talking():
+        store.wait([_notice_key(after + 1)], _FOREVER)
+        return read_notice(store, max(newest_number(store), after + 1))
 
 
 def wait_for_head(store: Store, number: int) -> int:
     """`broken_below` of a notice, as soon as it is published; the rest of it may be long."""
-    store.wait([_head_key(number)], _FOREVER)
-    return int(store.get(_head_key(number)))
+    with talking():
+        store.wait([_head_key(number)], _FOREVER)
+        return int(store.get(_head_key(number)))
 
 
 def meet(store: Store, notice: Notice, device: str) -> None:
@@ -110,12 +114,13 @@ def meet(store: Store, notice: Notice, device: str) -> None:
     """
     assert notice.specification is not None
     prefix = f"arrived-{notice.number}-"
-    store.set(prefix + device, "1")
     keys = [prefix + name for name in notice.specification.devices]
-    while not store.check(keys):
-        time.sleep(_LOOK_AGAIN_S)
-        if newest_number(store) > notice.number:
-            raise SupersededError(f"generation {notice.number} has been superseded")
+    with talking():
+        store.set(prefix + device, "1")
+        while not store.check(keys):
+            time.sleep(_LOOK_AGAIN_S)
+            if newest_number(store) > notice.number:
+                raise SupersededError(f"generation {notice.number} has been superseded")
 
 
 def generation_store(store: Store, number: int) -> Store:
@@ -125,7 +130,8 @@ def generation_store(store: Store, number: int) -> Store:
 
 def beat(store: Store, device: str, progress: str) -> None:
     """Says that a process is alive, and how far it is."""
-    store.set(_beat_key(device), f"{time.monotonic()} {progress}")
+    with talking():
+        store.set(_beat_key(device), f"{time.monotonic()} {progress}")
 
 
 def allow_beats(store: Store, devices: Iterable[str]) -> None:

@@ -9,7 +9,6 @@ for before the last change is thrown away.
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from heterps_runtime.elastic.records import MembershipChange, Replanner
 from heterps_runtime.elastic.store import Notice, allow_beats, publish, serve
 from heterps_runtime.elastic.watch import STUCK
 from heterps_runtime.elastic.worker_settings import WorkerSettings
-from heterps_runtime.run.launcher import log_hint
+from heterps_runtime.run.launcher import first_cause, log_hint
 from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.specification.devices import torch_devices
 
@@ -82,6 +81,7 @@ class Supervisor:
         self._holders: set[str] = set()
         self._finished: set[str] = set()
         self._complaint_s: float | None = None
+        self._first_complaint = ""  # since the last step
         self._num_repairs = 0
         self._restarts: dict[str, int] = {}
         self._planner = ThreadPoolExecutor(1, "heterps-replan")
@@ -178,6 +178,8 @@ class Supervisor:
             self._finished.add(device)
         elif content["lost"] is not None and self._complaint_s is None:
             self._complaint_s = time.monotonic()
+            rank = f"rank {self._run.newest.ranks[device]} ({device})"
+            self._first_complaint = self._first_complaint or f"{rank}: {content['lost']}"
 
     def _on_step(self, content: dict[str, Any]) -> None:
         generation, sent_s = content["generation"], content["sent_s"]
@@ -189,7 +191,7 @@ class Supervisor:
             if name in self._processes.members:
                 self._processes.members[name].is_warm = True
         self._heartbeats.note_progress()
-        self._num_repairs, self._has_steps = 0, True
+        self._num_repairs, self._has_steps, self._first_complaint = 0, True, ""
         recovery = self._recovery
         if recovery is not None and recovery.state and not self._is_broken:
             self._run.recoveries.append(recovery.ended(generation, sent_s))
@@ -216,25 +218,22 @@ class Supervisor:
 
     def _on_end(self, member: Member, code: int) -> None:
         if code == 1:
-            self._raise_error_of(member.device)
+            self._raise_first_error(member.device)
         why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         self._lose(member, "it hung" if code == STUCK else why)
         if code == STUCK and self._restarts.get(member.device, 0) < MAX_RESTARTS:
             self._restarts[member.device] = self._restarts.get(member.device, 0) + 1
             self._start(member.device)
 
-    def _raise_error_of(self, device: str) -> None:
-        """Ends the run with the error of a worker.
+    def _raise_first_error(self, device: str) -> None:
+        """Ends the run with the first error of all workers; `device` has failed.
 
         Raises:
             HeterpsError: Always.
         """
         number = self._names.index(device)
-        path = self._directory / f"error-{number}.json"
-        message = "it ended with code 1; " + log_hint(self._directory)
-        if path.exists():
-            message = json.loads(path.read_text())["message"]
-        raise HeterpsError(f"rank {number} ({device}): {message}")
+        message = f"rank {number} ({device}): it ended with code 1; " + log_hint(self._directory)
+        raise HeterpsError(first_cause(self._directory) or message)
 
     def _lose(self, member: Member, why: str) -> None:
         """A device has gone, or is to go."""
@@ -369,10 +368,14 @@ class Supervisor:
         is_stalled = self._heartbeats.is_stalled(members, self._has_steps)
         if not is_apart and not is_stalled:
             return
+        cause = first_cause(self._directory)
+        if cause is not None:
+            raise HeterpsError(cause)  # the others have lost that rank, which is about to end
         self._num_repairs += 1
         if self._num_repairs > MAX_REPAIRS:
+            first = self._first_complaint or "no rank says why"
             raise HeterpsError(
-                f"the ranks cannot work together: {MAX_REPAIRS} attempts without a step"
+                f"the ranks cannot work together: {MAX_REPAIRS} attempts without a step; {first}"
             )
         why = "ranks have lost one another" if is_apart else "nothing goes on any more"
         self._on_message(f"{why}, and all are alive: connecting anew")

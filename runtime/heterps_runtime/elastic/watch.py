@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from heterps_runtime.elastic.sockets import Connections
 from heterps_runtime.elastic.store import beat, connect, wait_for_head
+from heterps_runtime.transport.lost_ranks import LostRankError
 
 BEAT_EVERY_S = 0.1
 # Exit codes: the training thread did not come back; the supervisor has gone.
@@ -96,7 +97,7 @@ class Watch:
         """Goes on until the supervisor has gone; then nobody else is to stay."""
         try:
             work()
-        except RuntimeError as error:
+        except LostRankError as error:
             logger.info("the supervisor has gone: %s", str(error).partition("\n")[0])
             os._exit(LOST_SUPERVISOR)
 

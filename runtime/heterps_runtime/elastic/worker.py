@@ -15,7 +15,6 @@ import logging
 import os
 import threading
 import time
-import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +25,6 @@ import torch.distributed as dist
 from heterps_runtime.elastic.holding import Holding
 from heterps_runtime.elastic.store import (
     Notice,
-    SupersededError,
     connect,
     generation_store,
     meet,
@@ -40,17 +38,16 @@ from heterps_runtime.models.recordings import recorded
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.process.rank_log import print_into_log
 from heterps_runtime.process.without_compiler import keep_compiler_out
-from heterps_runtime.run.worker import is_lost_connection, report_error, watch_parents
+from heterps_runtime.run.worker import report_error, watch_parents
 from heterps_runtime.specification.devices import available_device
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.lost_ranks import LostRankError, forget_frames, talking
 
 logger = logging.getLogger(__name__)
 # Ranks that have met connect in milliseconds; on a busy host in a second.
 CONNECT_TIMEOUT = timedelta(seconds=10)
-# Beside the end of a connection: what torch and gloo say when ranks do not find one another.
-_SIGNS = ("gloo/", "Timed out", "Socket Timeout", "Connect timeout", "Failed to recv")
 
 
 class ElasticWorker:
@@ -98,12 +95,9 @@ class ElasticWorker:
         is_done = False
         try:
             is_done = self._train(notice, specification, watch)
-        except (RuntimeError, dist.DistError) as error:
-            if not _is_broken(error):
-                raise
+        except LostRankError as error:
             lost = str(error).strip().partition("\n")[0]
-            # Frames hold messages that are under way, and these the connections.
-            traceback.clear_frames(error.__traceback__)
+            forget_frames(error)
         watch.leave(is_broken=lost is not None)
         trainer, self._trainer = self._trainer, None
         _let_go()
@@ -118,13 +112,14 @@ class ElasticWorker:
     def _train(self, notice: Notice, specification: RunSpecification, watch: Watch) -> bool:
         store = connect(self._settings.port)
         meet(store, notice, self._device)
-        dist.init_process_group(
-            "gloo",
-            store=generation_store(store, notice.number),
-            rank=specification.ranks[self._device],
-            world_size=len(specification.devices),
-            timeout=CONNECT_TIMEOUT,
-        )
+        with talking():
+            dist.init_process_group(
+                "gloo",
+                store=generation_store(store, notice.number),
+                rank=specification.ranks[self._device],
+                world_size=len(specification.devices),
+                timeout=CONNECT_TIMEOUT,
+            )
         communicator = Communicator(
             self._torch_device, has_nccl=False, connect_timeout=CONNECT_TIMEOUT
         )
@@ -185,13 +180,6 @@ def _warm_up(specification: RunSpecification, is_standby: bool) -> None:
     gc.collect()
     # What is there now stays; later collections need not look at it.
     gc.freeze()
-
-
-def _is_broken(error: RuntimeError) -> bool:
-    """Whether an error only says that a rank has gone, or that the generation has."""
-    if isinstance(error, (SupersededError, dist.DistError)) or is_lost_connection(error):
-        return True
-    return any(sign in str(error) for sign in _SIGNS)
 
 
 def _let_go() -> None:

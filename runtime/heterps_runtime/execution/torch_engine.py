@@ -7,7 +7,9 @@ the executor; orders, messages and passes are torch's.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.specification.torch_plan import devices_in_order, stage_names
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.stage import StageModule
+from heterps_runtime.transport.lost_ranks import LostRankError
 from heterps_runtime.transport.messenger import Messenger
 
 SINGLE: dict[Schedule, type[PipelineScheduleSingle]] = {
@@ -43,6 +46,10 @@ MULTIPLE: dict[Schedule, type[PipelineScheduleMulti]] = {
 }
 # Beside the model's inputs every stage gets the number of the micro-batch.
 _NUMBER = "number_of_micro_batch"
+# What calls the process groups in torch's schedules; and what calls the model, and words its errors
+# anew.
+_TALKING = ("torch.distributed.pipelining.schedules", "torch.distributed.distributed_c10d")
+_CALLING = "torch.distributed.pipelining.stage"
 
 
 class TorchEngine:
@@ -116,7 +123,8 @@ class TorchEngine:
         if self._has_last:
             arguments["target"] = torch.cat([target for _, target in ordered])
             arguments["losses"] = losses
-        self._schedule.step(return_outputs=False, **arguments)
+        with _told_apart():
+            self._schedule.step(return_outputs=False, **arguments)
         for bucket in range(self._num_buckets):
             self._owned.reduce_bucket(bucket, self._messenger)
         self._owned.update(self._messenger)
@@ -181,6 +189,21 @@ def _gradients(specs: tuple[TensorSpec, ...]) -> tuple[Tensor | None, ...]:
         torch.empty(spec.shape, dtype=spec.dtype, device="meta") if spec.requires_grad else None
         for spec in specs
     )
+
+
+@contextmanager
+def _told_apart() -> Iterator[None]:
+    """Errors of a schedule's messages are lost ranks; those of the model stay what they are."""
+    try:
+        yield
+    except RuntimeError as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        place = frame.f_globals.get("__name__")
+        if place in _TALKING:
+            raise LostRankError(str(error)) from error
+        if place == _CALLING and error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
 
 
 def _schedule_of(

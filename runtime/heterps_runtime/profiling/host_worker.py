@@ -26,6 +26,7 @@ from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.run.worker import report_error, watch_parents
 from heterps_runtime.stages.optimizer import build_optimizer
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.lost_ranks import talking
 
 RESULT_FILE = "links.json"
 MESSAGE_BYTES = (4, 4096, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
@@ -87,7 +88,8 @@ def _links(communicator: Communicator) -> list[dict[str, Any]]:
         for destination in range(communicator.world_size):
             if source != destination:
                 communicator.barrier()
-                seconds = _one_way(communicator.rank, source, destination)
+                with talking():
+                    seconds = _one_way(communicator.rank, source, destination)
                 if communicator.rank == destination:
                     own.append({"source": source, "destination": destination, "seconds": seconds})
     return [entry for entries in communicator.gather(own) for entry in entries]

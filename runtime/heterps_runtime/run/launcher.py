@@ -155,12 +155,9 @@ class Workers(AbstractContextManager["Workers", None]):
 
     def _failure(self) -> HeterpsError:
         """One line: the first rank that failed by itself."""
-        errors = [json.loads(path.read_text()) for path in self.directory.glob("error-*.json")]
-        causes = [error for error in errors if not error["is_lost_connection"]]
-        if causes:
-            first = min(causes, key=lambda error: error["time_s"])
-            where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
-            return HeterpsError(f"{where}: {first['message']}")
+        cause = first_cause(self.directory)
+        if cause is not None:
+            return HeterpsError(cause)
         if not self._template.is_alive():
             hint = self._log_hint()
             return HeterpsError(f"the process that starts the ranks was ended; {hint}")
@@ -169,8 +166,9 @@ class Workers(AbstractContextManager["Workers", None]):
             name = signal.Signals(-self._failed[killed]).name
             hint = self._log_hint(rank_log_path(self.directory, killed))
             return HeterpsError(f"rank {killed} was ended by {name}; {hint}")
+        errors = _errors(self.directory)
         if errors:
-            first = min(errors, key=lambda error: error["time_s"])
+            first = errors[0]
             hint = self._log_hint(rank_log_path(self.directory, first["rank"]))
             text = f"rank {first['rank']}: {first['message']}; {hint}"
             return LostConnectionError(text)
@@ -193,6 +191,22 @@ class Workers(AbstractContextManager["Workers", None]):
                     process.wait(max(0.0, deadline_s - time.monotonic()) + 0.1)
         for reader in self._readers:
             reader.join()
+
+
+def first_cause(directory: Path) -> str | None:
+    """What the first rank says that failed by itself; None where none did."""
+    causes = [error for error in _errors(directory) if not error["is_lost_rank"]]
+    if not causes:
+        return None
+    first = causes[0]
+    where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
+    return f"{where}: {first['message']}"
+
+
+def _errors(directory: Path) -> list[dict[str, Any]]:
+    """What the ranks left that failed, the first one first."""
+    errors = [json.loads(path.read_text()) for path in directory.glob("error-*.json")]
+    return sorted(errors, key=lambda error: float(error["time_s"]))
 
 
 def run_ranks(

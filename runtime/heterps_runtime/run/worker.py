@@ -31,6 +31,7 @@ from heterps_runtime.run.verify import REFERENCE_FILE, reference_losses
 from heterps_runtime.specification.devices import available_device
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.lost_ranks import LostRankError
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +74,10 @@ def main(arguments: list[str]) -> int:
 
 def report_error(directory: Path, name: str, device: str, error: BaseException) -> None:
     """Writes `error-NAME.json`: one line for people, and the traceback."""
-    own_name, text = name, str(error).strip().splitlines()
-    first = text[0] if text else "no message"
-    message = first if isinstance(error, HeterpsError) else f"{type(error).__name__}: {first}"
+    own_name, text = name, " ".join(line.strip() for line in str(error).splitlines()).strip()
+    message = text or "no message"
+    if not isinstance(error, HeterpsError):
+        message = f"{type(error).__name__}: {message}"
     if isinstance(error, OutOfMemoryError):
         # Every rank raises it; it is about one.
         name, device = str(error.rank), error.device
@@ -84,18 +86,11 @@ def report_error(directory: Path, name: str, device: str, error: BaseException) 
         "device": device,
         "time_s": time.time(),
         "message": message,
-        "is_lost_connection": is_lost_connection(error),
+        "is_lost_rank": isinstance(error, LostRankError),
         "traceback": "".join(traceback.format_exception(error)),
     }
     write_text(directory / f"error-{own_name}.json", json.dumps(content))
     traceback.print_exception(error)
-
-
-def is_lost_connection(error: BaseException) -> bool:
-    """Whether the error only says that another rank has gone."""
-    text = str(error)
-    signs = ("Connection closed", "Connection reset", "Broken pipe", "Connection refused")
-    return isinstance(error, RuntimeError) and any(sign in text for sign in signs)
 
 
 def watch_parents() -> None:

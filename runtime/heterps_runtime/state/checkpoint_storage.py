@@ -32,6 +32,7 @@ from torch.futures import Future
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.state.checkpoint_files import checksums_path
+from heterps_runtime.transport.lost_ranks import talking
 
 
 class _Writer(FileSystemWriter):
@@ -84,7 +85,9 @@ def write_tensors(
     """
     writer = _Writer(folder, rank)
     try:
-        save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
+        # What is written here fails as a CheckpointException: all else is said by the group.
+        with talking():
+            save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
     except CheckpointException as error:
         raise HeterpsError(_cause(error)) from error
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from heterps_runtime.specification.devices import CPU, Backend, Place, backend_of, own_place
+from heterps_runtime.transport.lost_ranks import talking
 
 TIMEOUT = timedelta(minutes=30)
 # Set for ranks that our launcher starts; for rank 0 the number of a socket that listens already.
@@ -42,6 +43,8 @@ class Gatherer(Protocol):
 class Communicator:
     """The processes of one run. All ranks call every method, in one order.
 
+    Every method raises `LostRankError` where another rank has gone.
+
     Activations and gradients have a group each: messages of the two directions between two ranks
     cannot overtake or block one another.
 
@@ -66,7 +69,8 @@ class Communicator:
         connect_timeout: timedelta | None = None,
     ) -> None:
         if not dist.is_initialized():
-            _join()
+            with talking():
+                _join()
         self.connect_timeout = connect_timeout
         self._lengthen(dist.group.WORLD)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -102,38 +106,44 @@ class Communicator:
     def gather(self, value: Any) -> list[Any]:
         """One picklable object from each rank, by rank."""
         gathered: list[Any] = [None] * self.world_size
-        dist.all_gather_object(gathered, value)
+        with talking():
+            dist.all_gather_object(gathered, value)
         return gathered
 
     def gather_numbers(self, *values: float) -> list[list[float]]:
         """A few numbers from each rank: (rank, value)."""
         own = torch.tensor(values, dtype=torch.float64)
         gathered = [torch.empty_like(own) for _ in range(self.world_size)]
-        dist.all_gather(gathered, own)
+        with talking():
+            dist.all_gather(gathered, own)
         return [row.tolist() for row in gathered]
 
     def broadcast_numbers(self, *values: float) -> list[float]:
         """Sends rank 0's numbers to all ranks, and returns them."""
         numbers = torch.tensor(values, dtype=torch.float64)
-        dist.broadcast(numbers, 0)
+        with talking():
+            dist.broadcast(numbers, 0)
         return [float(number) for number in numbers]
 
     def broadcast_text(self, text: str | None) -> str:
         """Sends rank 0's text to all ranks, and returns it."""
         boxed = [text]
-        dist.broadcast_object_list(boxed, 0)
+        with talking():
+            dist.broadcast_object_list(boxed, 0)
         assert boxed[0] is not None
         return boxed[0]
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """Sends rank 0's bytes to all ranks, and returns them."""
         boxed = [data]
-        dist.broadcast_object_list(boxed, 0)
+        with talking():
+            dist.broadcast_object_list(boxed, 0)
         return boxed[0]
 
     def barrier(self) -> None:
         """Returns when all ranks have come here."""
-        dist.barrier()
+        with talking():
+            dist.barrier()
 
     def sever(self) -> None:
         """Closes all connections without waiting for anybody."""
@@ -145,19 +155,20 @@ class Communicator:
 
     def close(self) -> None:
         """Waits for all, and leaves."""
-        dist.barrier()
+        self.barrier()
         dist.destroy_process_group()
 
     def _new(self, ranks: Iterable[int], backend: Backend = "gloo") -> dist.ProcessGroup:
         members = list(ranks)
         # With a device, nccl connects now: no step waits for it, and its errors come early.
         is_bound = backend == "nccl" and self.rank in members
-        group: dist.ProcessGroup = dist.new_group(
-            members,
-            timeout=self.connect_timeout or TIMEOUT,
-            backend=backend,
-            device_id=self.device if is_bound else None,
-        )
+        with talking():
+            group: dist.ProcessGroup = dist.new_group(
+                members,
+                timeout=self.connect_timeout or TIMEOUT,
+                backend=backend,
+                device_id=self.device if is_bound else None,
+            )
         if self.rank in members:
             self._lengthen(group)
         return group

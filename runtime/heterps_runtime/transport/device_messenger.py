@@ -19,6 +19,7 @@ from torch import Tensor
 from heterps_runtime.specification.devices import CPU, Place, backend_of
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.lost_ranks import CheckedWork, talking
 from heterps_runtime.transport.messenger import Direction, Messenger, ProcessMessenger, Work
 
 
@@ -104,8 +105,8 @@ class DeviceMessenger:
         """Asks for a message of rank `source`."""
         group = self._groups.get(Channel(source, self._rank, direction))
         if group is not None:
-            work: Work = group.recv([buffer], int(source > self._rank), 0)
-            return work
+            with talking():
+                return CheckedWork(group.recv([buffer], int(source > self._rank), 0))
         if not self._is_staged(buffer):
             return self._plain.receive(buffer, source, direction, tag)
         host = host_copy_of(buffer)
@@ -116,8 +117,8 @@ class DeviceMessenger:
         """Sends to rank `destination`."""
         group = self._groups.get(Channel(self._rank, destination, direction))
         if group is not None:
-            work: Work = group.send([buffer], int(destination > self._rank), 0)
-            return work
+            with talking():
+                return CheckedWork(group.send([buffer], int(destination > self._rank), 0))
         if not self._is_staged(buffer):
             return self._plain.send(buffer, destination, direction, tag)
         host = host_copy_of(buffer)
@@ -136,11 +137,11 @@ class DeviceMessenger:
         is_nccl = self._communicator.backend_of(ranks) == "nccl"
         carrier = self._communicator.device if is_nccl else CPU
         carried = flat.to(carrier)
-        work: Work | None = dist.all_reduce(carried, group=group, async_op=True)
+        with talking():
+            work: dist.Work | None = dist.all_reduce(carried, group=group, async_op=True)
         assert work is not None, "a rank outside the group takes part"
-        if carried is flat:
-            return work
-        return _Arriving(work, lambda: flat.copy_(carried))
+        checked = CheckedWork(work)
+        return checked if carried is flat else _Arriving(checked, lambda: flat.copy_(carried))
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """Of emulated devices, which compute on CPUs."""

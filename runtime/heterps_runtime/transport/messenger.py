@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heterps_runtime.transport.communication import TIMEOUT, Communicator
+from heterps_runtime.transport.lost_ranks import CheckedWork, LostRankError, talking
 
 Direction = Literal["forward", "backward"]
 
@@ -55,41 +56,37 @@ class ProcessMessenger:
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._groups = communicator.directions
-        self._is_patient = communicator.connect_timeout is not None
+        # A message may take longer than its group was given to connect.
+        self._limit = None if communicator.connect_timeout is None else TIMEOUT
 
     def receive(self, buffer: Tensor, source: int, direction: Direction, tag: int) -> Work:
         """Asks for a message of rank `source`."""
-        work = self._groups[direction].recv([buffer], source, tag)
-        return _PatientWork(work) if self._is_patient else work
+        group = self._groups[direction]
+        try:
+            return CheckedWork(group.recv([buffer], source, tag), self._limit)
+        except RuntimeError as error:
+            raise LostRankError(str(error)) from error
 
     def send(self, buffer: Tensor, destination: int, direction: Direction, tag: int) -> Work:
         """Sends to rank `destination`."""
-        work = self._groups[direction].send([buffer], destination, tag)
-        return _PatientWork(work) if self._is_patient else work
+        group = self._groups[direction]
+        try:
+            return CheckedWork(group.send([buffer], destination, tag), self._limit)
+        except RuntimeError as error:
+            raise LostRankError(str(error)) from error
 
     def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
         """Starts one all-reduce."""
         group = self._communicator.groups([ranks])[ranks]
-        work: Work | None = dist.all_reduce(flat, group=group, async_op=True)
+        with talking():
+            work: dist.Work | None = dist.all_reduce(flat, group=group, async_op=True)
         assert work is not None, "a rank outside the group takes part"
-        return work
+        return CheckedWork(work)
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """One all-reduce of one number."""
         own = torch.tensor([time_s], dtype=torch.float64)
         group = self._communicator.groups([ranks])[ranks]
-        dist.all_reduce(own, dist.ReduceOp.MAX, group=group)
+        with talking():
+            dist.all_reduce(own, dist.ReduceOp.MAX, group=group)
         return float(own)
-
-
-class _PatientWork:
-    """A message that may take longer than its group was given to connect."""
-
-    def __init__(self, work: dist.Work) -> None:
-        self._work = work
-
-    def wait(self) -> None:
-        self._work.wait(TIMEOUT)
-
-    def is_completed(self) -> bool:
-        return self._work.is_completed()

@@ -15,18 +15,12 @@ import torch.distributed as dist
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.lost_ranks import LostRankError
 
 _KEY = "heterps/failure"
 # How long a rank that lost its connections waits for the line of the one that failed.
 CAUSE_S = 3.0
 _POLL_S = 0.05
-_LOST = (
-    "Connection closed",
-    "Connection reset",
-    "Connection refused",
-    "Broken pipe",
-    "Socket Timeout",
-)
 UNKNOWN = "another rank has failed; its message says why"
 
 
@@ -61,12 +55,12 @@ class SharedFailures:
         try:
             yield
         except Exception as error:
-            lost = is_lost_connection(error)
-            if not lost:
+            is_lost = isinstance(error, LostRankError)
+            if not is_lost:
                 self.tell(error)
             let_go()
             self._communicator.sever()
-            self.message = self._first(CAUSE_S if lost else 0.0) or UNKNOWN
+            self.message = self._first(CAUSE_S if is_lost else 0.0) or UNKNOWN
             raise HeterpsError(self.message) from error
 
     def check(self) -> None:
@@ -97,9 +91,3 @@ class SharedFailures:
                     return None
                 time.sleep(_POLL_S)
         return None
-
-
-def is_lost_connection(error: BaseException) -> bool:
-    """Whether the error only says that another rank has gone."""
-    text = str(error)
-    return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST)

@@ -24,7 +24,8 @@ from heterps_runtime.own_loop.plan import compute_device, specification_of
 from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.faulty_script import FAULTS, LATE_S
-from tests.runtime.small_runs import chain_of, problem_of
+from tests.runtime.imitations import TEXT
+from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
@@ -82,6 +83,22 @@ def test_every_rank_raises_the_same_error_and_odd_models_train(tmp_path: Path) -
     expected = float(found["none"])
     for fault in ("no-tensor-boundary", "not-contiguous", "unpicklable"):
         assert float(found[fault]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_an_error_of_a_forward_pass_that_reads_like_a_lost_rank_is_shown(tmp_path: Path) -> None:
+    code, (found, other) = _run(tmp_path, "imitates")
+    assert code == 0
+    assert found == other == {"imitates": f"rank 1 (d1): RuntimeError: {TEXT}"}
+
+
+@pytest.mark.slow
+def test_an_error_of_an_optimizer_that_reads_like_a_lost_rank_is_the_cause(tmp_path: Path) -> None:
+    problem = problem_of("optimizer")
+    settings = RunSettings(steps=3, run_directory=str(tmp_path))
+    with pytest.raises(HeterpsError) as error:
+        run_plan(problem, chain_of(problem, 4, devices=DEVICES[:2]), settings)
+    assert str(error.value) == f"rank 1 (d1): RuntimeError: {TEXT}"
 
 
 @pytest.mark.slow

@@ -18,8 +18,9 @@ from heterps_runtime.run.launcher import (
     Workers,
     worker_environment,
 )
-from heterps_runtime.run.worker import is_lost_connection, report_error
+from heterps_runtime.run.worker import report_error
 from heterps_runtime.run.world import World
+from heterps_runtime.transport.lost_ranks import LostRankError
 
 HERE = "tests.runtime.run.programs"
 
@@ -79,7 +80,7 @@ def test_ranks_meet_where_nobody_else_can_reach_them(tmp_path: Path) -> None:
 
 
 def test_first_rank_that_failed_by_itself_is_reported(tmp_path: Path) -> None:
-    report_error(tmp_path, "0", "a", RuntimeError("Connection closed by peer [127.0.0.1]"))
+    report_error(tmp_path, "0", "a", LostRankError("Connection closed by peer [127.0.0.1]"))
     report_error(tmp_path, "1", "b", HeterpsError("the factory returns no module"))
     report_error(tmp_path, "2", "c", ValueError("later"))
     with pytest.raises(HeterpsError, match=r"^rank 1 \(b\): the factory returns no module$"):
@@ -133,12 +134,6 @@ def test_a_module_that_cannot_be_imported_ends_the_start(tmp_path: Path) -> None
 def test_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(HeterpsError, match=r"was ended after 0\.5 s"):
         _run(tmp_path, "import time; time.sleep(600)", timeout_s=0.5)
-
-
-def test_lost_connections_are_consequences() -> None:
-    assert is_lost_connection(RuntimeError("[gloo] Connection closed by peer"))
-    assert not is_lost_connection(ValueError("Connection closed by peer"))
-    assert not is_lost_connection(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
 def test_a_port_that_is_none_or_in_use_is_refused() -> None:
