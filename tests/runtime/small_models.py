@@ -214,6 +214,18 @@ def single() -> nn.Module:
     return nn.Linear(WIDTH, 3)
 
 
+class _Spectrum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = torch.fft.rfft(x).abs()
+        return x
+
+
+def spectrum() -> nn.Module:
+    """A linear layer and Fourier transforms."""
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), _Spectrum())
+
+
 def raises() -> nn.Module:
     """A factory that fails."""
     raise RuntimeError("no such thing\nsecond line")

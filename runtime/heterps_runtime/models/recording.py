@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves
 
+from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.random_numbers import draws_numbers
 
 FLOAT_INPUT = "<float input>"
@@ -253,7 +254,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Labels the results of one operation."""
         kwargs = kwargs or {}
         self.recording.is_random = self.recording.is_random or draws_numbers(func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = call_fake(func, args, kwargs)
         if func.namespace == "prim" or torch._C._current_autograd_node() is not None:
             return result
         arguments = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

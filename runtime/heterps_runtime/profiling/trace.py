@@ -18,18 +18,19 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 from torch.utils.hooks import RemovableHandle
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, ModelSource
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
 from heterps_runtime.models.cut_tensors import sent_tensors
+from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.layers import Layer, layers_of
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.mixed_precision import autocast, autocast_format, is_copy, is_mixed
 from heterps_runtime.models.recording import Recorder, Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
+from heterps_runtime.profiling.flop_formulas import UncountedOperations, flops_of
 from heterps_runtime.stages.deferred_gradients import can_defer
 
 # A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
@@ -74,6 +75,7 @@ def trace(
     finally:
         for hook in hooks:
             hook.remove()
+    costs.uncounted.warn(name)
     layers = layers_of(recorder.recording)
     saved = _saved_at_cuts(recorder, costs, layers)
     return ModelProfile(
@@ -91,6 +93,7 @@ class _Costs:
     Attributes:
         is_mixed: The forward pass runs under autocast.
         copies: Identify the memory of the copies that it made of parameters.
+        uncounted: Operations without a formula.
     """
 
     def __init__(self, is_mixed: bool) -> None:
@@ -104,6 +107,7 @@ class _Costs:
         self.deferred_bytes: dict[int, float] = {}
         # Storage -> the calls that keep it for the backward pass.
         self.savers: dict[int, set[int]] = {}
+        self.uncounted = UncountedOperations()
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -127,12 +131,15 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        # In a forward pass the recorder comes next, which does the same.
+        result = call_fake(func, args, kwargs)
         if func.namespace == "prim":
             return result
         call, is_backward = self.current_call(), torch._C._current_autograd_node() is not None
-        if func._overloadpacket in flop_registry:
-            flops = flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+        flops = flops_of(func, args, kwargs, result)
+        if flops is None:
+            self._costs.uncounted.note(func)
+        else:
             self.charge(call, is_backward, flops)
         if self._costs.is_mixed and is_copy(func) and self.is_parameter(args[0]):
             self._costs.copies.add(result.untyped_storage()._cdata)
