@@ -35,6 +35,7 @@ from heterps.cli.options import (
     Seconds,
     Seed,
     SequenceLength,
+    finite,
     problem_options,
 )
 from heterps.cli.profile import profile
@@ -266,7 +267,8 @@ def demo(
         Path, typer.Option("--run-directory", help="Everything the demo writes.")
     ] = Path("runs/demo"),
     train_s: Annotated[
-        float, typer.Option("--train-seconds", min=1, help="Seconds of policy training.")
+        float,
+        typer.Option("--train-seconds", callback=finite, min=1, help="Seconds of policy training."),
     ] = 60.0,
     seed: Seed = 0,
 ) -> None:

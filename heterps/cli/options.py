@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from heterps_configs.errors import HeterpsError
+
+
+def finite(parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """Of an option that is a number: neither `nan` nor `inf`, which would mean no limit at all."""
+    if value is not None and not math.isfinite(value):
+        raise HeterpsError(f"{parameter.opts[0]} {value}: expected a finite number")
+    return value
+
 
 Model = Annotated[
     str,
@@ -47,7 +58,8 @@ ScheduleOption = Annotated[
 ]
 ObjectiveOption = Annotated[str | None, typer.Option("--objective", help="throughput or price.")]
 MinThroughput = Annotated[
-    float | None, typer.Option("--min-throughput", help="Floor in samples per second.")
+    float | None,
+    typer.Option("--min-throughput", callback=finite, help="Floor in samples per second."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -55,11 +67,14 @@ Evaluations = Annotated[
     int | None, typer.Option("--evaluations", help="Placements that a planner may evaluate.")
 ]
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="Seconds that a planner may take.")
+    float | None,
+    typer.Option("--seconds", callback=finite, help="Seconds that a planner may take."),
 ]
 CpuSeconds = Annotated[
     float | None,
-    typer.Option("--cpu-seconds", help="Processor seconds that a planner may take."),
+    typer.Option(
+        "--cpu-seconds", callback=finite, help="Processor seconds that a planner may take."
+    ),
 ]
 Effort = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.options import Json, Seed
+from heterps.cli.options import Json, Seed, finite
 
 ClusterArgument = Annotated[str, typer.Argument(help="Shipped name or cluster file.")]
 SPOT = "With a spot trace"
@@ -41,36 +41,49 @@ def simulate(
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
     detection_s: Annotated[
         float | None,
-        typer.Option("--detection-seconds", help=f"{SPOT}: until a loss is known; 1.5 by default."),
+        typer.Option(
+            "--detection-seconds",
+            callback=finite,
+            help=f"{SPOT}: until a loss is known; 1.5 by default.",
+        ),
     ] = None,
     restart_s: Annotated[
         float | None,
         typer.Option(
-            "--restart-seconds", help=f"{SPOT}: of all processes, as torchrun's; 9 by default."
+            "--restart-seconds",
+            callback=finite,
+            help=f"{SPOT}: of all processes, as torchrun's; 9 by default.",
         ),
     ] = None,
     planning_s: Annotated[
         float | None,
         typer.Option(
-            "--planning-seconds", help=f"{SPOT}: where no plan was made before; 0.5 by default."
+            "--planning-seconds",
+            callback=finite,
+            help=f"{SPOT}: where no plan was made before; 0.5 by default.",
         ),
     ] = None,
     storage_bytes_per_s: Annotated[
         float | None,
         typer.Option(
-            "--storage-bandwidth", help=f"{SPOT}: bytes/s of storage to a node; 1e9 by default."
+            "--storage-bandwidth",
+            callback=finite,
+            help=f"{SPOT}: bytes/s of storage to a node; 1e9 by default.",
         ),
     ] = None,
     checkpoint_every_s: Annotated[
         float | None,
         typer.Option(
-            "--checkpoint-seconds", help=f"{SPOT}: between two checkpoints; 600 by default."
+            "--checkpoint-seconds",
+            callback=finite,
+            help=f"{SPOT}: between two checkpoints; 600 by default.",
         ),
     ] = None,
     horizon_s: Annotated[
         float | None,
         typer.Option(
             "--horizon-seconds",
+            callback=finite,
             help=f"{SPOT}: changes must pay back within this time; 1800 by default.",
         ),
     ] = None,
@@ -109,12 +122,18 @@ def spot_trace(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write this file; else to stdout.")
     ] = None,
-    hours: Annotated[float, typer.Option("--hours", help="Length of the trace.")] = 24.0,
+    hours: Annotated[
+        float, typer.Option("--hours", callback=finite, help="Length of the trace.")
+    ] = 24.0,
     interruptions: Annotated[
-        float, typer.Option("--interruptions", help="Of one device per hour that it is there.")
+        float,
+        typer.Option(
+            "--interruptions", callback=finite, help="Of one device per hour that it is there."
+        ),
     ] = 0.1,
     absence_minutes: Annotated[
-        float, typer.Option("--absence-minutes", help="Until it is back, on average.")
+        float,
+        typer.Option("--absence-minutes", callback=finite, help="Until it is back, on average."),
     ] = 30.0,
     rates: Annotated[
         list[str] | None,
@@ -125,17 +144,26 @@ def spot_trace(
         ),
     ] = None,
     node_interruptions: Annotated[
-        float, typer.Option("--node-interruptions", help="Of one whole node per hour.")
+        float,
+        typer.Option("--node-interruptions", callback=finite, help="Of one whole node per hour."),
     ] = 0.02,
     node_absence_minutes: Annotated[
-        float, typer.Option("--node-absence-minutes", help="Until it is back, on average.")
+        float,
+        typer.Option(
+            "--node-absence-minutes", callback=finite, help="Until it is back, on average."
+        ),
     ] = 60.0,
     price_spread: Annotated[
         float,
-        typer.Option("--price-spread", help="Of one change of a price; 0 keeps the cluster's."),
+        typer.Option(
+            "--price-spread",
+            callback=finite,
+            help="Of one change of a price; 0 keeps the cluster's.",
+        ),
     ] = 0.03,
     price_minutes: Annotated[
-        float, typer.Option("--price-minutes", help="Between two changes of prices.")
+        float,
+        typer.Option("--price-minutes", callback=finite, help="Between two changes of prices."),
     ] = 60.0,
     seed: Seed = 0,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ from rich.table import Table
 from heterps.planning.compare import Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps.reports.tensorboard_report import comparison_folder, write_comparison
 from heterps_agents.interface.registry import system_names
 from heterps_agents.interface.system import PERIOD
+from heterps_configs.outputs import try_outputs
 
 # Columns of a terminal that has room for the wall-clock seconds too.
 _WIDE = 100
@@ -36,7 +37,10 @@ def run_compare(
 
     `planners` may be several names with commas between.
     """
+    try_outputs(folders={"--logdir": log_directory})
     problem = load_problem(model, cluster, **problem_options)
+    if log_directory is not None:
+        try_outputs(folders={"--logdir": comparison_folder(problem, log_directory)})
     with remarks.status("comparing planners") as status:
         comparison = compare(
             problem,
@@ -49,12 +53,7 @@ def run_compare(
             on_start=lambda name: status.update(f"planner {name}"),
         )
     if log_directory is not None:
-        from heterps.reports.tensorboard_report import write_comparison
-
-        with warnings.catch_warnings():
-            # TensorBoard's protobuf stubs warn about their own deprecations.
-            warnings.simplefilter("ignore")
-            folder = write_comparison(comparison, log_directory)
+        folder = write_comparison(comparison, log_directory)
         remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
     if as_json:
         print_json(comparison.to_mapping())

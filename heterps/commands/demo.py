@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_profile
+from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.run.result import RunResult
@@ -67,8 +67,13 @@ def run_demo(folder: Path, *, train_s: float, seed: int) -> None:
         train_s: Seconds of policy training.
         seed: Of training, planning, parameters and data.
     """
+    try_outputs(folders={"--run-directory": folder})
+    with folder_lock(folder):
+        _run(folder, train_s, seed)
+
+
+def _run(folder: Path, train_s: float, seed: int) -> None:
     started = time.perf_counter()
-    folder.mkdir(parents=True, exist_ok=True)
     problem = _profiled_problem(folder)
     policy = _trained_policy(folder, train_s, seed)
     plans, gap = _planned(folder, problem, policy, seed)
@@ -140,10 +145,7 @@ def _planned(
     others = ("exact", "annealing", "greedy", "speed-proportional", "even")
     comparison = compare(problem, (trained, *others), seed=seed)
     print_comparison(comparison)
-    with warnings.catch_warnings():
-        # TensorBoard's protobuf stubs warn about their own deprecations.
-        warnings.simplefilter("ignore")
-        write_comparison(comparison, folder / "compare")
+    write_comparison(comparison, folder / "compare")
     plans = {
         "even": comparison.results["even"].plan,
         "policy": comparison.results[trained.name].plan,

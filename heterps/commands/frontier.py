@@ -10,8 +10,10 @@ from rich.table import Table
 from heterps.planning.frontier import Frontier, frontier
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps.reports.save_figure import save_figure
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
 
 
 def run_frontier(
@@ -33,12 +35,13 @@ def run_frontier(
             "--output takes one plan, --frontier has many: choose one from its table and place it "
             "with --objective price and --min-throughput"
         )
+    try_outputs({"--figure": (figure, FIGURE_SUFFIXES)})
     problem = load_problem(model, cluster, **problem_options)
     found = frontier(problem, budget=Budget(seconds=seconds))
     if figure is not None:
         from heterps.reports.figures import frontier_figure
 
-        frontier_figure(found).savefig(figure, dpi=150)
+        save_figure(frontier_figure(found), figure)
         remarks.print(f"figure written to {figure}")
     if as_json:
         print_json(found.to_mapping())

@@ -10,6 +10,7 @@ from rich.table import Table
 from heterps.reports.console import answer, print_json
 from heterps_configs import library
 from heterps_configs.errors import UnknownNameError
+from heterps_configs.outputs import try_outputs
 
 KINDS = ("clusters", "models", "devices", "policies", "efforts", "training", "settings", "events")
 
@@ -46,12 +47,15 @@ def run_list(kind: str | None, *, as_json: bool) -> None:
 
 def run_copy(name: str, destination: Path, *, kind: str | None, overwrite: bool) -> None:
     """Copies a shipped file and says where it is."""
+    try_outputs(folders={"the folder": destination})
     answer.print(str(library.copy(name, destination, kind=kind, overwrite=overwrite)))
 
 
 def run_schema(folder: Path) -> None:
     """Writes the JSON schemas and names the files."""
     from heterps_configs.schema import export_schemas
+
+    try_outputs(folders={"the folder": folder})
 
     for path in export_schemas(folder):
         answer.print(str(path))

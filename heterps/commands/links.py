@@ -18,6 +18,7 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, HostTimes, L
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster
+from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
 
 if TYPE_CHECKING:
     from heterps_runtime.profiling.link_profiler import MeasuredHost, Together
@@ -29,6 +30,7 @@ def run_links(
     cluster: str | None, *, output: Path | None, num_processes: int | None, as_json: bool
 ) -> None:
     """Measures, writes the cluster file, prints what was fitted."""
+    try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
     document = None if cluster is None else load_cluster(cluster)
     node = None if document is None else node_of_this_machine(document, cluster or "")
     count = num_processes or _usual_count(node)
@@ -39,39 +41,49 @@ def run_links(
         measured = measure_host(count)
     link, reverse_link = measured.node_links()
     together = measured.slowdown_together()
-    steps_together = measured.optimizer_slowdown_together()
     with remarks.status("host times of two processes"):
-        host = measure_host_times(link, together, steps_together)
+        host = measure_host_times(link, together, measured.optimizer_slowdown_together())
     if document is None or node is None:
         result = new_cluster(count, link, host, reverse_link)
     else:
         result = with_measured(document, node, link, host, reverse_link)
-    if output is not None:
-        result.to_file(output)
-        remarks.print(f"cluster written to {output}")
-    if as_json:
-        links = [
-            {
-                "source": entry.source,
-                "destination": entry.destination,
-                **entry.link.model_dump(),
-                "residual": entry.residual,
-                "spread": entry.spread,
-                "seconds": {str(size): entry.seconds[size] for size in sorted(entry.seconds)},
-            }
-            for entry in measured.links
-        ]
-        print_json(
-            {
-                "cluster": result.model_dump(mode="json"),
-                "links": links,
-                "together": {name: asdict(found) for name, found in measured.together.items()},
-                "steps_together": {
-                    name: asdict(found) for name, found in measured.steps_together.items()
-                },
-            }
-        )
-        return
+    try:
+        if output is not None:
+            result.to_file(output)
+            remarks.print(f"cluster written to {output}")
+    finally:
+        if as_json:
+            _print_json(measured, result)
+        else:
+            _print(measured, host, count)
+
+
+def _print_json(measured: MeasuredHost, result: Cluster) -> None:
+    links = [
+        {
+            "source": entry.source,
+            "destination": entry.destination,
+            **entry.link.model_dump(),
+            "residual": entry.residual,
+            "spread": entry.spread,
+            "seconds": {str(size): entry.seconds[size] for size in sorted(entry.seconds)},
+        }
+        for entry in measured.links
+    ]
+    print_json(
+        {
+            "cluster": result.model_dump(mode="json"),
+            "links": links,
+            "together": {name: asdict(found) for name, found in measured.together.items()},
+            "steps_together": {
+                name: asdict(found) for name, found in measured.steps_together.items()
+            },
+        }
+    )
+
+
+def _print(measured: MeasuredHost, host: HostTimes, count: int) -> None:
+    link, reverse_link = measured.node_links()
     answer.print(_table(measured))
     if reverse_link is None:
         answer.print(f"link        {_link_text(link)} between any two processes")
@@ -84,7 +96,9 @@ def run_links(
         f"{seconds_text(host.receive_s)} for each received, "
         f"{seconds_text(host.step_s)} for each step"
     )
-    answer.print(f"together    {together[-1]:.3f} times slower while all {count} compute")
+    answer.print(
+        f"together    {measured.slowdown_together()[-1]:.3f} times slower while all {count} compute"
+    )
     answer.print(f"            {_factors_text(measured.together)}")
     answer.print(f"            optimizer steps: {_factors_text(measured.steps_together)}")
 

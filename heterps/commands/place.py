@@ -11,6 +11,19 @@ from heterps.reports.console import answer, print_json, remarks
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.efforts import effort_named
+from heterps_configs.outputs import DOCUMENT_SUFFIXES, Files, try_outputs
+
+
+def plan_files(output: Path | None, model: str) -> Files:
+    """What `save_plan` will write, for `try_outputs`."""
+    files: Files = {"--output": (output, DOCUMENT_SUFFIXES)}
+    if output is not None and is_traced(model):
+        files["the traced model beside --output:"] = (_profile_path(output), ())
+    return files
+
+
+def _profile_path(plan_file: Path) -> Path:
+    return plan_file.with_suffix(".model.yaml")
 
 
 def save_plan(result: PlaceResult, path: Path) -> None:
@@ -22,7 +35,7 @@ def save_plan(result: PlaceResult, path: Path) -> None:
     """
     plan = result.plan
     if is_traced(result.problem.model_reference):
-        profile_path = path.with_suffix(".model.yaml")
+        profile_path = _profile_path(path)
         result.problem.profile.to_file(profile_path)
         plan = plan.changed(model_reference=profile_path.name)
         remarks.print(f"model profile written to {profile_path}")
@@ -45,14 +58,21 @@ def run_place(
     as_json: bool,
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
+    try_outputs(plan_files(output, model))
     planner_named(planner)  # A misspelt name should not wait for a model to be traced.
     if effort is not None:
         effort_named(effort)
     problem = load_problem(model, cluster, **problem_options)
     budget = Budget(evaluations, seconds, cpu_seconds)
     result = place(problem, planner, budget=budget, seed=seed, effort=effort)
-    if output is not None:
-        save_plan(result, output)
+    try:
+        if output is not None:
+            save_plan(result, output)
+    finally:
+        _print(result, as_json)
+
+
+def _print(result: PlaceResult, as_json: bool) -> None:
     if as_json:
         print_json(result.to_mapping())
         return

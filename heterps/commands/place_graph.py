@@ -19,6 +19,7 @@ from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import effort_named
 from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.outputs import try_outputs
 
 # More groups of consecutive nodes than these tell nobody anything.
 MOST_GROUPS, LONGEST_NAME = 6, 24
@@ -41,6 +42,7 @@ def run_place_graph(
     as_json: bool,
 ) -> None:
     """Places, prints, and writes the JSON file where one is asked for."""
+    try_outputs({"--output": (output, ())})
     # What is misspelt should not wait for a model to be traced.
     effort_named(effort)
     Budget(evaluations, seconds, cpu_seconds)
@@ -50,9 +52,15 @@ def run_place_graph(
         load_compiled_code(learned)
     budget = Budget(evaluations, seconds, cpu_seconds)
     result = place_loaded(source, effort, budget, seed, learned)
-    if output is not None:
-        write_text(output, json.dumps(result.to_mapping(), indent=2, allow_nan=False) + "\n")
-        remarks.print(f"placement written to {output}")
+    try:
+        if output is not None:
+            write_text(output, json.dumps(result.to_mapping(), indent=2, allow_nan=False) + "\n")
+            remarks.print(f"placement written to {output}")
+    finally:
+        _print(result, as_json)
+
+
+def _print(result: GraphResult, as_json: bool) -> None:
     if as_json:
         print_json(result.to_mapping())
         return

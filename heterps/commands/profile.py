@@ -17,6 +17,7 @@ from heterps_configs.documents.merged_profiles import merge_profiles
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_profile
+from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
 
 HOST_TYPE = "host-cpu"
 
@@ -74,6 +75,7 @@ def run_profile(
     as_json: bool,
 ) -> None:
     """Traces, measures where a device is named, writes, prints."""
+    try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
     sizes = _parse_sizes(micro_batches)
     if device is None:
         for name, value in {"device-type": device_type, "dtype": dtype}.items():
@@ -107,6 +109,7 @@ def run_profile(
 
 def run_merge(files: Sequence[str], *, output: Path | None, as_json: bool) -> None:
     """Merges profile files; says which measurements were left out."""
+    try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
     merged, left_out = merge_profiles([(file, load_profile(file)) for file in files])
     for line in left_out:
         remarks.print(line)
@@ -114,13 +117,15 @@ def run_merge(files: Sequence[str], *, output: Path | None, as_json: bool) -> No
 
 
 def _write_and_print(profile: ModelProfile, output: Path | None, as_json: bool) -> None:
-    if output is not None:
-        profile.to_file(output)
-        remarks.print(f"profile written to {output}")
-    if as_json:
-        print_json(profile.model_dump(mode="json"))
-    else:
-        print_profile(profile, answer)
+    try:
+        if output is not None:
+            profile.to_file(output)
+            remarks.print(f"profile written to {output}")
+    finally:
+        if as_json:
+            print_json(profile.model_dump(mode="json"))
+        else:
+            print_profile(profile, answer)
 
 
 def measure_with_progress(

@@ -20,10 +20,11 @@ from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.run_progress import RunProgress
 from heterps.reports.run_report import print_result, result_mapping
 from heterps.reports.run_tensorboard import RunBoard
-from heterps.reports.run_trace import TraceFiles, write_timelines
+from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timelines
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
+from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.run.host_group import HostGroup
@@ -43,6 +44,7 @@ def run_run(request: RunRequest) -> None:
     request.check()
     files = None if request.trace is None else TraceFiles.of(request.trace)
     saving, run_directory = request.settings.saving, Path(request.settings.run_directory or "")
+    _try_outputs(request, files)
     with ExitStack() as stack:
         stack.enter_context(_failures_explained(run_directory, saving))
         # Before all else, so that an error of any host reaches all of them.
@@ -52,6 +54,9 @@ def run_run(request: RunRequest) -> None:
         plan, problem = load_plan_and_problem(request.plan_file, request.model, request.cluster)
         if group is not None:
             group.agree(facts_of(problem, plan, request.facts()))
+        for folder in dict.fromkeys(path.resolve() for path in _locked_folders(request)):
+            stack.enter_context(folder_lock(folder))
+        if group is not None:
             if group.hosts.rank > 0:
                 _join(group, run_directory)
                 return
@@ -61,14 +66,44 @@ def run_run(request: RunRequest) -> None:
         if request.is_online:
             watcher = stack.enter_context(make_controller(problem, plan, request.settings))
         result = _carried_out(request, problem, plan, watcher, group)
-    if files is not None:
-        write_timelines(result, problem, files)
-        remarks.print(
-            f"timelines written to {files.trace} (open it at ui.perfetto.dev) and {files.figure}",
-            soft_wrap=True,
-        )
-    _print(request, result, watcher)
-    remarks.print(f"logs: {rank_log_path(run_directory, '*')}", soft_wrap=True)
+    try:
+        if files is not None:
+            write_timelines(result, problem, files)
+            remarks.print(
+                f"timelines written to {files.trace} (open it at ui.perfetto.dev) and "
+                f"{files.figure}",
+                soft_wrap=True,
+            )
+    finally:
+        _print(request, result, watcher)
+        remarks.print(f"logs: {rank_log_path(run_directory, '*')}", soft_wrap=True)
+
+
+def _try_outputs(request: RunRequest, files: TraceFiles | None) -> None:
+    other = None if files is None else next(each for each in files if each != request.trace)
+    saving = request.settings.saving
+    try_outputs(
+        {"--trace": (request.trace, TRACE_SUFFIXES), "--trace, beside it:": (other, ())},
+        {
+            "--run-directory": Path(request.settings.run_directory or "."),
+            "--checkpoint": None if saving is None else Path(saving.folder),
+            "--tensorboard": request.tensorboard,
+        },
+    )
+
+
+def _locked_folders(request: RunRequest) -> list[Path]:
+    """What no other run may write meanwhile; of hosts that share folders, each has its own."""
+    folder, saving = Path(request.settings.run_directory or "."), request.settings.saving
+    rank = 0 if request.hosts is None else request.hosts.rank
+    if rank > 0:
+        return [_directory_of_host(folder, rank)]
+    folders = [folder, *([] if saving is None else [Path(saving.folder)])]
+    return [*folders, *([] if request.tensorboard is None else [request.tensorboard])]
+
+
+def _directory_of_host(run_directory: Path, rank: int) -> Path:
+    return run_directory / f"host-{rank}"
 
 
 def _carried_out(
@@ -120,7 +155,7 @@ def _print(request: RunRequest, result: RunResult, watcher: OnlineController | N
 
 def _join(group: HostGroup, run_directory: Path) -> None:
     """The part of a host that is not host 0; `run_directory` may be shared with the others."""
-    directory = run_directory / f"host-{group.hosts.rank}"
+    directory = _directory_of_host(run_directory, group.hosts.rank)
     devices = join_run(group, run_directory=directory)
     remarks.print(
         f"host {group.hosts.rank} ran {', '.join(devices)}; host 0 has the results; "

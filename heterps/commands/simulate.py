@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from rich.table import Table
@@ -14,17 +14,15 @@ from rich.table import Table
 from heterps.planning.plans import load_plan_and_problem
 from heterps.reports.chrome_trace import write_chrome_trace
 from heterps.reports.console import answer, interval_text, print_json, remarks, seconds_text
-from heterps.reports.shares import FIGURE_SUFFIXES, recompute_share
+from heterps.reports.save_figure import save_figure
+from heterps.reports.shares import recompute_share
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
-from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
 from heterps_envs.certificates.plan import CertificateReport, check_certificate
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 from heterps_envs.simulator.simulate import estimate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 SPOT_TRACE_SUFFIX = ".csv"
@@ -71,10 +69,16 @@ def run_simulate(
         Exit: With code 1: a claim of the plan does not hold.
     """
     trace, figure, memory_figure = files
-    _check_figure("--figure", figure)
-    _check_figure("--memory-figure", memory_figure)
     options = spot or {}
-    if trace is not None and trace.suffix.lower() == SPOT_TRACE_SUFFIX:
+    replays = trace is not None and trace.suffix.lower() == SPOT_TRACE_SUFFIX
+    try_outputs(
+        {
+            "--trace": (None if replays else trace, (".json",)),
+            "--figure": (figure, FIGURE_SUFFIXES),
+            "--memory-figure": (memory_figure, FIGURE_SUFFIXES),
+        }
+    )
+    if trace is not None and replays:
         from heterps.commands.spot import run_spot_replay
 
         ignored = {"--memory-figure": memory_figure is not None, "--certify": certify}
@@ -90,20 +94,6 @@ def run_simulate(
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
     shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
     title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
-    if trace is not None:
-        write_chrome_trace({"predicted": shown}, trace, problem, plan)
-        remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
-    if figure is not None:
-        from heterps.reports.figures import timeline_figure
-
-        shares = recompute_share(problem, plan)
-        _save(figure, lambda: timeline_figure(shown, title, shares))
-        remarks.print(f"figure written to {figure}")
-    if memory_figure is not None:
-        from heterps.reports.memory_figure import memory_figure as draw
-
-        _save(memory_figure, lambda: draw(shown, title))
-        remarks.print(f"memory figure written to {memory_figure}")
     report = check_certificate(problem, plan) if certify else None
     if as_json:
         data = shown.model_dump(mode="json", exclude={"timeline", "memory_curves"})
@@ -112,6 +102,20 @@ def run_simulate(
         _print(shown, problem, plan)
         if report is not None:
             _print_certificate(report)
+    if trace is not None:
+        write_chrome_trace({"predicted": shown}, trace, problem, plan)
+        remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
+    if figure is not None:
+        from heterps.reports.figures import timeline_figure
+
+        shares = recompute_share(problem, plan)
+        save_figure(timeline_figure(shown, title, shares), figure)
+        remarks.print(f"figure written to {figure}")
+    if memory_figure is not None:
+        from heterps.reports.memory_figure import memory_figure as draw
+
+        save_figure(draw(shown, title), memory_figure)
+        remarks.print(f"memory figure written to {memory_figure}")
     if report is not None and not report.is_valid:
         raise typer.Exit(1)
 
@@ -132,16 +136,6 @@ def _print_certificate(report: CertificateReport) -> None:
     ):
         for line in lines:
             answer.print(f"{title}: {line}", markup=False)
-
-
-def _check_figure(option: str, path: Path | None) -> None:
-    if path is not None and path.suffix not in FIGURE_SUFFIXES:
-        raise HeterpsError(f"{option} {path}: allowed endings: {', '.join(FIGURE_SUFFIXES)}")
-
-
-def _save(path: Path, draw: Callable[[], Figure]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw().savefig(str(path), dpi=150)
 
 
 def _print(shown: Estimate, problem: Problem, plan: Plan) -> None:

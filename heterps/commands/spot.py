@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,10 +12,12 @@ from rich.progress import Progress
 from heterps.online.spot_strategies import FullPlans, strategies
 from heterps.planning.plans import load_plan_and_problem
 from heterps.reports.console import answer, print_json, remarks
+from heterps.reports.save_figure import save_figure
 from heterps.reports.spot_tables import SpotComparison, compared, spot_lines, spot_table
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster
+from heterps_configs.outputs import try_outputs
 from heterps_envs.problem import Problem
 from heterps_envs.spot.availability import mean_available_devices, num_changes, spot_moments
 from heterps_envs.spot.costs import SpotSettings
@@ -40,6 +41,7 @@ def run_spot_trace(
     seed: int,
 ) -> None:
     """Draws a trace and writes it. Rates are interruptions per hour and minutes of absence."""
+    try_outputs({"--output": (output, (".csv",))})
     known = load_cluster(cluster)
     draw = SpotDraw(
         duration_s=hours * 3600,
@@ -55,7 +57,8 @@ def run_spot_trace(
         "provider's losses or prices.",
     ]
     if output is None:
-        sys.stdout.write(spot_trace_text(trace, comments))
+        answer.file.write(spot_trace_text(trace, comments))
+        answer.file.flush()
         return
     write_spot_trace(trace, output, comments)
     moments = spot_moments(trace, known)
@@ -111,8 +114,7 @@ def run_spot_replay(
     if figure is not None:
         from heterps.reports.spot_figure import spot_figure
 
-        figure.parent.mkdir(parents=True, exist_ok=True)
-        spot_figure(found, f"{plan.model} on {plan.cluster}").savefig(str(figure), dpi=150)
+        save_figure(spot_figure(found, f"{plan.model} on {plan.cluster}"), figure)
         remarks.print(f"figure written to {figure}")
     if as_json:
         print_json({"settings": asdict(settings), **found.to_mapping()})

@@ -14,6 +14,7 @@ from heterps.reports.console import answer, print_json, remarks
 from heterps_configs import library
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import try_outputs
 
 if TYPE_CHECKING:
     from heterps_agents.graphs.policy import GraphPolicy
@@ -68,6 +69,7 @@ def run_train(
     """Trains, prints the scores, and says where everything is."""
     settings = override(load_config(config), overrides)
     folder = run_directory or Path("runs/train") / Path(config).stem
+    try_outputs({"--output": (output, (".npz",))}, {"--run-directory": folder})
     command = shlex.join(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
     )

@@ -3,18 +3,54 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 
-answer = Console(soft_wrap=True, highlight=False)
+from heterps_configs.errors import HeterpsError
+
+
+class _StandardOutput:
+    """stdout, whatever it is now; where it cannot be written (a full disk), that is a user's."""
+
+    def write(self, text: str) -> int:
+        try:
+            return sys.stdout.write(text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise HeterpsError(f"stdout: cannot be written: {error.strerror}") from None
+
+    def flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _forget_output()
+            raise HeterpsError(f"stdout: cannot be written: {error.strerror}") from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+
+def _forget_output() -> None:
+    """Or Python would try to write the rest once more, at its end."""
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+answer = Console(file=cast("IO[str]", _StandardOutput()), soft_wrap=True, highlight=False)
 remarks = Console(stderr=True, highlight=False)
 
 
 def print_json(data: Any) -> None:
     """Prints one JSON document and nothing else."""
-    print(json.dumps(data, indent=2, allow_nan=False))
+    answer.file.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    answer.file.flush()
 
 
 def bytes_text(num_bytes: float) -> str:

@@ -6,7 +6,6 @@ lines. Steps count from 1, as in the names of checkpoints.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -21,10 +20,8 @@ from heterps_runtime.run.result import Replan, RunResult, StepProgress
 from heterps_runtime.run.step_figures import StepFigures
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from heterps_agents.training.board import Board
 
-# Who watches a run sees a step after so long at the latest.
-FLUSH_S = 5
 NAMES = ("measured", "predicted")
 
 
@@ -42,19 +39,11 @@ class RunBoard:
     def __init__(self, folder: Path, problem: Problem, plan: Plan, is_resumed: bool) -> None:
         self._folder, self._problem, self._plan = folder, problem, plan
         self._is_resumed = is_resumed
-        self._writers: dict[str, SummaryWriter] = {}
+        self._writers: dict[str, Board] = {}
         self._generation, self._has_memory = 0, False
 
     def __enter__(self) -> Self:
-        """Says what runs."""
-        with warnings.catch_warnings():
-            # TensorBoard's protobuf stubs warn about their own deprecations.
-            warnings.simplefilter("ignore")
-            from torch.utils.tensorboard import SummaryWriter
-        for name in NAMES:
-            for stale in () if self._is_resumed else self._events(name):
-                stale.unlink()
-        self._new_writer = SummaryWriter
+        """Opens nothing yet: the first step says where the run begins."""
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -114,15 +103,14 @@ class RunBoard:
                 self._writers[name].add_figure("run/memory", figure, last, close=False)
 
     def _open(self, first_step: int) -> None:
+        from heterps_agents.training.board import Board
+
         for name in NAMES:
             # What an interrupted run wrote after its last checkpoint is done once more.
-            self._writers[name] = self._new_writer(
-                str(self._folder / name), purge_step=first_step, flush_secs=FLUSH_S
+            self._writers[name] = Board(
+                self._folder / name, purge_step=first_step, replaces=not self._is_resumed
             )
         self._writers["measured"].add_text("run/plan", _plan_text(self._plan), first_step)
-
-    def _events(self, name: str) -> list[Path]:
-        return sorted((self._folder / name).glob("events.out.tfevents.*"))
 
     def _write_figures(self, name: str, figures: StepFigures, step: int) -> None:
         scalars = {
@@ -163,9 +151,8 @@ class RunBoard:
         }
         known = {tag: value for tag, value in values.items() if value is not None}
         # `add_hparams` would open a run of its own; its parts go into this one.
-        writer = self._writers["measured"]._get_file_writer()  # type: ignore[no-untyped-call]
         for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
-            writer.add_summary(summary)
+            self._writers["measured"].add_summary(summary)
 
 
 def _plan_text(plan: Plan) -> str:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heterps.reports.chrome_trace import write_chrome_trace
-from heterps.reports.shares import FIGURE_SUFFIXES, recompute_share
+from heterps.reports.save_figure import save_figure
+from heterps.reports.shares import recompute_share
 from heterps_configs.documents.estimate import Estimate
-from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import FIGURE_SUFFIXES
 from heterps_envs.problem import Problem
 from heterps_runtime.run.result import RunResult
+
+# Of the file that a user names; the other one lies beside it.
+TRACE_SUFFIXES = (".json", *FIGURE_SUFFIXES)
 
 
 class TraceFiles(NamedTuple):
@@ -22,14 +26,7 @@ class TraceFiles(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> TraceFiles:
-        """Both files, of which a user has named one.
-
-        Raises:
-            HeterpsError: It has another ending.
-        """
-        allowed = (".json", *FIGURE_SUFFIXES)
-        if path.suffix not in allowed:
-            raise HeterpsError(f"--trace {path}: allowed endings: {', '.join(allowed)}")
+        """Both files, of which a user has named one."""
         if path.suffix == ".json":
             return cls(path, path.with_suffix(".png"))
         return cls(path.with_suffix(".json"), path)
@@ -71,8 +68,4 @@ def write_timelines(result: RunResult, problem: Problem, files: TraceFiles) -> N
     figure = compared_timelines_figure(
         named_for_figure(both), title, recompute_share(problem, plan)
     )
-    try:
-        files.figure.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(str(files.figure), dpi=150)
-    except OSError as error:
-        raise HeterpsError(f"{files.figure}: cannot be written: {error.strerror}") from None
+    save_figure(figure, files.figure)

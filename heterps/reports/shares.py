@@ -1,12 +1,10 @@
-"""Figures of a plan: their file endings, and which share of a backward pass computes again."""
+"""Figures of a plan: which share of a backward pass computes again."""
 
 from __future__ import annotations
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.workload import workload
-
-FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:

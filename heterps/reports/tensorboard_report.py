@@ -7,6 +7,8 @@ from pathlib import Path
 from heterps.planning.compare import Comparison, ComparisonRow
 from heterps.planning.place import PlaceResult
 from heterps.reports.figures import timeline_figure
+from heterps_configs.outputs import file_name_of
+from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
 
@@ -21,20 +23,27 @@ def write_comparison(comparison: Comparison, log_directory: Path) -> Path:
         The folder that holds the runs.
     """
     problem = comparison.problem
-    folder = log_directory / problem.profile.name / problem.cluster.name
+    folder = comparison_folder(problem, log_directory)
     for row in comparison.rows:
-        _write_row(comparison, row, comparison.results.get(row.planner), folder / row.planner)
+        result = comparison.results.get(row.planner)
+        _write_row(comparison, row, result, folder / file_name_of(row.planner))
     return folder
+
+
+def comparison_folder(problem: Problem, log_directory: Path) -> Path:
+    """Where the runs of a comparison lie; whatever a model or a cluster is called, inside."""
+    model, cluster = file_name_of(problem.profile.name), file_name_of(problem.cluster.name)
+    return log_directory / model / cluster
 
 
 def _write_row(
     comparison: Comparison, row: ComparisonRow, result: PlaceResult | None, folder: Path
 ) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-    from torch.utils.tensorboard.summary import hparams
+    from heterps_agents.training.board import Board
 
-    for stale in folder.glob("events.out.tfevents.*"):
-        stale.unlink()
+    # After the board, which keeps TensorBoard's own warnings from users.
+    from torch.utils.tensorboard.summary import hparams  # isort: skip
+
     metrics = {
         "placement/throughput_samples_per_s": row.throughput_samples_per_s,
         "placement/step_time_s": row.step_time_s,
@@ -45,7 +54,7 @@ def _write_row(
         "placement/evaluations": float(row.evaluations),
     }
     known = {name: value for name, value in metrics.items() if value is not None}
-    writer = SummaryWriter(str(folder))
+    writer = Board(folder, replaces=True)
     for name, value in known.items():
         writer.add_scalar(name, value, 0)
     job = comparison.problem.job
@@ -58,9 +67,8 @@ def _write_row(
         "goal": f"{job.objective}, {job.schedule}",
     }
     # `add_hparams` would open a second run for the same planner; its parts go into this one.
-    file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
     for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
-        file_writer.add_summary(summary)
+        writer.add_summary(summary)
     writer.add_text("placement/summary", result.summary() if result else row.reason, 0)
     if result is not None:
         detailed = estimate(comparison.problem, result.plan, with_timeline=True)

@@ -28,8 +28,11 @@ class Budget:
         cpu_seconds: float | None = None,
     ) -> None:
         times = [limit for limit in (seconds, cpu_seconds) if limit is not None]
-        if (evaluations is not None and evaluations < 1) or any(limit <= 0 for limit in times):
-            raise HeterpsError("a budget needs at least 1 evaluation and more than 0 seconds")
+        is_too_small = evaluations is not None and evaluations < 1
+        if is_too_small or not all(0 < limit < math.inf for limit in times):
+            raise HeterpsError(
+                "a budget needs at least 1 evaluation and more than 0 seconds, a finite number"
+            )
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
         self.evaluations_used = 0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import overload
 
 import torch
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
+from heterps_agents.training.board import Board
 from heterps_agents.training.chains import ChainLearner
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.graphs import GraphLearner
@@ -26,6 +27,7 @@ from heterps_agents.training.run import (
     read_checkpoint,
 )
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
+from heterps_configs.outputs import folder_lock
 
 ShowProgress = Callable[[TrainingProgress], None]
 
@@ -72,14 +74,23 @@ def train(
         command: How to make this policy again; stored in it.
 
     Raises:
-        HeterpsError: The directory holds another run (without `resume`) or no checkpoint (with it).
+        HeterpsError: The directory holds another run (without `resume`) or no checkpoint (with it),
+            or another process trains in it.
     """
     check_directory(config, run_directory, resume)
-    checkpoint = read_checkpoint(run_directory) if resume else None
-    torch.set_num_threads(config.num_threads)
-    log = configure(str(run_directory), ["tensorboard"])
-    if isinstance(config, GraphTrainingConfig):
-        graphs = GraphLearner(config, Clock(config), log)
-        return TrainingRun(graphs, run_directory, command, checkpoint).go(progress)
-    chains = ChainLearner(config, Clock(config), log, resumes=resume)
-    return TrainingRun(chains, run_directory, command, checkpoint).go(progress)
+    with folder_lock(run_directory):
+        checkpoint = read_checkpoint(run_directory) if resume else None
+        torch.set_num_threads(config.num_threads)
+        log = Logger(str(run_directory), [_BoardOutput(run_directory)])
+        if isinstance(config, GraphTrainingConfig):
+            graphs = GraphLearner(config, Clock(config), log)
+            return TrainingRun(graphs, run_directory, command, checkpoint).go(progress)
+        chains = ChainLearner(config, Clock(config), log, resumes=resume)
+        return TrainingRun(chains, run_directory, command, checkpoint).go(progress)
+
+
+class _BoardOutput(TensorBoardOutputFormat):
+    """The board of a training run, as stable-baselines3's logger takes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.writer, self._is_closed = Board(folder), False

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_configs.outputs import check_replaceable
 
 _FLOAT_TAG, _TIMESTAMP_TAG = "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"
 # YAML 1.2 floats. PyYAML follows YAML 1.1, for which 40e9 and 1e-4 are strings.
@@ -109,13 +110,16 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Writes a file in one move: a reader sees the old content or the new, never half of it.
 
+    A link stays one: what it leads to is written.
+
     Raises:
-        HeterpsError: The file cannot be written.
+        HeterpsError: The file cannot be written, or something that is no regular file is there.
     """
-    target = Path(path)
     try:
+        target = Path(path).resolve()
+        check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".heterps-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -124,8 +128,9 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise HeterpsError(f"{path}: cannot be written: {error.strerror}") from None
+    except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
+        reason = getattr(error, "strerror", None) or error
+        raise HeterpsError(f"{path}: cannot be written: {reason}") from None
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

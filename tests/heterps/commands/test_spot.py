@@ -53,7 +53,7 @@ def test_a_replay_compares_three_ways_to_go_on(heterps: Heterps, plan: Path, tra
 def test_table_and_figure_name_what_was_lost(
     heterps: Heterps, plan: Path, trace: Path, tmp_path: Path
 ) -> None:
-    figure = tmp_path / "folder" / "spot.svg"
+    figure = tmp_path / "spot.svg"
     outcome = heterps(
         "simulate", plan, "--trace", trace, "--figure", figure, "--restart-seconds", 27,
         "--storage-bandwidth", 1e8, "--tolerate", 0,
