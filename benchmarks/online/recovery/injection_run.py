@@ -142,7 +142,7 @@ class Injector:
     def corrupt(self, action: Action) -> str:
         """Flips a byte in the middle of a file of the newest checkpoint."""
         newest = complete_checkpoints(self.folder / "checkpoints")[-1:]
-        files = sorted(path for folder in newest for path in folder.glob("*.distcp"))
+        files = sorted(path for folder in newest for path in folder.glob("*.safetensors"))
         if not files:
             return "corrupt: there is no checkpoint"
         path = files[self.case.seed % len(files)]

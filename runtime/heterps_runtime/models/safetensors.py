@@ -164,7 +164,11 @@ def _files(folder: Path) -> list[Path]:
         weight_map = content.get("weight_map") if isinstance(content, dict) else None
         if not isinstance(weight_map, dict):
             raise HeterpsError(f"{index}: weight_map: expected a file for each tensor")
-        files = sorted({folder / str(name) for name in weight_map.values()})
+        names = sorted({str(name) for name in weight_map.values()})
+        outside = next((name for name in names if name != Path(name).name or "\0" in name), None)
+        if outside is not None:
+            raise HeterpsError(f"{index}: names {outside!r}, which is no file of the folder")
+        files = [folder / name for name in names]
         for path in files:
             if not path.is_file():
                 raise HeterpsError(f"{index}: names {path.name}, which is not in the folder")

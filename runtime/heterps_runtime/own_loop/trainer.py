@@ -197,7 +197,6 @@ class PipelineTrainer:
         Raises:
             HeterpsError: There was no step yet, or it cannot be written.
         """
-        # torch.distributed.checkpoint takes a second to import.
         from heterps_configs.documents.run_settings import CheckpointSettings
         from heterps_runtime.state.checkpoint_files import prepare_folder
         from heterps_runtime.state.checkpointer import Checkpointer

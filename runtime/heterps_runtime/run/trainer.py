@@ -146,7 +146,6 @@ class Trainer:
         specification = self._specification
         if specification.resume_from is None and specification.checkpoint is None:
             return None
-        # torch.distributed.checkpoint takes a second to import.
         from heterps_runtime.state.checkpoint import restore
 
         if specification.resume_from is not None:

@@ -42,7 +42,6 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     loss_scale = LossScale.for_format(job.dtype)
     use_loss_scale(optimizer, loss_scale)
     if specification.resume_from is not None:
-        # torch.distributed.checkpoint takes a second to import.
         from heterps_runtime.state.checkpoint import restore
 
         parameters, buffers = module.parameters_by_name(), module.buffers_by_name()

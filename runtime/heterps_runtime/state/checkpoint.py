@@ -23,7 +23,7 @@ from heterps_runtime.stages.loss_scale import LOSS_SCALE
 from heterps_runtime.stages.master_weights import MASTER, MasterWeights
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpoint_files import CheckpointDocument, find_checkpoint
-from heterps_runtime.state.checkpoint_storage import SavedTensors, TensorFolder
+from heterps_runtime.state.checkpoint_storage import SavedTensors, StoredTensors
 from heterps_runtime.state.layout import (
     VALUE,
     State,
@@ -32,8 +32,9 @@ from heterps_runtime.state.layout import (
     state_of_keys,
     without_value,
 )
-from heterps_runtime.state.remote_checkpoint import RemoteTensors, newest_remote, remote_document
+from heterps_runtime.state.remote_checkpoint import newest_remote
 from heterps_runtime.state.remote_storage import RemoteStorage, is_url
+from heterps_runtime.state.stored_files import LocalFiles, RemoteFiles, StoredFiles
 
 
 class TrainingState(NamedTuple):
@@ -187,8 +188,9 @@ def _blank_optimizer_state(
 def _opened(checkpoint: str | os.PathLike[str]) -> tuple[CheckpointDocument, SavedTensors]:
     """What a checkpoint, or the newest of a folder, says of itself, and its tensors."""
     text = os.fspath(checkpoint)
+    files: StoredFiles
     if is_url(text):
-        storage = RemoteStorage(newest_remote(text))
-        return remote_document(storage), RemoteTensors(storage)
-    path = find_checkpoint(text)
-    return CheckpointDocument.of(path), TensorFolder(path)
+        files = RemoteFiles(RemoteStorage(newest_remote(text)))
+    else:
+        files = LocalFiles(find_checkpoint(text))
+    return CheckpointDocument.read(files), StoredTensors(files)

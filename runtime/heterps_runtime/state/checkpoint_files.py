@@ -1,8 +1,8 @@
 """The folder of checkpoints: which are complete, what they say of themselves, which are pruned.
 
-    FOLDER/step-000010/checkpoint.json   what it is of: plan, step, seed, learning rate
-                       checksums-0.json  one for each rank that saved
-                       .metadata, *.distcp  the tensors (torch.distributed.checkpoint)
+    FOLDER/step-000010/checkpoint.json        what it is of: plan, step, seed, learning rate
+                       checksums.txt          what is checked before the others are parsed
+                       tensors-0.safetensors  one for each rank that saved
 
 A checkpoint is written under a hidden name, and gets its own when everything is on the disk. So a
 folder `step-...` is always complete, whatever happened while it was written.
@@ -10,6 +10,7 @@ folder `step-...` is always complete, whatever happened while it was written.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,12 +24,24 @@ from pydantic import Field, PositiveInt
 from heterps_configs.documents.base import Document, parameter_format
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.yaml_files import read_yaml, write_text
 from heterps_configs.errors import HeterpsError, PlanMismatchError
+from heterps_runtime.state.checksums import (
+    CHECKSUMS_FILE,
+    FileSum,
+    read_checksums,
+    read_head,
+    write_checksums,
+    write_synced,
+)
+from heterps_runtime.state.old_checkpoint import is_old
+from heterps_runtime.state.stored_files import LocalFiles, StoredFiles
+from heterps_runtime.state.tensor_file import read_own_table
 
 DOCUMENT_FILE = "checkpoint.json"
 _STEP = re.compile(r"step-(\d+)")
 _UNFINISHED = ".saving-"
+# Of `checkpoint.json`.
+_MOST_BYTES = 256 * 2**20
 _WRITTEN_BY = re.compile(r"step-\d+-(\d+)$")
 
 
@@ -36,6 +49,7 @@ class CheckpointDocument(Document):
     """What `checkpoint.json` says.
 
     Attributes:
+        format: 1: the tensors are torch.distributed.checkpoint's (`old_checkpoint`).
         step: Steps that are done. Batches are a function of seed and step, so that this is the
             position in the data, too.
         seed: Of the data.
@@ -47,7 +61,7 @@ class CheckpointDocument(Document):
         tied_names: Other names of parameters that are saved under their first.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     step: int = Field(ge=0)
     seed: int
     learning_rate: float | None
@@ -64,10 +78,29 @@ class CheckpointDocument(Document):
         Raises:
             HeterpsError: It is missing or broken.
         """
-        path = checkpoint / DOCUMENT_FILE
-        if not path.is_file():
+        if not (checkpoint / DOCUMENT_FILE).is_file():
             raise HeterpsError(f"{checkpoint}: is no checkpoint; it has no {DOCUMENT_FILE}")
-        return cls.from_mapping(read_yaml(path), source=str(path))
+        return cls.read(LocalFiles(checkpoint))
+
+    @classmethod
+    def read(cls, files: StoredFiles) -> CheckpointDocument:
+        """Reads that of a checkpoint anywhere.
+
+        Raises:
+            HeterpsError: It is missing, damaged or broken.
+        """
+        if is_old(files):
+            content = files.read(DOCUMENT_FILE, 0, min(files.size(DOCUMENT_FILE), _MOST_BYTES))
+        else:
+            line = read_checksums(files).get(DOCUMENT_FILE)
+            if line is None or line.head_bytes != line.num_bytes:
+                raise files.damaged(f"{CHECKSUMS_FILE} has no line for {DOCUMENT_FILE}")
+            content = read_head(files, line)
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise files.damaged(f"{DOCUMENT_FILE}: {error}") from None
+        return cls.from_mapping(found, source=f"{files.place}/{DOCUMENT_FILE}")
 
     def check(self, checkpoint: Path | str, profile: ModelProfile, plan: Plan) -> None:
         """Refuses a run that cannot go on from here. Cuts, devices and micro-batches may differ.
@@ -198,11 +231,16 @@ def publish(
     written = unfinished_path(folder, document.step, generation)
     path = checkpoint_path(folder, document.step)
     for rank in range(document.num_ranks):
-        if not checksums_path(written, rank).is_file():
+        if not tensors_path(written, rank).is_file():
             raise HeterpsError(
                 f"rank {rank} wrote elsewhere: {folder} is not the same folder on all hosts"
             )
-    write_text(written / DOCUMENT_FILE, document.model_dump_json())
+    paths = [tensors_path(written, rank) for rank in range(document.num_ranks)]
+    sums = [FileSum.of(path, read_own_table(path)) for path in paths]
+    content = document.model_dump_json().encode()
+    write_synced(written / DOCUMENT_FILE, content)
+    write_checksums(written, [FileSum.of(written / DOCUMENT_FILE, content), *sums])
+    _sync(written)
     replaced = folder / f"{_UNFINISHED}replaced-{path.name}"
     if path.exists():
         path.rename(replaced)
@@ -215,9 +253,9 @@ def publish(
     return path
 
 
-def checksums_path(checkpoint: Path, rank: int) -> Path:
-    """Where one rank says what it wrote."""
-    return checkpoint / f"checksums-{rank}.json"
+def tensors_path(checkpoint: Path, rank: int) -> Path:
+    """Where one rank writes its tensors."""
+    return checkpoint / f"tensors-{rank}.safetensors"
 
 
 def _sync(folder: Path) -> None:

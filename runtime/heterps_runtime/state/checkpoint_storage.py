@@ -1,72 +1,34 @@
-"""Tensors by name in a folder, through torch.distributed.checkpoint; with a checksum of each.
+"""Tensors by name in a checkpoint: each rank writes its own, and reads what it asks for.
 
-Each rank writes what it was given, and reads what it asks for, whoever wrote it. The format is that
-of torch, so that its own tools read the folder, too. torch does not notice flipped bits; the
-checksums do. Its table of contents is a pickle: as with `torch.load`, read only the checkpoints of
-people whom you trust.
+Whoever wrote a tensor, and under which plan, whoever needs it reads its bytes alone, from a folder
+or a URL. They are compared with their checksum before anybody sees them.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import warnings
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.checkpoint.storage import WriteResult
-from torch.futures import Future
 
-from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.state.checkpoint_files import checksums_path
-from heterps_runtime.transport.lost_ranks import talking
-
-
-class _Writer(FileSystemWriter):
-    """Writes the rank's checksums in front of its tensors."""
-
-    def __init__(self, folder: Path, rank: int) -> None:
-        super().__init__(folder)
-        self._checksums_file = checksums_path(folder, rank)
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        sums = {}
-        for item in plan.items:
-            tensor = planner.resolve_data(item)
-            assert isinstance(tensor, Tensor)
-            sums[item.index.fqn] = checksum(tensor)
-        try:
-            write_text(self._checksums_file, json.dumps(sums))
-            return super().write_data(plan, planner)
-        except RuntimeError as error:
-            # Of a full disk, torch only says that a position in a file is unexpected.
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
-
-
-class _Reader(FileSystemReader):
-    """Holds one tensor at a time beside its target; torch's own reader holds two."""
-
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        for item in plan.items:
-            super().read_data(replace(plan, items=[item]), planner).wait()
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+from heterps_runtime.state.checkpoint_files import tensors_path
+from heterps_runtime.state.checksums import CHECKSUMS_FILE, read_checksums, read_head
+from heterps_runtime.state.layout import is_checkpoint_key
+from heterps_runtime.state.old_checkpoint import is_old, old_tensor, read_old_tables
+from heterps_runtime.state.stored_files import StoredFiles
+from heterps_runtime.state.tensor_file import (
+    StoredTensor,
+    TableError,
+    flat_bytes,
+    parse_table,
+    write_tensor_file,
+)
+from heterps_runtime.transport.typed_messages import gather_messages
 
 
 def write_tensors(
@@ -83,13 +45,30 @@ def write_tensors(
     Raises:
         HeterpsError: On every rank, where one rank could not write.
     """
-    writer = _Writer(folder, rank)
+    # All come here before anybody writes: until then, the first rank removes what others left.
+    _agree(group, None)
+    failure: OSError | None = None
     try:
-        # What is written here fails as a CheckpointException: all else is said by the group.
-        with talking():
-            save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
-    except CheckpointException as error:
-        raise HeterpsError(_cause(error)) from error
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensor_file(tensors_path(folder, rank), tensors)
+    except OSError as error:
+        failure = error
+    _agree(group, failure)
+
+
+def _agree(group: dist.ProcessGroup | None, failure: OSError | None) -> None:
+    """Waits for all ranks; where one has failed, all do."""
+    own = "" if failure is None else _reason(failure)
+    outcomes = [own] if group is None else gather_messages(own, str, group)
+    for rank, outcome in enumerate(outcomes):
+        if outcome:
+            where = f"rank {rank}: " if sum(map(bool, outcomes)) > 1 or rank else ""
+            raise HeterpsError(where + outcome) from failure
+
+
+def _reason(error: OSError) -> str:
+    file = f" ({Path(str(error.filename)).name})" if error.filename else ""
+    return f"{error.strerror}{file}"
 
 
 class SavedTensors(Protocol):
@@ -109,32 +88,27 @@ class SavedTensors(Protocol):
         ...
 
 
-class TensorFolder:
-    """What a checkpoint in a folder holds.
+class StoredTensors:
+    """What a checkpoint holds.
 
     Args:
-        folder: A complete checkpoint.
+        files: Of a complete checkpoint.
 
     Raises:
-        HeterpsError: Its table of contents cannot be read.
+        HeterpsError: Its table of contents cannot be read; the message names the file.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._reader = _Reader(folder)
-        try:
-            self._metadata: Metadata = self._reader.read_metadata()
-            self._sums: dict[str, int] = {}
-            for path in folder.glob("checksums-*.json"):
-                self._sums.update(json.loads(path.read_text()))
-        except Exception as error:
-            # Whatever a broken pickle raises.
-            raise self._damaged(f"{type(error).__name__}: {error}") from error
+    def __init__(self, files: StoredFiles) -> None:
+        self._files, self._is_old = files, is_old(files)
+        self._entries = read_old_tables(files) if self._is_old else _read_tables(files)
+        strange = next((name for name in self._entries if not is_checkpoint_key(name)), None)
+        if strange is not None:
+            raise files.damaged(f"it has a tensor called {strange!r}")
 
     @property
     def names(self) -> list[str]:
         """Names of all tensors."""
-        return list(self._metadata.state_dict_metadata)
+        return list(self._entries)
 
     def blank(self, name: str) -> Tensor:
         """An uninitialised tensor of the saved shape and format.
@@ -142,70 +116,105 @@ class TensorFolder:
         Raises:
             HeterpsError: There is no such tensor.
         """
-        entry = self._entry(name)
-        return torch.empty(entry.size, dtype=entry.properties.dtype)
+        return self._entry(name).blank()
 
     def read(self, targets: Mapping[str, Tensor]) -> None:
-        """Fills tensors in place, one after another.
+        """Fills tensors in place; no byte of another tensor is read.
 
         Raises:
             HeterpsError: A tensor is missing, has another shape, or a file is damaged or missing.
         """
         for name, target in targets.items():
-            check_target(str(self.folder), name, self._entry(name), target)
-        if not targets:
-            return
-        # The reader would warn at length of what is said in one line below.
-        logging.getLogger("torch.distributed.checkpoint").setLevel(logging.CRITICAL)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-                load(dict(targets), storage_reader=self._reader, no_dist=True)
-        except CheckpointException as error:
-            raise self._damaged(_cause(error)) from error
-        for name, target in targets.items():
-            if self._sums.get(name) != checksum(target):
-                raise self._damaged(f"the checksum of {name} differs")
+            entry = self._entry(name)
+            if (entry.shape, entry.dtype) != (tuple(target.shape), target.dtype):
+                raise HeterpsError(
+                    f"{self._files.place}: {name} is {entry.shape} of {entry.dtype}, and the "
+                    f"model's is {tuple(target.shape)} of {target.dtype}"
+                )
+        entries = {name: self._entries[name] for name in targets}
+        for names in _side_by_side(entries, self._files.request_bytes):
+            first = entries[names[0]]
+            own = [self._memory(entries[name], targets[name]) for name in names]
+            self._files.fill(first.file, first.start, [memory for memory, _ in own])
+            for name, (memory, staged) in zip(names, own, strict=True):
+                self._check(name, entries[name], memory, targets[name], staged)
 
-    def _entry(self, name: str) -> TensorStorageMetadata:
-        entry = self._metadata.state_dict_metadata.get(name)
-        if not isinstance(entry, TensorStorageMetadata):
-            raise HeterpsError(f"{self.folder}: has no tensor {name!r}")
-        return entry
+    def _memory(self, entry: StoredTensor, target: Tensor) -> tuple[memoryview, bytearray | None]:
+        """Where to read a tensor to, which is its own memory where that is possible."""
+        if target.is_contiguous() and target.device.type == "cpu" and not self._is_old:
+            return flat_bytes(target), None
+        staged = bytearray(entry.length)
+        return memoryview(staged), staged
 
-    def _damaged(self, why: str) -> HeterpsError:
-        return HeterpsError(
-            f"{self.folder}: the checkpoint is damaged ({why}); remove this folder to go on from "
-            "the one before"
-        )
+    def _check(
+        self,
+        name: str,
+        entry: StoredTensor,
+        memory: memoryview,
+        target: Tensor,
+        staged: bytearray | None,
+    ) -> None:
+        """Refuses what is not what was written; the rest comes to its target."""
+        if self._is_old:
+            assert staged is not None
+            try:
+                found = old_tensor(staged, entry)
+            except TableError as error:
+                raise self._files.damaged(f"{name} {error} ({entry.file})") from error
+            memory = flat_bytes(found)
+        if zlib.crc32(memory) != entry.crc32:
+            raise self._files.damaged(f"the checksum of {name} differs ({entry.file})")
+        if self._is_old:
+            target.copy_(found)
+        elif staged:
+            target.copy_(torch.frombuffer(staged, dtype=entry.dtype).reshape(entry.shape))
+
+    def _entry(self, name: str) -> StoredTensor:
+        if name not in self._entries:
+            raise HeterpsError(f"{self._files.place}: has no tensor {name!r}")
+        return self._entries[name]
 
 
-def check_target(place: str, name: str, entry: TensorStorageMetadata, target: Tensor) -> None:
-    """Compares a tensor with what was saved.
+def _read_tables(files: StoredFiles) -> dict[str, StoredTensor]:
+    """Where the tensors of all ranks are."""
+    found: dict[str, StoredTensor] = {}
+    for line in read_checksums(files).values():
+        if line.name.endswith(".safetensors"):
+            head = read_head(files, line)
+            try:
+                table = parse_table(head, line.name, line.num_bytes)
+            except TableError as error:
+                raise files.damaged(f"the table of {line.name}: {error}") from None
+            if both := found.keys() & table.keys():
+                raise files.damaged(f"{CHECKSUMS_FILE}: two files have {min(both)!r}")
+            found |= table
+    return found
 
-    Raises:
-        HeterpsError: Its shape or format differs.
-    """
-    shape, dtype = entry.size, entry.properties.dtype
-    if (shape, dtype) != (target.shape, target.dtype):
-        raise HeterpsError(
-            f"{place}: {name} is {tuple(shape)} of {dtype}, and the model's is "
-            f"{tuple(target.shape)} of {target.dtype}"
-        )
+
+def _side_by_side(entries: Mapping[str, StoredTensor], most_bytes: int) -> Iterator[list[str]]:
+    """Names of tensors that are read together: they follow one another, and are not too many."""
+    names: list[str] = []
+    file, start, stop = "", 0, 0
+    for name, entry in _in_order(entries.items()):
+        end = entry.start + entry.length
+        is_next = (entry.file, entry.start) == (file, stop)
+        if names and (not is_next or end - start > most_bytes):
+            yield names
+            names = []
+        if not names:
+            file, start = entry.file, entry.start
+        names.append(name)
+        stop = end
+    if names:
+        yield names
+
+
+def _in_order(
+    entries: Iterable[tuple[str, StoredTensor]],
+) -> list[tuple[str, StoredTensor]]:
+    return sorted(entries, key=lambda item: (item[1].file, item[1].start, item[1].length))
 
 
 def checksum(tensor: Tensor) -> int:
     """CRC-32 of a tensor's bytes."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(flat.view(torch.uint8).numpy().data)
-
-
-def _cause(error: CheckpointException) -> str:
-    """The first failure in one line."""
-    (rank, (cause, _)), *_ = sorted(error.failures.items())
-    where = f"rank {rank}: " if len(error.failures) > 1 or rank else ""
-    if isinstance(cause, OSError) and cause.strerror:
-        file = f" ({Path(str(cause.filename)).name})" if cause.filename else ""
-        return f"{where}{cause.strerror}{file}"
-    lines = str(cause).strip().splitlines() or ["no message"]
-    return f"{where}{type(cause).__name__}: {lines[0].partition('. ')[0]}"
+    return zlib.crc32(flat_bytes(tensor.cpu()))

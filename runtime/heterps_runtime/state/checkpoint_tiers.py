@@ -20,15 +20,12 @@ from torch import Tensor
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.state.checkpoint_files import CheckpointDocument, complete_checkpoints
-from heterps_runtime.state.checkpoint_storage import SavedTensors, TensorFolder
+from heterps_runtime.state.checkpoint_storage import SavedTensors, StoredTensors
 from heterps_runtime.state.layout import State, state_of_keys
-from heterps_runtime.state.remote_checkpoint import (
-    RemoteTensors,
-    remote_checkpoints,
-    remote_document,
-)
+from heterps_runtime.state.remote_checkpoint import remote_checkpoints, remote_document
 from heterps_runtime.state.remote_storage import RemoteStorage, is_url
 from heterps_runtime.state.remote_upload import Uploader
+from heterps_runtime.state.stored_files import LocalFiles, RemoteFiles, StoredFiles
 
 Tier = Literal["local", "remote"]
 
@@ -134,7 +131,7 @@ class CheckpointTiers:
     def saved_steps(self) -> tuple[list[SavedStep], list[str]]:
         """Complete checkpoints, the newest first and of one step the local one; and remarks."""
         remarks: list[str] = []
-        found = self._local_steps()
+        found = self._local_steps(remarks)
         try:
             found += self._remote_steps()
         except HeterpsError as error:
@@ -142,7 +139,7 @@ class CheckpointTiers:
         found.sort(key=lambda saved: (-saved.step, saved.tier != "local"))
         return found, remarks
 
-    def _local_steps(self) -> list[SavedStep]:
+    def _local_steps(self, remarks: list[str]) -> list[SavedStep]:
         paths = complete_checkpoints(Path(self._settings.folder)) if self._settings else []
         if self._resume_from is not None and not is_url(self._resume_from):
             paths.append(Path(self._resume_from))
@@ -150,22 +147,23 @@ class CheckpointTiers:
         for path in dict.fromkeys(paths):
             try:
                 step = CheckpointDocument.of(path).step
-            except HeterpsError:
-                continue  # removed meanwhile, or damaged: as if it were not there
-            found.append(SavedStep(step, "local", str(path), partial(TensorFolder, path)))
+            except HeterpsError as error:
+                if path.exists():  # else removed meanwhile
+                    remarks.append(str(error))
+                continue
+            found.append(_saved_step(step, "local", LocalFiles(path)))
         return found
 
     def _remote_steps(self) -> list[SavedStep]:
         found: list[SavedStep] = []
         if self._settings is not None and self._settings.remote is not None:
             for step, name in remote_checkpoints(self._storage).items():
-                open_it = partial(RemoteTensors, self._storage, name)
-                found.append(SavedStep(step, "remote", self._storage.url_of(name), open_it))
+                found.append(_saved_step(step, "remote", RemoteFiles(self._storage, name)))
         origin = self._resume_from
         if origin and is_url(origin) and origin not in [saved.place for saved in found]:
             storage = RemoteStorage(origin)
             step = remote_document(storage).step
-            found.append(SavedStep(step, "remote", origin, partial(RemoteTensors, storage)))
+            found.append(_saved_step(step, "remote", RemoteFiles(storage)))
         return found
 
     @cached_property
@@ -173,3 +171,7 @@ class CheckpointTiers:
         assert self._settings is not None
         assert self._settings.remote is not None
         return RemoteStorage(self._settings.remote)
+
+
+def _saved_step(step: int, tier: Tier, files: StoredFiles) -> SavedStep:
+    return SavedStep(step, tier, files.place, partial(StoredTensors, files))

@@ -66,11 +66,18 @@ def checkpoint_key(name: str, key: str) -> str:
     return _MODEL + name if key == VALUE else f"{_OPTIMIZER}{name}.{key}"
 
 
+def is_checkpoint_key(text: str) -> bool:
+    """Whether a checkpoint can have a tensor of this name."""
+    return text.startswith(_MODEL) or (
+        text.startswith(_OPTIMIZER) and "." in text.removeprefix(_OPTIMIZER)
+    )
+
+
 def split_checkpoint_key(text: str) -> tuple[str, str]:
     """Name in the whole model, and key in its state."""
+    assert is_checkpoint_key(text), text
     if text.startswith(_MODEL):
         return text.removeprefix(_MODEL), VALUE
-    assert text.startswith(_OPTIMIZER), text
     name, _, key = text.removeprefix(_OPTIMIZER).rpartition(".")
     return name, key
 

@@ -92,6 +92,17 @@ class RemoteStorage:
         """Whether there is such a file."""
         return self._tried(lambda: bool(self._files.exists(self._path(name))), name)
 
+    def size(self, name: str) -> int:
+        """Bytes of a file.
+
+        Raises:
+            RemoteError: There is none, or the storage does not say.
+        """
+        size = self._tried(lambda: self._files.size(self._path(name)), name)
+        if not isinstance(size, int):
+            raise RemoteError(f"{self.url_of(name)}: the storage does not say how large it is")
+        return size
+
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Some bytes of a file, or all.
 

@@ -142,7 +142,7 @@ def test_a_damaged_shard_takes_the_run_to_the_checkpoint_before_it(
     def strike(num_done: int) -> None:
         newest = checkpoint_path(folder, 8)
         if num_done >= 9 and newest.exists() and not damaged:
-            for shard in newest.glob("*.distcp"):
+            for shard in newest.glob("*.safetensors"):
                 content = bytearray(shard.read_bytes())
                 content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
                 shard.write_bytes(content)

@@ -38,8 +38,6 @@ from tests.runtime.local_states import (
 from tests.runtime.recovery_script import SAVED
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-
 
 def _survivors(run: LocalRun, *lost: str) -> dict[str, tuple[State, int]]:
     return {d: (state_of(o), run.num_steps) for d, o in run.owned.items() if d not in lost}
@@ -147,7 +145,7 @@ class _Broken:
 
     def shard(self, step: int) -> Path:
         """The file of tensors."""
-        (found,) = self.paths[step].glob("*.distcp")
+        (found,) = self.paths[step].glob("*.safetensors")
         return found
 
 
@@ -171,8 +169,8 @@ def _truncate(file: Path) -> None:
 DAMAGES = pytest.mark.parametrize("damage", [_flip, _truncate, Path.unlink])
 
 
-def _parents_metadata(file: Path) -> None:
-    (file.parent / ".metadata").write_bytes(b"nothing")
+def _sums(file: Path) -> None:
+    (file.parent / "checksums.txt").write_bytes(b"nothing")
 
 
 @DAMAGES
@@ -189,7 +187,7 @@ def test_what_is_damaged_comes_from_the_remote_storage(
     assert_equal(_owned(found), wanted)
 
 
-@pytest.mark.parametrize("damage", [_flip, _truncate, Path.unlink, _parents_metadata])
+@pytest.mark.parametrize("damage", [_flip, _truncate, Path.unlink, _sums])
 def test_the_next_older_step_is_taken_where_nothing_else_is_whole(
     broken: _Broken, damage: Callable[[Path], None]
 ) -> None:

@@ -216,6 +216,10 @@ def test_broken_folders_are_refused(folders: Callable[[str], Path], tmp_path: Pa
     index.write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
     with pytest.raises(HeterpsError, match=r"index\.json: names gone\.safetensors, which is not"):
         SafetensorsFolder(tmp_path)
+    for outside in ("../model.safetensors", "/etc/passwd", "model.safetensors\0"):
+        index.write_text(json.dumps({"weight_map": {"a": outside}}))
+        with pytest.raises(HeterpsError, match="which is no file of the folder"):
+            SafetensorsFolder(tmp_path)
     index.write_text("{}")
     with pytest.raises(HeterpsError, match="weight_map"):
         SafetensorsFolder(tmp_path)

@@ -11,15 +11,16 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     checkpoint_path,
-    checksums_path,
     complete_checkpoints,
     drop_unfinished,
     find_checkpoint,
     layer_sizes,
     prepare_folder,
     publish,
+    tensors_path,
     unfinished_path,
 )
+from heterps_runtime.state.tensor_file import write_tensor_file
 from tests.runtime.small_runs import chain_of, problem_of
 
 
@@ -38,9 +39,9 @@ def _document(step: int) -> CheckpointDocument:
 def _save(folder: Path, step: int, origin: str | None = None) -> Path:
     """What the ranks and the publisher do, without tensors."""
     for rank in range(2):
-        path = checksums_path(unfinished_path(folder, step), rank)
+        path = tensors_path(unfinished_path(folder, step), rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("{}")
+        write_tensor_file(path, {})
     return publish(folder, _document(step), keep=2, needed=() if origin is None else (origin,))
 
 
@@ -65,9 +66,9 @@ def test_checkpoint_that_a_run_started_from_stays(tmp_path: Path) -> None:
 
 
 def test_ranks_that_wrote_elsewhere_are_named(tmp_path: Path) -> None:
-    path = checksums_path(unfinished_path(tmp_path, 1), 0)
+    path = tensors_path(unfinished_path(tmp_path, 1), 0)
     path.parent.mkdir(parents=True)
-    path.write_text("{}")
+    write_tensor_file(path, {})
     with pytest.raises(HeterpsError, match=r"rank 1 wrote elsewhere: .* same folder on all hosts"):
         publish(tmp_path, _document(1), keep=1)
     assert complete_checkpoints(tmp_path) == []

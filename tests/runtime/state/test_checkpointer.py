@@ -99,7 +99,7 @@ def test_crash_in_the_middle_of_a_save_leaves_the_one_before(
     with pytest.raises(CrashError):
         Trainer(_specification(folder), tmp_path, communicator).run()
     assert [path.name for path in complete_checkpoints(folder)] == ["step-000002"]
-    assert (folder / ".saving-step-000004" / ".metadata").is_file()
+    assert (folder / ".saving-step-000004" / "tensors-0.safetensors").is_file()
 
 
 def test_run_goes_on_from_its_remote_copies_alone(

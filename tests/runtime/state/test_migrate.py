@@ -24,7 +24,6 @@ from tests.runtime.random_plans import plans
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
     pytest.mark.filterwarnings("ignore:batch normalisation"),
 ]
 
