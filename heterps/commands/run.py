@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ from heterps_runtime.run.parent import Controller, PlanUpdate, RunHooks
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
+from heterps_runtime.specification.machine import check_machine
 from heterps_runtime.state.checkpoint_files import find_checkpoint
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def run_run(request: RunRequest) -> None:
         if request.hosts is not None:
             group = stack.enter_context(HostGroup(request.hosts))
         plan, problem = load_plan_and_problem(request.plan_file, request.model, request.cluster)
+        check_machine(problem, plan, _own_devices(request, problem, plan), request.settings.device)
         if group is not None:
             group.agree(facts_of(problem, plan, request.facts()))
         for folder in dict.fromkeys(path.resolve() for path in _locked_folders(request)):
@@ -77,6 +79,13 @@ def run_run(request: RunRequest) -> None:
     finally:
         _print(request, result, watcher)
         remarks.print(f"logs: {rank_log_path(run_directory, '*')}", soft_wrap=True)
+
+
+def _own_devices(request: RunRequest, problem: Problem, plan: Plan) -> Sequence[str]:
+    """Devices that are started here."""
+    if request.hosts is None:
+        return plan.devices
+    return request.hosts.devices(problem.cluster, plan.devices)[request.hosts.rank]
 
 
 def _try_outputs(request: RunRequest, files: TraceFiles | None) -> None:

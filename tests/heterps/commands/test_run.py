@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,21 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     outcome = heterps("run", plan, "--run-directory", tmp_path / "run", *arguments)
     assert outcome.code == 2
     assert expected in outcome.err
+
+
+def test_a_plan_for_devices_that_are_not_here_is_refused_with_what_it_takes(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    heterps("place", "llama-7b", "-c", "h100-pod", "-o", plan)
+    auto = heterps("run", plan, "--run-directory", tmp_path / "run")
+    cpu = heterps("run", plan, "--run-directory", tmp_path / "run", "--device", "cpu")
+    assert (auto.code, cpu.code) == (2, 2)
+    assert "the plan names 16 H100-80G (h100-" in auto.err
+    assert "and this machine has " in auto.err
+    assert re.search(r"--device cpu, which takes \d+ GiB of memory, of which [\d.]+ GiB", auto.err)
+    assert re.search(r"on the CPU the 16 devices of the plan take \d+ GiB", cpu.err)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
