@@ -90,6 +90,14 @@ def run(
     rendezvous: Annotated[
         str | None, typer.Option("--rendezvous", help="HOST:PORT of host 0, where hosts meet.")
     ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            help="With --nodes: file of the run's secret, the same on all hosts; HETERPS_SECRET by "
+            "default.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of everything random; 0 by default.")
     ] = None,
@@ -116,7 +124,7 @@ def run(
             spot=spot,
             is_online=online,
             is_elastic=elastic,
-            hosts=Hosts.parse(nodes, node_rank, rendezvous),
+            hosts=Hosts.parse(nodes, node_rank, rendezvous, secret_file),
             trace=trace,
             tensorboard=tensorboard,
             as_json=as_json,

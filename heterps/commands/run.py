@@ -51,7 +51,7 @@ def run_run(request: RunRequest) -> None:
         # Before all else, so that an error of any host reaches all of them.
         group = None
         if request.hosts is not None:
-            group = stack.enter_context(HostGroup(request.hosts))
+            group = stack.enter_context(HostGroup(request.hosts, _say))
         plan, problem = load_plan_and_problem(request.plan_file, request.model, request.cluster)
         check_machine(problem, plan, _own_devices(request, problem, plan), request.settings.device)
         if group is not None:
@@ -160,6 +160,10 @@ def _print(request: RunRequest, result: RunResult, watcher: OnlineController | N
     print_result(result)
     for line in () if spot is None else spot.lines():
         answer.print(line, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    remarks.print(text, soft_wrap=True)
 
 
 def _join(group: HostGroup, run_directory: Path) -> None:

@@ -1,34 +1,31 @@
 """The launchers of a run on several hosts: they agree, watch one another, and collect results.
 
-They meet at a key-value store on host 0. Nothing else is shared: each host has its own run
-directory. When one host fails, its message reaches all others, which end their workers and raise
-the same error.
+They meet at the gate of host 0, and share what stands on its board. Nothing else is shared: each
+host has its own run directory. When one host fails, its message reaches all others, which end their
+workers and raise the same error.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.network.dial import REMARK_EVERY_S
+from heterps_runtime.network.gate import Gate
+from heterps_runtime.network.tunnel import Tunnel
+from heterps_runtime.run.host_board import ERROR, Board, DistantBoard, ServedBoard
 from heterps_runtime.run.launcher import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts
 
-POLL_S = 0.2
-# A host whose launcher says nothing for so long is taken for lost.
-SILENCE_S = 30.0
 # How long a host that only lost its connections waits to hear of the cause.
 CAUSE_S = 5.0
-_ANSWER = timedelta(seconds=SILENCE_S)
+_LOOK_S = 0.2
 
 
 class HostGroup:
@@ -38,27 +35,38 @@ class HostGroup:
 
     Args:
         hosts: Who they are.
+        on_message: Receives remarks, from other threads as well: who is waited for.
 
     Attributes:
         hosts: The same.
 
     Raises:
-        HeterpsError: On entering: host 0 cannot be reached, its port is taken, or there is another
-            host of this rank.
+        HeterpsError: On entering: host 0 cannot be reached or has another secret, or its port is
+            taken.
     """
 
-    def __init__(self, hosts: Hosts) -> None:
-        self.hosts = hosts
-        self._last_poll_s = 0.0
-        self._heard: dict[int, tuple[int, float]] = {}
+    def __init__(self, hosts: Hosts, on_message: Callable[[str], None] = lambda text: None) -> None:
+        self.hosts, self._on_message = hosts, on_message
         self._has_failed = False
 
     def __enter__(self) -> Self:
-        """Opens the store, or connects to it."""
-        self._store = _opened(self.hosts)
-        rank = self.hosts.rank
-        if self._store.add(f"present-{rank}", 1) > 1:
-            self._fail(f"two hosts were started with --node-rank {rank}")
+        """Opens the gate, or goes there."""
+        hosts = self.hosts
+        with ExitStack() as stack:
+            self._gate: Gate | None = None
+            self._board: Board
+            if hosts.rank == 0:
+                self._gate = Gate(hosts.host_0, self._on_message)
+                self._board = ServedBoard(self._gate)
+                stack.callback(self._board.close)
+                # Now it may be asked for.
+                stack.enter_context(self._gate)
+            else:
+                self._board = DistantBoard(
+                    hosts.host_0, hosts.rank, hosts.timeout_s, self._on_message
+                )
+                stack.callback(self._board.close)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -66,12 +74,14 @@ class HostGroup:
         cause = None
         if error is not None and not self._has_failed:
             if isinstance(error, LostConnectionError):
-                cause = self._wait_for_cause()
-            if cause is None:
-                text = str(error) if isinstance(error, HeterpsError) else type(error).__name__
-                self._publish(f"host {self.hosts.rank}: {text}")
-        self._leave()
-        del self._store  # else an error's traceback would keep the port
+                self._board.wait(lambda: self._cause() is not None, CAUSE_S)
+                cause = self._cause()
+            text = str(error) if isinstance(error, HeterpsError) else type(error).__name__
+            self._board.put(ERROR, cause or f"host {self.hosts.rank}: {text}")
+        if self.hosts.rank == 0:
+            # They hear the end of it first.
+            self._board.wait(lambda: not self._board.present, CAUSE_S)
+        self._stack.close()
         if cause is not None:
             raise HeterpsError(cause) from None
 
@@ -86,12 +96,16 @@ class HostGroup:
         """
         rank = self.hosts.rank
         if rank == 0:
-            self._store.set("facts", json.dumps(dict(facts)))
+            self._board.put("facts", json.dumps(dict(facts)))
             for other in range(1, self.hosts.num_hosts):
-                self._wait_for(f"ready-{other}", f"host {other} has not come")
+                self._wait_for(
+                    f"ready-{other}",
+                    f"host {other} has not come",
+                    f"waiting for host {other} of {self.hosts.num_hosts} at {self.hosts.host_0}",
+                )
             return
-        self._wait_for("facts", "host 0 has sent nothing")
-        first = json.loads(self._store.get("facts"))
+        self._wait_for("facts", "host 0 has sent nothing", "waiting for host 0 to begin")
+        first = json.loads(self._text("facts"))
         names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]
         if names:
             shown = "; ".join(
@@ -99,39 +113,35 @@ class HostGroup:
                 for name in names
             )
             self._fail(f"host {rank} was started for another run than host 0: {shown}")
-        self._store.set(f"ready-{rank}", "")
+        self._board.put(f"ready-{rank}", "")
 
     def share(self, text: str | None) -> str:
         """Host 0's text, on all hosts."""
         if self.hosts.rank == 0:
             assert text is not None
-            self._store.set("shared", text)
+            self._board.put("shared", text)
             return text
-        self._wait_for("shared", "host 0 has sent nothing")
-        return str(self._store.get("shared").decode())
+        self._wait_for("shared", "host 0 has sent nothing", "waiting for the other hosts")
+        return self._text("shared")
+
+    def open_service(self, name: str, port: int) -> None:
+        """Host 0: the others may reach a port of its loopback from here on."""
+        assert self._gate is not None
+        self._gate.forward(name, port)
+
+    def port_of(self, service: str) -> int:
+        """Another host: the port of its loopback that leads to a service of host 0."""
+        return self._stack.enter_context(Tunnel(self.hosts.host_0, service)).port
 
     def poll(self) -> None:
         """Looks whether all others are well; to be called again and again.
 
         Raises:
-            HeterpsError: A host has failed, or is silent.
+            HeterpsError: A host has failed, or has gone.
         """
-        now_s = time.monotonic()
-        if now_s - self._last_poll_s < POLL_S:
-            return
-        self._last_poll_s = now_s
-        try:
-            self._store.add(f"beat-{self.hosts.rank}", 1)
-            message = self._message()
-            silent = self._silent_host(now_s) if self.hosts.rank == 0 else None
-        except RuntimeError as error:
-            self._has_failed = True
-            raise HeterpsError(f"host 0 ({self.hosts.address}) has gone") from error
-        if message is not None:
-            self._has_failed = True
-            raise HeterpsError(message)
-        if silent is not None:
-            self._fail(f"host {silent} has been silent for {SILENCE_S:g} s")
+        cause = self._cause()
+        if cause is not None:
+            self._fail(cause)
 
     def collect(self, directory: Path, num_ranks: int) -> None:
         """Brings the results of all ranks into the run directory of host 0.
@@ -141,109 +151,56 @@ class HostGroup:
         """
         if self.hosts.rank > 0:
             for path in directory.glob("result-*.json"):
-                self._store.set(path.name, path.read_text())
+                self._board.put(path.name, path.read_text())
             self._wait_for("collected", "host 0 does not collect results")
             return
         for rank in range(num_ranks):
             path = directory / f"result-{rank}.json"
             if not path.exists():
                 self._wait_for(path.name, f"there is no result of rank {rank}")
-                write_text(path, self._store.get(path.name).decode())
-        self._store.set("collected", "")
+                write_text(path, self._text(path.name))
+        self._board.put("collected", "")
 
-    def _silent_host(self, now_s: float) -> int | None:
-        for other in range(1, self.hosts.num_hosts):
-            beat = self._store.add(f"beat-{other}", 0)
-            seen, since_s = self._heard.get(other, (-1, now_s))
-            if beat != seen:
-                since_s = now_s
-            self._heard[other] = beat, since_s
-            if beat and now_s - since_s > SILENCE_S and not self._store.check([f"left-{other}"]):
-                return other
-        return None
+    def _text(self, key: str) -> str:
+        text = self._board.get(key)
+        assert text is not None
+        return text
 
-    def _wait_for(self, key: str, otherwise: str) -> None:
-        """Returns when a host has set the key; raises where one fails instead, or time is over."""
-        deadline_s = time.monotonic() + self.hosts.timeout_s
-        while True:
+    def _wait_for(self, key: str, otherwise: str, remark: str = "") -> None:
+        """Returns when a host has put up the text; raises where one fails instead, or time is over.
+
+        Args:
+            key: Of the text.
+            otherwise: What is wrong where it does not come.
+            remark: Said while it does not come; empty for nothing.
+        """
+        began_s, said_s = time.monotonic(), None
+        while self._board.get(key) is None:
             self.poll()
-            with contextlib.suppress(RuntimeError):  # the next poll says that the store has gone
-                if self._store.check([key]):
-                    return
-            if time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            if now_s > began_s + self.hosts.timeout_s:
                 self._fail(f"{otherwise}, after {self.hosts.timeout_s:g} s")
-            time.sleep(POLL_S / 4)
+            if remark and (said_s is None or now_s - said_s >= REMARK_EVERY_S):
+                said_s = now_s
+                self._on_message(f"{remark} ({now_s - began_s:.0f} s)")
+            self._board.wait(
+                lambda: self._board.get(key) is not None or self._cause() is not None, _LOOK_S
+            )
 
-    def _wait_for_cause(self) -> str | None:
-        deadline_s = time.monotonic() + CAUSE_S
-        while time.monotonic() < deadline_s:
-            with contextlib.suppress(RuntimeError):
-                message = self._message()
-                if message is not None:
-                    return message
-            time.sleep(POLL_S)
+    def _cause(self) -> str | None:
+        """The first error of any host, or the first host that has gone."""
+        error = self._board.get(ERROR)
+        if error is not None:
+            return error
+        for rank, why in self._board.lost.items():
+            if rank == 0:
+                return f"host 0 ({self.hosts.host_0}) has gone{why and ': ' + why}"
+            # A host that leaves by itself has said what it has to say.
+            if why:
+                return f"host {rank} has gone: {why}"
         return None
-
-    def _message(self) -> str | None:
-        """The first error of any host."""
-        return self._store.get("error").decode() if self._store.check(["error"]) else None
 
     def _fail(self, message: str) -> None:
-        self._publish(message)
-        raise HeterpsError(message)
-
-    def _publish(self, message: str) -> None:
         self._has_failed = True
-        with contextlib.suppress(RuntimeError):
-            # Only the first error stays; an empty expectation stands for "not set".
-            self._store.compare_set("error", "", message)
-
-    def _leave(self) -> None:
-        """The store must outlive the others' last look at it."""
-        with contextlib.suppress(RuntimeError):
-            rank = self.hosts.rank
-            self._store.set(f"left-{rank}", "")
-            if rank > 0:
-                return
-            others = range(1, self.hosts.num_hosts)
-            present = [r for r in others if self._store.check([f"present-{r}"])]
-            deadline_s = time.monotonic() + CAUSE_S
-            while time.monotonic() < deadline_s:
-                if all(self._store.check([f"left-{r}"]) for r in present):
-                    return
-                time.sleep(POLL_S / 4)
-
-
-def _opened(hosts: Hosts) -> TCPStore:
-    """The store: host 0 serves it, the others wait until it answers."""
-    where = f"{hosts.address}:{hosts.port}"
-    if hosts.rank > 0:
-        _wait_until(
-            lambda: socket.create_connection((hosts.address, hosts.port), timeout=POLL_S).close(),
-            hosts.timeout_s,
-            f"host 0 does not answer at {where} (--rendezvous)",
-        )
-    try:
-        return TCPStore(
-            hosts.address,
-            hosts.port,
-            is_master=hosts.rank == 0,
-            timeout=_ANSWER,
-            wait_for_workers=False,
-        )
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise HeterpsError(f"--rendezvous {where}: {reason}") from None
-
-
-def _wait_until(attempt: Callable[[], None], timeout_s: float, otherwise: str) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            attempt()
-        except OSError as error:
-            if time.monotonic() > deadline_s:
-                raise HeterpsError(f"{otherwise} after {timeout_s:g} s: {error}") from None
-            time.sleep(POLL_S)
-        else:
-            return
+        self._board.put(ERROR, message)
+        raise HeterpsError(message)

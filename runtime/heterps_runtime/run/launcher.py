@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.network.secret import VARIABLE as SECRET_VARIABLE
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.process.template import ForkedProcess, Template
 from heterps_runtime.run.world import World
@@ -271,8 +272,10 @@ def prepare_directory(directory: Path) -> None:
 def worker_environment(num_threads: int) -> dict[str, str]:
     """What the workers inherit: they find the same modules, and know whom they belong to."""
     paths = [path or os.getcwd() for path in sys.path]
+    # What a model's code need not know, it cannot give away.
+    own = {name: value for name, value in os.environ.items() if name != SECRET_VARIABLE}
     return {
-        **os.environ,
+        **own,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "OMP_NUM_THREADS": str(num_threads),
         LAUNCHER_VARIABLE: str(os.getpid()),

@@ -23,8 +23,11 @@ from heterps_runtime.run.launcher import (
     worker_environment,
 )
 from heterps_runtime.run.world import World
-from heterps_runtime.specification.hosts import free_port, gloo_environment, machine_identity
+from heterps_runtime.specification.hosts import gloo_environment, machine_identity
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+
+# The service of host 0's gate that leads to the store of rank 0.
+RANKS = "ranks"
 
 
 def facts_of(problem: Problem, plan: Plan, options: Mapping[str, object]) -> dict[str, str]:
@@ -57,15 +60,15 @@ def announce(
         specification: Of the run.
         devices: Those of each host; together the specification's, in its order.
     """
-    port = free_port()
+    first = World.of_this_host(len(devices[0]), size=len(specification.devices))
+    group.open_service(RANKS, first.port)
     content = {
-        "port": port,
         "machine": machine_identity(),
         "devices": devices,
         "specification": specification.model_dump_json(),
     }
     group.share(json.dumps(content))
-    return _world(group, port, devices)
+    return first
 
 
 def join_run(
@@ -100,7 +103,7 @@ def join_run(
     write_text(run_directory / SPECIFICATION_FILE, content["specification"])
     environment = {**worker_environment(num_threads), **gloo_environment(group.hosts)}
     with Template(WORKER_MODULE, environment, run_directory / LOG_FILE) as template:
-        world = _world(group, content["port"], content["devices"])
+        world = _world(group, content["devices"])
         arguments = [str(run_directory)]
         with Workers(template, run_directory, arguments, environment, world) as workers:
             workers.wait(lambda line: None, lambda: None, timeout_s, group.poll)
@@ -108,7 +111,7 @@ def join_run(
     return tuple(content["devices"][group.hosts.rank])
 
 
-def _world(group: HostGroup, port: int, devices: Sequence[Sequence[str]]) -> World:
+def _world(group: HostGroup, devices: Sequence[Sequence[str]]) -> World:
     first = sum(len(names) for names in devices[: group.hosts.rank])
     ranks = range(first, first + len(devices[group.hosts.rank]))
-    return World(ranks, sum(map(len, devices)), group.hosts.address, port)
+    return World(ranks, sum(map(len, devices)), group.port_of(RANKS))

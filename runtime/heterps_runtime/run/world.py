@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.network.relay import LOOPBACK
 from heterps_runtime.process.template import Passed
 from heterps_runtime.transport.communication import STORE_VARIABLE
-
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -20,24 +19,25 @@ class World:
     Attributes:
         ranks: Those of this host.
         size: Of all hosts.
-        address: Of the host of rank 0.
-        port: Where rank 0 listens.
+        port: Of this host's loopback, where the ranks here find the store of rank 0.
         listener: The socket that rank 0 takes connections on; None where it opens one itself.
     """
 
     ranks: range
     size: int
-    address: str
     port: int
     listener: socket.socket | None = None
 
     @classmethod
-    def of_this_host(cls, num_ranks: int, port: int | None = None) -> Self:
-        """All ranks are here, and nobody else can connect: the socket is the loopback's.
+    def of_this_host(
+        cls, num_ranks: int, port: int | None = None, *, size: int | None = None
+    ) -> Self:
+        """Rank 0 is here. Nobody else can connect: the socket is the loopback's.
 
         Args:
-            num_ranks: How many.
+            num_ranks: How many are here.
             port: To meet at; by default a free one.
+            size: With the ranks of other hosts; by default there are none.
 
         Raises:
             HeterpsError: The port is in use, or none.
@@ -45,14 +45,16 @@ class World:
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((HOST, port or 0))
+            listener.bind((LOOPBACK, port or 0))
         except (OSError, OverflowError) as error:
             listener.close()
             reason = "in use" if isinstance(error, OSError) else "not a port"
             raise HeterpsError(
                 f"port {port} is {reason}; leave the port out to take a free one"
             ) from None
-        return cls(range(num_ranks), num_ranks, HOST, listener.getsockname()[1], listener)
+        # Those of other hosts may come before rank 0 does.
+        listener.listen()
+        return cls(range(num_ranks), size or num_ranks, listener.getsockname()[1], listener)
 
     def environment(self, rank: int) -> dict[str, str]:
         """Variables of a rank: those that torchrun sets, and how its store comes to be."""
@@ -61,7 +63,7 @@ class World:
             "LOCAL_RANK": str(rank - self.ranks.start),
             "WORLD_SIZE": str(self.size),
             "LOCAL_WORLD_SIZE": str(len(self.ranks)),
-            "MASTER_ADDR": self.address,
+            "MASTER_ADDR": LOOPBACK,
             "MASTER_PORT": str(self.port),
             STORE_VARIABLE: "",
         }

@@ -6,12 +6,15 @@ import ipaddress
 import os
 import platform
 import socket
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.network.dial import Host0
+from heterps_runtime.network.secret import OPTION, read_secret
 
 # Until all hosts have come; batch systems start them minutes apart.
 RENDEZVOUS_TIMEOUT_S = 300.0
@@ -28,6 +31,7 @@ class Hosts:
         rank: This host; 0 prints the results.
         address: Of host 0, as the others see it.
         port: Of host 0, where the hosts meet.
+        secret: Of the run, which shows who is of it.
         timeout_s: How long to wait for the others at the beginning.
     """
 
@@ -35,18 +39,33 @@ class Hosts:
     rank: int
     address: str
     port: int
+    secret: bytes = field(repr=False)
     timeout_s: float = RENDEZVOUS_TIMEOUT_S
 
     @classmethod
-    def parse(cls, num_hosts: int | None, rank: int | None, rendezvous: str | None) -> Hosts | None:
+    def parse(
+        cls,
+        num_hosts: int | None,
+        rank: int | None,
+        rendezvous: str | None,
+        secret_file: Path | None = None,
+    ) -> Hosts | None:
         """What `--nodes`, `--node-rank` and `--rendezvous` say together; None for one host.
 
+        Args:
+            num_hosts: Of the run.
+            rank: This host.
+            rendezvous: Address and port of host 0.
+            secret_file: Holds the run's secret; by default the environment does.
+
         Raises:
-            HeterpsError: One is missing, or has another form.
+            HeterpsError: One is missing, or has another form; there is no secret.
         """
         given = {"--nodes": num_hosts, "--node-rank": rank, "--rendezvous": rendezvous}
         missing = [name for name, value in given.items() if value is None]
         if len(missing) == len(given) or (num_hosts == 1 and rank in (None, 0)):
+            if secret_file is not None:
+                warnings.warn(f"{OPTION} is ignored: there is one host", stacklevel=2)
             return None
         if num_hosts is None or rank is None or rendezvous is None:
             raise HeterpsError(
@@ -61,7 +80,12 @@ class Hosts:
                 f"--rendezvous {rendezvous!r}: expected HOST:PORT, the address of host 0 and a "
                 "free port there, such as 10.0.0.1:29400"
             )
-        return cls(num_hosts, rank, address.strip("[]"), int(port))
+        return cls(num_hosts, rank, address.strip("[]"), int(port), read_secret(secret_file))
+
+    @property
+    def host_0(self) -> Host0:
+        """Where the hosts meet."""
+        return Host0(self.address, self.port, self.secret)
 
     def devices(self, cluster: Cluster, names: Sequence[str]) -> list[tuple[str, ...]]:
         """The devices that each host starts: nodes of the cluster, in its order, evenly dealt.
@@ -106,14 +130,6 @@ def machine_identity() -> str:
     """Equal for all processes that share this machine's clock, in other network namespaces too."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else platform.node()
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _family(address: str) -> socket.AddressFamily:

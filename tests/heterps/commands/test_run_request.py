@@ -12,7 +12,7 @@ from heterps_configs.documents.run_settings import CheckpointSettings, RunSettin
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.hosts import Hosts
 
-HOSTS = Hosts(2, 0, "127.0.0.1", 29400)
+HOSTS = Hosts(2, 0, "127.0.0.1", 29400, b"a secret of sixteen bytes")
 TORCH = RunSettings(engine="torch")
 
 

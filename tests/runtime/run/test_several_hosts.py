@@ -1,4 +1,4 @@
-"""Two launchers on the loopback, as on two hosts: one run, one result, one error."""
+"""Two launchers on two hosts: one run, one result, one error."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_runtime.specification.hosts import free_port
+from tests.runtime.networks import SECRET, Network, ends, free_port, network, start
 from tests.runtime.processes import processes_of, ranks_of
 from tests.runtime.small_runs import chain_of, problem_of
 from tests.runtime.torchrun import torchrun_command
@@ -44,57 +44,85 @@ def _files(folder: Path) -> Path:
     return folder / "plan.yaml"
 
 
-def _start(plan: Path, rank: int, port: int, *options: str) -> subprocess.Popen[str]:
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Network]:
+    with network() as made:
+        yield made
+
+
+def _start(
+    hosts: Network, plan: Path, rank: int, port: int, *options: str, secret: str = SECRET
+) -> subprocess.Popen[str]:
     command = [
-        sys.executable, "-m", "heterps", "run", str(plan), "--nodes", "2", "--node-rank",
-        str(rank), "--rendezvous", f"127.0.0.1:{port}",
+        "-m", "heterps", "run", str(plan), "--nodes", "2", "--node-rank", str(rank),
+        "--rendezvous", f"{hosts.hosts[0].address}:{port}",
         # As on a shared file system.
         "--run-directory", str(plan.parent / "run"), *options,
     ]  # fmt: skip
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    return start(hosts.hosts[rank], *command, secret=secret)
 
 
-def _ends(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each; nothing is left behind."""
-    try:
-        texts = [process.communicate(timeout=LIMIT_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [
-        (process.returncode, output, errors)
-        for process, (output, errors) in zip(processes, texts, strict=True)
-    ]
+def _wait_for_ranks(plan: Path) -> None:
+    deadline_s = time.monotonic() + LIMIT_S / 2
+    while len(ranks_of(plan.parent / "run" / "host-1")) < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.1)
 
 
 @pytest.mark.slow
-def test_two_hosts_with_different_numbers_of_devices_train_as_one_process(tmp_path: Path) -> None:
+def test_two_hosts_train_as_one_process_whatever_a_stranger_does(
+    hosts: Network, tmp_path: Path
+) -> None:
+    """They have different numbers of devices. The stranger knows where they meet."""
     plan, port = _files(tmp_path), free_port()
-    options = "--steps", "3", "--json", "--verify"
-    first, second = _ends([_start(plan, rank, port, *options) for rank in (0, 1)])
+    options = "--steps", "40", "--json", "--verify"
+    where = hosts.hosts[0].address, str(port)
+    stranger = start(hosts.stranger, "-m", "tests.runtime.network.stranger", *where, secret=None)
+    processes = [_start(hosts, plan, rank, port, *options) for rank in (0, 1)]
+    first, second = ends(processes)
     assert first[0] == 0, first[2]
     assert second[0] == 0, second[2]
     answer = json.loads(first[1])
     assert answer["max_loss_difference"] < 1e-5
     assert [entry["device"] for entry in answer["devices"]] == ["d0", "d1", "d2"]
     assert second[1] == "", "host 0 prints the results"
-    assert "host 1 ran d1, d2" in second[2].replace("\n", " ")
+    assert "host 1 ran d1, d2" in second[2]
+    ((_, found, errors),) = ends([stranger], 10)
+    assert json.loads(found) == {
+        "guesses": ["WrongSecretError"] * 2,
+        "store": "DistNetworkError",
+        "connections": 1000,
+    }, errors
+    assert first[2].count(f"{hosts.stranger.address} does not know this run's secret") == 1
     assert processes_of(tmp_path) == []
 
 
 @pytest.mark.slow
-def test_a_killed_rank_of_one_host_ends_both_with_its_name(tmp_path: Path) -> None:
+@pytest.mark.alone
+def test_a_host_that_dies_is_noticed_as_soon_as_its_connections_break(
+    hosts: Network, tmp_path: Path
+) -> None:
     plan, port = _files(tmp_path), free_port()
-    processes = [_start(plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
-    workers: list[int] = []
-    deadline_s = time.monotonic() + LIMIT_S / 2
-    while len(workers) < 2 and time.monotonic() < deadline_s:
-        time.sleep(0.2)
-        workers = list(ranks_of(tmp_path / "run" / "host-1").values())
-    os.kill(workers[-1], signal.SIGKILL)
-    first, second = _ends(processes)
+    processes = [_start(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
+    _wait_for_ranks(plan)
+    own = [found.pid for found in processes_of(plan.parent / "run" / "host-1")]
+    began_s = time.monotonic()
+    for pid in (processes[1].pid, *own):
+        os.kill(pid, signal.SIGKILL)
+    (code, _, errors), _ = ends(processes)
+    assert time.monotonic() - began_s < 8, "it takes a second or two to end all processes"
+    assert code == 2
+    assert "host 1 has gone: its connection broke" in errors
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_killed_rank_of_one_host_ends_both_with_its_name(hosts: Network, tmp_path: Path) -> None:
+    plan, port = _files(tmp_path), free_port()
+    processes = [_start(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
+    _wait_for_ranks(plan)
+    *_, last = ranks_of(tmp_path / "run" / "host-1").values()
+    os.kill(last, signal.SIGKILL)
+    first, second = ends(processes)
     for code, _, errors in (first, second):
         assert code == 2, errors
         assert "was ended by SIGKILL" in errors
@@ -103,12 +131,17 @@ def test_a_killed_rank_of_one_host_ends_both_with_its_name(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_host_with_another_plan_ends_both_before_workers_start(tmp_path: Path) -> None:
+def test_a_host_with_another_plan_ends_both_before_workers_start(
+    hosts: Network, tmp_path: Path
+) -> None:
     plan, port = _files(tmp_path), free_port()
-    processes = [_start(plan, 0, port, "--steps", "3"), _start(plan, 1, port, "--steps", "4")]
-    for code, _, errors in _ends(processes):
+    processes = [
+        _start(hosts, plan, 0, port, "--steps", "3"),
+        _start(hosts, plan, 1, port, "--steps", "4"),
+    ]
+    for code, _, errors in ends(processes):
         assert code == 2
-        assert "--steps: 4 here, 3 on host 0" in errors.replace("\n", " ")
+        assert "--steps: 4 here, 3 on host 0" in errors
     assert not (tmp_path / "run").exists()
 
 
@@ -130,7 +163,7 @@ def test_a_users_own_loop_runs_across_two_launchers_of_torchrun(tmp_path: Path) 
                 text=True,
             )
         )
-    assert [code for code, _, _ in _ends(processes)] == [0, 0]
+    assert [code for code, _, _ in ends(processes)] == [0, 0]
     one, other = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
     assert one == other
     assert float(one["none"]) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,14 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.run import host_group
+from heterps_runtime.network.dial import dial
+from heterps_runtime.network.secret import VARIABLE
+from heterps_runtime.run import host_board, host_group
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import LostConnectionError
-from heterps_runtime.specification.hosts import Hosts, free_port, gloo_environment, machine_identity
+from heterps_runtime.specification.hosts import Hosts, gloo_environment, machine_identity
+from tests.runtime.elastic.small_runs import wait_until
+from tests.runtime.networks import SECRET, free_port
 
 
 def _cluster(*counts: int) -> Cluster:
@@ -36,7 +41,7 @@ def _cluster(*counts: int) -> Cluster:
 
 
 def _hosts(num_hosts: int, rank: int = 0, port: int = 29400, timeout_s: float = 20) -> Hosts:
-    return Hosts(num_hosts, rank, "127.0.0.1", port, timeout_s)
+    return Hosts(num_hosts, rank, "127.0.0.1", port, SECRET.encode(), timeout_s)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
@@ -83,10 +88,11 @@ def test_options_that_do_not_go_together_are_refused(
         Hosts.parse(*options)
 
 
-def test_one_host_needs_no_options() -> None:
+def test_one_host_needs_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, SECRET)
     assert Hosts.parse(None, None, None) is None
     assert Hosts.parse(1, 0, "a:1") is None
-    assert Hosts.parse(2, 1, "[::1]:29400") == Hosts(2, 1, "::1", 29400)
+    assert Hosts.parse(2, 1, "[::1]:29400") == Hosts(2, 1, "::1", 29400, SECRET.encode())
 
 
 def test_the_interface_towards_the_loopback_is_the_loopback(
@@ -180,48 +186,73 @@ def test_a_host_that_only_lost_its_connections_reports_the_cause(
     assert str(found[0]) == "lost", "where nobody knows the cause, that is the error"
 
 
-def test_a_host_that_does_not_come_is_named() -> None:
+def test_a_second_host_of_one_rank_is_refused_and_the_first_goes_on() -> None:
     port = free_port()
-    with (
-        pytest.raises(HeterpsError, match=r"host 1 has not come, after 0\.3 s"),
-        HostGroup(_hosts(2, 0, port, 0.3)) as group,
-    ):
-        group.agree({})
-    with (
-        pytest.raises(HeterpsError, match="host 0 does not answer at 127"),
-        HostGroup(_hosts(2, 1, free_port(), 0.3)),
-    ):
-        pass
-
-
-def test_two_hosts_of_one_rank_are_refused() -> None:
-    port = free_port()
-    with HostGroup(_hosts(2, 0, port)):
-        first, second = HostGroup(_hosts(2, 1, port)), HostGroup(_hosts(2, 1, port))
-        with first, pytest.raises(HeterpsError, match=r"two hosts .* --node-rank 1"), second:
-            pass
-        again = HostGroup(_hosts(2, 0, port))
-        with pytest.raises(HeterpsError, match="--rendezvous"), again:
-            pass
+    with HostGroup(_hosts(2, 0, port)) as host_0, HostGroup(_hosts(2, 1, port)) as host_1:
+        with (
+            pytest.raises(HeterpsError, match=r"another host .* --node-rank 1"),
+            HostGroup(_hosts(2, 1, port)) as second,
+        ):
+            second.agree({})
+        with pytest.raises(HeterpsError, match=f"--rendezvous 127.*{port}: is in use"):
+            HostGroup(_hosts(2, 0, port)).__enter__()
+        agreeing = threading.Thread(target=host_1.agree, args=({},))
+        agreeing.start()
+        host_0.agree({})
+        agreeing.join(10)
 
 
 def test_a_silent_host_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_group, "SILENCE_S", 0.5)
+    """It is connected, and stopped."""
+    monkeypatch.setattr(host_board, "SILENCE_S", 0.5)
+    monkeypatch.setattr(host_board, "BEAT_S", 0.1)
     monkeypatch.setattr(host_group, "CAUSE_S", 0.1)
-    is_over = threading.Event()
+    hello = {"service": host_board.SERVICE, "host": 1}
+    with HostGroup(_hosts(2, 0, port := free_port())) as group:
+        connection = dial(_hosts(2, 1, port).host_0, hello)
+        with pytest.raises(HeterpsError, match=r"host 1 has gone: it has been silent for 0\.5 s"):
+            group.agree({})
+        connection.release()
 
-    def stops_after_one_beat(group: HostGroup) -> None:
-        group.poll()
-        is_over.wait(20)
 
-    def watches(group: HostGroup) -> None:
-        try:
-            group._wait_for("never", "nothing")
-        finally:
-            is_over.set()
+def test_a_host_whose_connection_breaks_is_noticed_at_once() -> None:
+    hello = {"service": host_board.SERVICE, "host": 1}
+    with HostGroup(_hosts(2, 0, port := free_port())) as group:
+        dial(_hosts(2, 1, port).host_0, hello).release()
+        began_s = time.monotonic()
+        with pytest.raises(HeterpsError, match="host 1 has gone: its connection broke"):
+            group.agree({})
+    assert time.monotonic() - began_s < 2
 
-    found = _together(watches, stops_after_one_beat)
-    assert str(found[0]) == "host 1 has been silent for 0.5 s"
+
+def test_who_is_waited_for_is_said_at_once() -> None:
+    said: list[str] = []
+    with (
+        pytest.raises(HeterpsError, match=r"host 1 has not come, after 0\.3 s"),
+        HostGroup(_hosts(2, 0, port := free_port(), 0.3), said.append) as group,
+    ):
+        group.agree({})
+    assert said == [f"waiting for host 1 of 2 at 127.0.0.1:{port} (0 s)"]
+    said.clear()
+    with (
+        pytest.raises(HeterpsError, match="host 0 does not answer"),
+        HostGroup(_hosts(2, 1, port, 0.3), said.append),
+    ):
+        pass
+    assert said == [f"waiting for host 0 at 127.0.0.1:{port} (0 s)"]
+
+
+def test_a_host_with_another_secret_hears_it_and_host_0_goes_on_waiting() -> None:
+    said: list[str] = []
+    with HostGroup(_hosts(2, 0, port := free_port()), said.append):
+        other = Hosts(2, 1, "127.0.0.1", port, b"another secret of 16 bytes")
+        with pytest.raises(HeterpsError, match="has another secret than this host"):
+            HostGroup(other).__enter__()
+        wait_until(lambda: bool(said), 5)
+    assert said == [
+        f"--rendezvous 127.0.0.1:{port}: 127.0.0.1 does not know this run's secret; "
+        "it was turned away"
+    ]
 
 
 def test_results_of_all_ranks_come_to_host_0(tmp_path: Path) -> None:
