@@ -20,7 +20,7 @@ from heterps_envs.problem import CostTables, Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import simulate
 
-FAST = Link(latency_s=0.0, bandwidth_bytes_per_s=1e30)
+FAST = Link(latency_s=0.0, bandwidth_bytes_per_s=1e18)
 
 
 def device_type(name: str, memory_bytes: int = 10**12, price: float = 1.0) -> DeviceType:

@@ -52,7 +52,7 @@ class Document(BaseModel):
     change them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def from_mapping(cls, data: Any, source: str = "<memory>") -> Self:

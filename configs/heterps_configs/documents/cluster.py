@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster_problems import (
@@ -17,14 +17,24 @@ from heterps_configs.documents.cluster_problems import (
 )
 from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.numbers import (
+    BytesPerSecond,
+    Factor,
+    Latency,
+    MemoryBytes,
+    Name,
+    Seconds,
+    UsdPerHour,
+    Whole,
+)
 from heterps_configs.documents.problems import InconsistentError
 
 
 class Link(Document):
     """A link: a message of n bytes takes `latency_s + n / bandwidth_bytes_per_s`."""
 
-    latency_s: float = Field(ge=0)
-    bandwidth_bytes_per_s: PositiveFloat
+    latency_s: Latency
+    bandwidth_bytes_per_s: BytesPerSecond
 
     def transfer_s(self, num_bytes: float) -> float:
         """Seconds for one message of `num_bytes`."""
@@ -41,11 +51,11 @@ class DeviceGroup(Document):
         price_usd_per_hour: Overrides the type's price (a spot price, say).
     """
 
-    name: str = Field(min_length=1)
-    type: str
-    count: int = Field(default=1, ge=1, le=MAX_GROUP_SIZE)
-    memory_bytes: PositiveInt | None = None
-    price_usd_per_hour: float | None = Field(default=None, ge=0)
+    name: Name
+    type: Name
+    count: Whole = Field(default=1, ge=1, le=MAX_GROUP_SIZE)
+    memory_bytes: MemoryBytes | None = None
+    price_usd_per_hour: UsdPerHour | None = None
 
     def device_names(self) -> list[str]:
         """The names of the group's devices, in order."""
@@ -69,12 +79,12 @@ class HostTimes(Document):
             `slowdown_together`. Alone beside passes a step is disturbed as passes are.
     """
 
-    action_s: float = Field(ge=0, default=0)
-    send_s: float = Field(ge=0, default=0)
-    receive_s: float = Field(ge=0, default=0)
-    step_s: float = Field(ge=0, default=0)
-    slowdown_together: tuple[PositiveFloat, ...] = ()
-    optimizer_slowdown_together: Mapping[Optimizer, tuple[PositiveFloat, ...]] = {}
+    action_s: Seconds = 0
+    send_s: Seconds = 0
+    receive_s: Seconds = 0
+    step_s: Seconds = 0
+    slowdown_together: tuple[Factor, ...] = ()
+    optimizer_slowdown_together: Mapping[Optimizer, tuple[Factor, ...]] = {}
 
 
 class Node(Document):
@@ -85,8 +95,8 @@ class Node(Document):
         reverse_link: From a device to one that stands before it in `devices`; by default the same.
     """
 
-    name: str = Field(min_length=1)
-    region: str = "local"
+    name: Name
+    region: Name = "local"
     devices: tuple[DeviceGroup, ...] = Field(min_length=1)
     link: Link
     reverse_link: Link | None = None
@@ -108,7 +118,7 @@ class LinkOverride(Document):
         reverse_link: From the second to the first; by default the same.
     """
 
-    between: tuple[str, str]
+    between: tuple[Name, Name]
     link: Link
     reverse_link: Link | None = None
 
@@ -135,9 +145,9 @@ class Cluster(Document):
         link_overrides: Exceptions for named pairs of nodes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+    model_config = ConfigDict(ignored_types=(cached_property,))
 
-    name: str = Field(min_length=1)
+    name: Name
     description: str = ""
     device_types: tuple[DeviceType, ...] = ()
     nodes: tuple[Node, ...] = Field(min_length=1)

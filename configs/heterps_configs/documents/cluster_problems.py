@@ -11,6 +11,7 @@ from heterps_configs.errors import UnknownNameError
 
 # Far above any node; a slip such as a byte count must not build a list of that many names.
 MAX_GROUP_SIZE = 4096
+MAX_DEVICES = 4096
 
 
 def group_device_names(name: str, count: int) -> list[str]:
@@ -34,6 +35,10 @@ def cluster_problems(data: Mapping[str, Any]) -> Iterator[str]:
     ]
     yield from repeated("device_types", "name", own_types)
     yield from repeated("nodes", "name", node_names)
+    num_devices = sum(_size(group) for _, group in groups)
+    if num_devices > MAX_DEVICES:
+        yield f"nodes: {num_devices} devices; a cluster has at most {MAX_DEVICES}"
+        return
     yield from _repeated_devices(groups)
     yield from _unknown_types(groups, own_types)
     if len(nodes) > 1 and data.get("inter_node_link") is None:
@@ -45,17 +50,20 @@ def cluster_problems(data: Mapping[str, Any]) -> Iterator[str]:
 def _repeated_devices(groups: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     owner: dict[str, str] = {}
     for path, group in groups:
-        name, count = group.get("name"), group.get("count", 1)
-        if (
-            not isinstance(name, str)
-            or not isinstance(count, int)
-            or not 1 <= count <= MAX_GROUP_SIZE
-        ):
+        name, count = group.get("name"), _size(group)
+        if not isinstance(name, str) or count == 0:
             continue
         taken = [device for device in group_device_names(name, count) if device in owner]
         if taken:
             yield f"{path}.name: the device name {taken[0]!r} is taken by {owner[taken[0]]}"
         owner.update(dict.fromkeys(group_device_names(name, count), path))
+
+
+def _size(group: Mapping[str, Any]) -> int:
+    """How many devices a group has; 0 where it does not say properly."""
+    count = group.get("count", 1)
+    is_proper = isinstance(count, int | float) and 1 <= count <= MAX_GROUP_SIZE
+    return int(count) if is_proper and not isinstance(count, bool) else 0
 
 
 def _unknown_types(

@@ -8,9 +8,18 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from heterps_configs.documents.base import Document, Dtype, NumberFormat, compute_format
+from heterps_configs.documents.numbers import (
+    BytesPerSecond,
+    Factor,
+    FlopsPerSecond,
+    MemoryBytes,
+    Name,
+    Number,
+    UsdPerHour,
+)
 from heterps_configs.documents.yaml_files import parse_yaml, read_text
 from heterps_configs.errors import UnknownNameError
 
@@ -23,8 +32,8 @@ class Emulation(Document):
         slowdown: How many times slower than one host process; at least 1.
     """
 
-    host_device_type: str
-    slowdown: float = Field(ge=1)
+    host_device_type: Name
+    slowdown: Factor = Field(ge=1)
 
 
 class DeviceType(Document):
@@ -42,17 +51,17 @@ class DeviceType(Document):
             caching allocator. Host memory and the limits of emulated devices have no such blocks.
     """
 
-    name: str = Field(min_length=1)
+    name: Name
     kind: Literal["gpu", "cpu"] = "gpu"
-    memory_bytes: PositiveInt
-    peak_flops_per_s: Mapping[NumberFormat, PositiveFloat] = Field(min_length=1)
-    memory_bandwidth_bytes_per_s: PositiveFloat
-    price_usd_per_hour: float = Field(ge=0)
+    memory_bytes: MemoryBytes
+    peak_flops_per_s: Mapping[NumberFormat, FlopsPerSecond] = Field(min_length=1)
+    memory_bandwidth_bytes_per_s: BytesPerSecond
+    price_usd_per_hour: UsdPerHour
     price_source: str = ""
     price_date: str = ""
     specification_source: str = ""
     emulation: Emulation | None = None
-    fragmentation_share: float = Field(default=0.02, ge=0, lt=1)
+    fragmentation_share: Number = Field(default=0.02, ge=0, lt=1)
 
     def peak(self, dtype: Dtype) -> float:
         """Peak FLOP/s in `dtype`; a type without that format runs it at its float32 rate."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import model_validator
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.numbers import Count, Name, PositiveCount, Seconds
 
 # Commands, planners and the book of recovery plans ask for these.
 NEEDED = ("fast", "normal", "high")
@@ -22,8 +23,8 @@ class GraphEffort(Document):
             many as the budget allows.
     """
 
-    samples: NonNegativeInt
-    polish_evaluations: NonNegativeInt | None
+    samples: Count
+    polish_evaluations: Count | None
 
 
 class Effort(Document):
@@ -57,20 +58,20 @@ class Effort(Document):
 
     description: str = ""
     begins_with: str | None = None
-    first_width: PositiveInt
-    first_targets: PositiveInt
-    width: PositiveInt
-    targets: NonNegativeInt
-    rounds: NonNegativeInt
-    descents: NonNegativeInt
-    elite: PositiveInt
-    window: NonNegativeInt
-    window_tries: PositiveInt
-    price_width: PositiveInt
-    price_targets: PositiveInt
-    price_shares: PositiveInt
-    price_rounds: NonNegativeInt
-    exact_s: NonNegativeFloat
+    first_width: PositiveCount
+    first_targets: PositiveCount
+    width: PositiveCount
+    targets: Count
+    rounds: Count
+    descents: Count
+    elite: PositiveCount
+    window: Count
+    window_tries: PositiveCount
+    price_width: PositiveCount
+    price_targets: PositiveCount
+    price_shares: PositiveCount
+    price_rounds: Count
+    exact_s: Seconds
     sweeps: bool = True
     graphs: GraphEffort
 
@@ -82,7 +83,7 @@ class EffortTable(Document):
         efforts: By name, the least first; `fast`, `normal` and `high` among them.
     """
 
-    efforts: Mapping[str, Effort]
+    efforts: Mapping[Name, Effort]
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

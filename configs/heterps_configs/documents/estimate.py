@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.numbers import Number, Whole
 
 # Where the layer times of a plan come from: all of its device types were measured, or all were
 # estimated, with efficiencies fitted on other measured types or with stated ones; else a mixture.
@@ -18,9 +19,9 @@ class TimelineEvent(Document):
     device: str
     action: str
     stage: str
-    micro_batch: int
-    start_s: float
-    end_s: float
+    micro_batch: Whole
+    start_s: Number
+    end_s: Number
 
 
 class MemoryCurve(Document):
@@ -35,12 +36,12 @@ class MemoryCurve(Document):
     """
 
     device: str
-    parameter_bytes: int
-    optimizer_bytes: int
-    times_s: tuple[float, ...]
-    gradient_bytes: tuple[int, ...]
-    activation_bytes: tuple[int, ...]
-    buffer_bytes: tuple[int, ...]
+    parameter_bytes: Whole
+    optimizer_bytes: Whole
+    times_s: tuple[Number, ...]
+    gradient_bytes: tuple[Whole, ...]
+    activation_bytes: tuple[Whole, ...]
+    buffer_bytes: tuple[Whole, ...]
 
 
 class Estimate(Document):
@@ -62,15 +63,15 @@ class Estimate(Document):
         notes: What the reader has to know, one line each (devices that share cores, say).
     """
 
-    step_time_s: float
-    step_time_low_s: float | None = None
-    step_time_high_s: float | None = None
-    closed_form_step_time_s: float | None = None
-    throughput_samples_per_s: float
-    price_usd_per_million_samples: float
-    memory_bytes: Mapping[str, int]
-    memory_limit_bytes: Mapping[str, int] = {}
-    bubble_share: float | None = None
+    step_time_s: Number
+    step_time_low_s: Number | None = None
+    step_time_high_s: Number | None = None
+    closed_form_step_time_s: Number | None = None
+    throughput_samples_per_s: Number
+    price_usd_per_million_samples: Number
+    memory_bytes: Mapping[str, Whole]
+    memory_limit_bytes: Mapping[str, Whole] = {}
+    bubble_share: Number | None = None
     feasible: bool = True
     reasons: tuple[str, ...] = ()
     layer_times: LayerTimesLabel = "roofline estimate"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import BYTES_PER_ELEMENT, Document, Dtype, parameter_format
+from heterps_configs.documents.numbers import Number, PositiveCount
 from heterps_configs.documents.problems import InconsistentError
 
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
 Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]
 Objective = Literal["throughput", "price"]
+
+# A step has so many micro-batches at most: each is an action of every stage.
+MOST_MICRO_BATCHES = 2**16
+MOST_SAMPLES_PER_S = 1e15
 
 # Optimizer state for each parameter, in bytes: float32 moments.
 _MOMENT_BYTES: dict[str, int] = {"adamw": 8, "sgd": 0, "sgd-momentum": 4}
@@ -34,19 +39,25 @@ class Job(Document):
             for it (`Plan.overlaps_reduce`).
     """
 
-    global_batch_size: PositiveInt = 32
-    micro_batch_size: PositiveInt = 1
-    unequal_micro_batch_sizes: tuple[PositiveInt, ...] | None = None
+    global_batch_size: PositiveCount = 32
+    micro_batch_size: PositiveCount = 1
+    unequal_micro_batch_sizes: tuple[PositiveCount, ...] | None = None
     dtype: Dtype = "bfloat16"
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "1f1b"
     overlaps_reduce: bool | None = None
     objective: Objective = "throughput"
-    min_throughput_samples_per_s: PositiveFloat | None = None
+    min_throughput_samples_per_s: Number | None = Field(default=None, gt=0, le=MOST_SAMPLES_PER_S)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         problems = []
+        if self.num_micro_batches > MOST_MICRO_BATCHES:
+            problems.append(
+                f"global_batch_size: {self.global_batch_size} samples in micro-batches of "
+                f"{self.micro_batch_size} are {self.num_micro_batches} micro-batches; "
+                f"a step has at most {MOST_MICRO_BATCHES}"
+            )
         if self.micro_batch_size > self.global_batch_size:
             problems.append(
                 f"micro_batch_size: {self.micro_batch_size} is larger than "

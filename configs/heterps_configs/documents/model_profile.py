@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import (
     BYTES_PER_ELEMENT,
@@ -12,6 +12,17 @@ from heterps_configs.documents.base import (
     Dtype,
     compute_format,
     parameter_format,
+)
+from heterps_configs.documents.numbers import (
+    Bytes,
+    Count,
+    Flops,
+    Name,
+    Parameters,
+    PositiveCount,
+    Seconds,
+    SignedSeconds,
+    WholeBytes,
 )
 from heterps_configs.documents.problems import InconsistentError, repeated
 
@@ -25,10 +36,10 @@ class InputSpecification(Document):
         num_classes: Integer tensors are drawn from `0 .. num_classes - 1`.
     """
 
-    name: str
-    shape: tuple[PositiveInt, ...] = ()
+    name: Name
+    shape: tuple[PositiveCount, ...] = ()
     dtype: Literal["int64", "float32"] = "float32"
-    num_classes: PositiveInt | None = None
+    num_classes: PositiveCount | None = None
 
 
 class ModelSource(Document):
@@ -91,25 +102,25 @@ class LayerProfile(Document):
             included; empty when it is not known: all may then be small.
     """
 
-    name: str
-    kind: str
-    num_parameters: int = Field(ge=0)
-    forward_flops: float = Field(ge=0)
-    backward_flops: float = Field(ge=0)
-    activation_bytes: float = Field(ge=0)
-    output_bytes: float = Field(ge=0)
-    memory_traffic_bytes: float = Field(ge=0, default=0)
-    sparse_parameters: int = Field(ge=0, default=0)
+    name: Name
+    kind: Name
+    num_parameters: Parameters
+    forward_flops: Flops
+    backward_flops: Flops
+    activation_bytes: Bytes
+    output_bytes: Bytes
+    memory_traffic_bytes: Bytes = 0
+    sparse_parameters: Parameters = 0
     tied_to: str | None = None
-    tied_parameters: int = Field(ge=0, default=0)
-    saved_input_bytes: float | None = Field(ge=0, default=None)
-    saved_output_bytes: float | None = Field(ge=0, default=None)
-    shared_bytes: float = Field(ge=0, default=0)
-    deferred_bytes: float | None = Field(ge=0, default=None)
-    sent: tuple[tuple[PositiveInt, NonNegativeFloat], ...] = ()
-    buffer_bytes: int = Field(ge=0, default=0)
-    cast_bytes: float | None = Field(ge=0, default=None)
-    parameter_sizes: tuple[PositiveInt, ...] = ()
+    tied_parameters: Parameters = 0
+    saved_input_bytes: Bytes | None = None
+    saved_output_bytes: Bytes | None = None
+    shared_bytes: Bytes = 0
+    deferred_bytes: Bytes | None = None
+    sent: tuple[tuple[PositiveCount, Bytes], ...] = ()
+    buffer_bytes: WholeBytes = 0
+    cast_bytes: Bytes | None = None
+    parameter_sizes: tuple[Annotated[Parameters, Field(ge=1)], ...] = ()
 
 
 class Measurement(Document):
@@ -152,31 +163,31 @@ class Measurement(Document):
         date: When (YYYY-MM-DD).
     """
 
-    device_type: str
-    tensor_parallel: PositiveInt = 1
-    micro_batch_size: PositiveInt
+    device_type: Name
+    tensor_parallel: PositiveCount = 1
+    micro_batch_size: PositiveCount
     dtype: Dtype = "float32"
     source: Literal["measured", "corrected"] = "measured"
     date: str = ""
     host: str = ""
-    forward_s: tuple[NonNegativeFloat, ...]
-    backward_s: tuple[NonNegativeFloat, ...]
-    optimizer_s: tuple[NonNegativeFloat, ...] = ()
-    forward_spread_s: tuple[NonNegativeFloat, ...] = ()
-    backward_spread_s: tuple[NonNegativeFloat, ...] = ()
-    weight_gradient_s: tuple[NonNegativeFloat, ...] = ()
-    activation_bytes: tuple[NonNegativeFloat, ...] = ()
-    peak_bytes: tuple[NonNegativeFloat, ...] = ()
-    shared_bytes: tuple[NonNegativeFloat, ...] = ()
-    first_backward_bytes: tuple[NonNegativeFloat, ...] = ()
-    first_input_bytes: tuple[NonNegativeFloat, ...] = ()
-    later_input_bytes: tuple[NonNegativeFloat, ...] = ()
-    first_weight_bytes: tuple[NonNegativeFloat, ...] = ()
-    early_gradient_bytes: tuple[NonNegativeFloat, ...] = ()
-    stage_forward_s: tuple[FiniteFloat, ...] = ()
-    stage_backward_s: tuple[FiniteFloat, ...] = ()
-    cut_s: tuple[NonNegativeFloat, ...] = ()
-    num_repeats: int = Field(ge=0, default=0)
+    forward_s: tuple[Seconds, ...]
+    backward_s: tuple[Seconds, ...]
+    optimizer_s: tuple[Seconds, ...] = ()
+    forward_spread_s: tuple[Seconds, ...] = ()
+    backward_spread_s: tuple[Seconds, ...] = ()
+    weight_gradient_s: tuple[Seconds, ...] = ()
+    activation_bytes: tuple[Bytes, ...] = ()
+    peak_bytes: tuple[Bytes, ...] = ()
+    shared_bytes: tuple[Bytes, ...] = ()
+    first_backward_bytes: tuple[Bytes, ...] = ()
+    first_input_bytes: tuple[Bytes, ...] = ()
+    later_input_bytes: tuple[Bytes, ...] = ()
+    first_weight_bytes: tuple[Bytes, ...] = ()
+    early_gradient_bytes: tuple[Bytes, ...] = ()
+    stage_forward_s: tuple[SignedSeconds, ...] = ()
+    stage_backward_s: tuple[SignedSeconds, ...] = ()
+    cut_s: tuple[Seconds, ...] = ()
+    num_repeats: Count = 0
 
 
 # Of a measurement's values for each layer, those that every measurement has.
@@ -210,7 +221,7 @@ class ModelProfile(Document):
         measurements: Measured times. A device type without one is estimated by a roofline.
     """
 
-    name: str
+    name: Name
     description: str = ""
     dtype: Dtype = "float32"
     sample: str = ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.numbers import Bytes, Count, Name, PositiveCount, Seconds, Whole
 from heterps_configs.documents.problems import InconsistentError
 
 
@@ -28,15 +29,15 @@ class OperatorNode(Document):
         supported_on_accelerator: False: it runs on CPUs only.
     """
 
-    name: str
-    accelerator_s: NonNegativeFloat
-    cpu_s: NonNegativeFloat | None = None
-    memory_bytes: NonNegativeFloat = 0
-    communication_s: NonNegativeFloat = 0
+    name: Name
+    accelerator_s: Seconds
+    cpu_s: Seconds | None = None
+    memory_bytes: Bytes = 0
+    communication_s: Seconds = 0
     is_backward: bool = False
-    color_class: int | None = None
-    parameter_bytes: NonNegativeFloat = 0
-    output_bytes: NonNegativeFloat = 0
+    color_class: Whole | None = None
+    parameter_bytes: Bytes = 0
+    output_bytes: Bytes = 0
     supported_on_accelerator: bool = True
 
 
@@ -53,13 +54,13 @@ class OperatorGraph(Document):
             order.
     """
 
-    name: str
+    name: Name
     source: str = ""
-    num_accelerators: PositiveInt
-    num_cpus: int = Field(ge=0, default=0)
-    accelerator_memory_bytes: NonNegativeFloat | None = None
+    num_accelerators: PositiveCount
+    num_cpus: Count = 0
+    accelerator_memory_bytes: Bytes | None = None
     nodes: tuple[OperatorNode, ...] = Field(min_length=1)
-    edges: tuple[tuple[int, int], ...] = ()
+    edges: tuple[tuple[Whole, Whole], ...] = ()
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections import Counter
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.numbers import Count, LayerCount, LayerIndex, Name, Number, Seed
 from heterps_configs.documents.problems import InconsistentError, repeated
 
+# A step of many micro-batches takes longer than what each of its passes may.
+StepSeconds = Annotated[Number, Field(ge=0)]
 BoundStatus = Literal["proven", "bounded", "unknown"]
 
 
@@ -24,26 +28,30 @@ class Stage(Document):
             again for the backward pass; only what enters such a layer is kept.
     """
 
-    name: str
-    first_layer: int = Field(ge=0)
-    last_layer: int = Field(ge=0)
-    devices: tuple[str, ...] = Field(min_length=1)
-    recompute_layers: tuple[int, ...] = ()
+    name: Name
+    first_layer: LayerIndex
+    last_layer: LayerIndex
+    devices: tuple[Name, ...] = Field(min_length=1)
+    recompute_layers: tuple[LayerIndex, ...] = ()
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
+        problems = []
         if self.last_layer < self.first_layer:
-            raise InconsistentError(
-                [f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"]
+            problems.append(
+                f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"
             )
         outside = [layer for layer in self.recompute_layers if layer not in self.layers]
-        if outside:
-            raise InconsistentError(
-                [
-                    f"recompute_layers: {', '.join(map(str, outside))} not among the stage's "
-                    f"layers {self.first_layer}..{self.last_layer}"
-                ]
+        if outside and not problems:
+            problems.append(
+                f"recompute_layers: {', '.join(map(str, outside))} not among the stage's "
+                f"layers {self.first_layer}..{self.last_layer}"
             )
+        twice = [name for name, count in Counter(self.devices).items() if count > 1]
+        if twice:
+            problems.append(f"devices: {', '.join(map(repr, twice))} stands there twice")
+        if problems:
+            raise InconsistentError(problems)
         return self
 
     @property
@@ -55,8 +63,8 @@ class Stage(Document):
 class Pipeline(Document):
     """A chain of stages that covers every layer once, and the micro-batches on this route."""
 
-    stages: tuple[str, ...] = Field(min_length=1)
-    micro_batches: tuple[int, ...] = Field(min_length=1)
+    stages: tuple[Name, ...] = Field(min_length=1)
+    micro_batches: tuple[Count, ...] = Field(min_length=1)
 
 
 class Bound(Document):
@@ -68,8 +76,8 @@ class Bound(Document):
         status: `proven`: an exact solver finished. `bounded`: within `gap`. `unknown`: no bound.
     """
 
-    step_time_s: float | None = Field(default=None, ge=0)
-    gap: float | None = None
+    step_time_s: StepSeconds | None = None
+    gap: Number | None = Field(default=None, ge=0)
     status: BoundStatus = "unknown"
 
 
@@ -86,18 +94,18 @@ class Plan(Document):
             open; None: they do.
     """
 
-    model: str
+    model: Name
     model_reference: str = ""
     model_fingerprint: str
-    num_layers: PositiveInt
-    cluster: str
+    num_layers: LayerCount
+    cluster: Name
     cluster_reference: str = ""
     job: Job
     stages: tuple[Stage, ...] = Field(min_length=1)
     pipelines: tuple[Pipeline, ...] = Field(min_length=1)
     planner: str = ""
-    seed: int = 0
-    predicted_step_time_s: float | None = None
+    seed: Seed = 0
+    predicted_step_time_s: StepSeconds | None = None
     overlaps_reduce: bool | None = None
     bound: Bound = Bound()
 
@@ -107,11 +115,12 @@ class Plan(Document):
         layers = {stage.name: stage.layers for stage in self.stages}
         for index, pipeline in enumerate(self.pipelines):
             unknown = [name for name in pipeline.stages if name not in layers]
-            covered = [layer for name in pipeline.stages for layer in layers.get(name, ())]
+            ranges = [layers[name] for name in pipeline.stages if name in layers]
+            starts = [0, *(covered.stop for covered in ranges)]
             if unknown:
                 named = ", ".join(map(repr, unknown))
                 problems.append(f"pipelines.{index}.stages: no stage is called {named}")
-            elif covered != list(range(self.num_layers)):
+            elif starts != [*(covered.start for covered in ranges), self.num_layers]:
                 problems.append(
                     f"pipelines.{index}.stages: must cover the layers 0..{self.num_layers - 1} "
                     "exactly once, in order"

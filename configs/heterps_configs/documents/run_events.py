@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import model_validator
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.numbers import Count, Factor, Seconds
 
 Kind = Literal["lose", "stop", "join", "slow"]
 _KINDS: tuple[Kind, ...] = ("lose", "stop", "join", "slow")
@@ -27,13 +28,13 @@ class RunEvent(Document):
             messages and gradient sums over a slow link; below 1 it is faster.
     """
 
-    step: NonNegativeInt | None = None
-    time_s: NonNegativeFloat | None = None
+    step: Count | None = None
+    time_s: Seconds | None = None
     lose: str | None = None
     stop: str | None = None
     join: str | None = None
     slow: str | None = None
-    factor: PositiveFloat | None = None
+    factor: Factor | None = None
 
     @model_validator(mode="after")
     def _is_one_event(self) -> Self:

@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.numbers import (
+    Count,
+    Factor,
+    Number,
+    PositiveCount,
+    PositiveSeconds,
+    Rate,
+    Seconds,
+    Seed,
+    Threads,
+    Weight,
+    Whole,
+)
 from heterps_configs.errors import HeterpsError
 
 # `torch`: the schedules of torch.distributed.pipelining, as the reference.
@@ -27,8 +40,8 @@ class CheckpointSettings(Document):
     """
 
     folder: str = ""
-    every: int = Field(default=0, ge=0)
-    keep: PositiveInt = 2
+    every: Count = 0
+    keep: PositiveCount = 2
     remote: str | None = None
 
     def is_due(self, step: int, num_steps: int) -> bool:
@@ -53,13 +66,13 @@ class OnlineSettings(Document):
     """
 
     policy: str = "generalist"
-    fine_tune_s: NonNegativeFloat = 15.0
-    horizon_steps: PositiveInt | None = None
-    drift_threshold: PositiveFloat = 0.10
-    sure_drift_threshold: PositiveFloat = 0.05
+    fine_tune_s: Seconds = 15.0
+    horizon_steps: PositiveCount | None = None
+    drift_threshold: Factor = 0.10
+    sure_drift_threshold: Factor = 0.05
     effort: Literal["fast", "normal", "high"] = "high"
-    exact_cpu_s: PositiveFloat = 10.0
-    measure_every: PositiveInt = 5
+    exact_cpu_s: PositiveSeconds = 10.0
+    measure_every: PositiveCount = 5
 
 
 class ElasticSettings(Document):
@@ -83,16 +96,16 @@ class ElasticSettings(Document):
         compress: Seconds of a spot trace (`--events FILE.csv`) that pass in one second.
     """
 
-    heartbeat_s: float = Field(default=1.5, ge=0.3)
-    stall_s: PositiveFloat | None = None
-    start_s: PositiveFloat = 300.0
-    warm_up_s: PositiveFloat = 120.0
-    standby_s: PositiveFloat = 20.0
-    first_read_s: PositiveFloat = 1200.0
-    tolerated_losses: NonNegativeInt = 1
-    losses_per_hour: Mapping[str, NonNegativeFloat] = {}
-    planning_s: PositiveFloat = 0.5
-    compress: PositiveFloat = 1.0
+    heartbeat_s: Seconds = Field(default=1.5, ge=0.3)
+    stall_s: PositiveSeconds | None = None
+    start_s: PositiveSeconds = 300.0
+    warm_up_s: PositiveSeconds = 120.0
+    standby_s: PositiveSeconds = 20.0
+    first_read_s: PositiveSeconds = 1200.0
+    tolerated_losses: Count = 1
+    losses_per_hour: Mapping[str, Weight] = {}
+    planning_s: PositiveSeconds = 0.5
+    compress: Factor = 1.0
 
 
 class RunSettings(Document):
@@ -123,18 +136,18 @@ class RunSettings(Document):
     """
 
     description: str = ""
-    steps: PositiveInt = 10
-    seed: NonNegativeInt = 0
-    learning_rate: PositiveFloat | None = Field(default=None, allow_inf_nan=False)
-    max_gradient_norm: PositiveFloat | None = Field(default=None, allow_inf_nan=False)
+    steps: PositiveCount = 10
+    seed: Seed = 0
+    learning_rate: Rate | None = None
+    max_gradient_norm: Number | None = Field(default=None, gt=0, le=1e9)
     weights: str | None = None
     verify: bool = False
     engine: Engine = "heterps"
     device: DeviceChoice = "auto"
-    num_threads: PositiveInt = 1
-    port: int | None = Field(default=None, ge=1, lt=2**16)
-    timeout_s: PositiveFloat | None = None
-    num_timelines: PositiveInt = 1
+    num_threads: Threads = 1
+    port: Whole | None = Field(default=None, ge=1, lt=2**16)
+    timeout_s: PositiveSeconds | None = None
+    num_timelines: PositiveCount = 1
     measures_links: bool = False
     run_directory: str | None = None
     resume: bool = False

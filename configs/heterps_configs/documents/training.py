@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import Document
+from heterps_configs.documents.numbers import (
+    Count,
+    Factor,
+    PositiveCount,
+    PositiveSeconds,
+    Rate,
+    Seed,
+    Share,
+    Threads,
+    Weight,
+    Whole,
+)
 
-Range = tuple[PositiveInt, PositiveInt]
+Size = Annotated[Whole, Field(ge=1, le=10**6)]
+Sizes = Annotated[Whole, Field(ge=0, le=10**6)]
+Width = Annotated[Whole, Field(ge=1, le=4096)]
+Passes = Annotated[Whole, Field(ge=1, le=1000)]
+Rounds = Annotated[Whole, Field(ge=0, le=64)]
+PositiveSteps = Annotated[Whole, Field(ge=1, le=10**15)]
+Range = tuple[PositiveCount, PositiveCount]
 MOST_LAYERS, MOST_CLASSES = 4096, 16
 MOST_NODES, MOST_DEVICES = 4096, 16
+# Of a table of the pool: half a gigabyte.
+MOST_POOL_NUMBERS = 2**26
 
 
 class TrainingConfig(Document):
@@ -46,22 +59,22 @@ class TrainingConfig(Document):
     range_fields: ClassVar[tuple[str, ...]]
 
     description: str = ""
-    seed: NonNegativeInt = 0
-    budget_s: PositiveFloat | None = None
-    total_steps: PositiveInt | None = None
+    seed: Seed = 0
+    budget_s: PositiveSeconds | None = None
+    total_steps: PositiveSteps | None = None
 
-    hidden: PositiveInt = 64
-    minibatch_size: PositiveInt
-    epochs: PositiveInt
-    learning_rate: PositiveFloat = 2e-3
-    final_learning_rate: PositiveFloat = 1e-4
-    entropy_weight: NonNegativeFloat
-    clip_range: PositiveFloat = 0.2
+    hidden: Width = 64
+    minibatch_size: Size
+    epochs: Passes
+    learning_rate: Rate = 2e-3
+    final_learning_rate: Rate = 1e-4
+    entropy_weight: Weight
+    clip_range: Rate = 0.2
 
-    evaluation_problems: PositiveInt
-    evaluation_every_s: PositiveFloat
-    checkpoint_every_s: PositiveFloat = 30.0
-    num_threads: PositiveInt = 1
+    evaluation_problems: Size
+    evaluation_every_s: PositiveSeconds
+    checkpoint_every_s: PositiveSeconds = 30.0
+    num_threads: Threads = 1
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -117,26 +130,26 @@ class ChainTrainingConfig(TrainingConfig):
     layers: Range = (8, 32)
     classes: Range = (2, 4)
     devices_per_class: Range = (1, 4)
-    target_range: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.12)
-    pool_size: PositiveInt = 2048
-    refreshed_per_update: NonNegativeInt = 8
-    prioritised_share: float = Field(default=0.3, ge=0, le=1)
-    imitation_passes: NonNegativeInt = 0
-    imitation_problems: PositiveInt = 4096
-    imitation_refreshed: NonNegativeInt = 256
-    imitation_learning_rate: PositiveFloat = 2e-3
-    longest_exact_s: PositiveFloat = 0.05
+    target_range: tuple[Factor, Factor] = (1.0, 1.12)
+    pool_size: Size = 2048
+    refreshed_per_update: Sizes = 8
+    prioritised_share: Share = 0.3
+    imitation_passes: Count = 0
+    imitation_problems: Size = 4096
+    imitation_refreshed: Sizes = 256
+    imitation_learning_rate: Rate = 2e-3
+    longest_exact_s: PositiveSeconds = 0.05
 
-    num_environments: PositiveInt = 256
-    steps_per_update: PositiveInt = 16
-    minibatch_size: PositiveInt = 1024
-    epochs: PositiveInt = 3
-    entropy_weight: NonNegativeFloat = 0.01
-    gae_lambda: float = Field(default=0.95, gt=0, le=1)
+    num_environments: Size = 256
+    steps_per_update: Size = 16
+    minibatch_size: Size = 1024
+    epochs: Passes = 3
+    entropy_weight: Weight = 0.01
+    gae_lambda: Share = Field(default=0.95, gt=0)
 
-    evaluation_problems: PositiveInt = 160
-    curve_problems: NonNegativeInt = 24
-    evaluation_every_s: PositiveFloat = 20.0
+    evaluation_problems: Size = 160
+    curve_problems: Sizes = 24
+    evaluation_every_s: PositiveSeconds = 20.0
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -148,6 +161,13 @@ class ChainTrainingConfig(TrainingConfig):
         if self.layers[1] > MOST_LAYERS or self.classes[1] > MOST_CLASSES:
             raise ValueError(
                 f"at most {MOST_LAYERS} layers and {MOST_CLASSES} device classes can be trained on"
+            )
+        numbers = self.pool_size * self.layers[1] * self.classes[1]
+        if numbers > MOST_POOL_NUMBERS:
+            raise ValueError(
+                f"pool_size: {self.pool_size} problems of up to {self.layers[1]} layers and "
+                f"{self.classes[1]} device classes take {numbers} numbers in each table of the "
+                f"pool; at most {MOST_POOL_NUMBERS} are supported"
             )
         return self
 
@@ -177,21 +197,21 @@ class GraphTrainingConfig(TrainingConfig):
     problems: Literal["graphs"]
     nodes: Range = (24, 64)
     devices: Range = (3, 6)
-    first_nodes: PositiveInt = 40
-    growth_share: float = Field(default=0.3, ge=0, le=1)
+    first_nodes: Size = 40
+    growth_share: Share = 0.3
 
-    node_width: PositiveInt = 32
-    message_rounds: NonNegativeInt = 2
-    problems_per_update: PositiveInt = 48
-    rollouts: int = Field(default=8, ge=2)
-    minibatch_size: PositiveInt = 2048
-    epochs: PositiveInt = 2
-    entropy_weight: NonNegativeFloat = 0.02
-    polish_evaluations: NonNegativeInt = 1000
-    example_weight: NonNegativeFloat = 0.5
+    node_width: Width = 32
+    message_rounds: Rounds = 2
+    problems_per_update: Size = 48
+    rollouts: Size = Field(default=8, ge=2)
+    minibatch_size: Size = 2048
+    epochs: Passes = 2
+    entropy_weight: Weight = 0.02
+    polish_evaluations: Sizes = 1000
+    example_weight: Weight = 0.5
 
-    evaluation_problems: PositiveInt = 60
-    evaluation_every_s: PositiveFloat = 30.0
+    evaluation_problems: Size = 60
+    evaluation_every_s: PositiveSeconds = 30.0
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from heterps_configs.documents.yaml_limits import problem_of_aliases, problem_of_size
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.outputs import check_replaceable
 
@@ -62,18 +63,39 @@ def parse_yaml(text: str, source: str) -> Any:
         source: What error messages call it.
 
     Raises:
-        DocumentError: A syntax error or a repeated key, with its line.
+        DocumentError: A syntax error or a repeated key, with its line; a value that its tag does
+            not fit; more than `MOST_VALUES` values, those of aliases counted where they stand.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
+        problem = problem_of_size(text, _Loader)
+        if problem is not None:
+            raise DocumentError(source, [problem])
+        return _construct(text, source)
     except yaml.reader.ReaderError:
         raise DocumentError(source, ["not a text file"]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         raise DocumentError(source, [f"{where}{getattr(error, 'problem', error)}"]) from None
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(source, [f"not a YAML document ({error})"]) from None
+
+
+def _construct(text: str, source: str) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        problem = None if node is None else problem_of_aliases(node, text)
+        if problem is not None:
+            raise DocumentError(source, [problem])
+        return None if node is None else loader.construct_document(node)
+    except UnicodeEncodeError:
+        raise DocumentError(source, ["half of a character (a lone surrogate)"]) from None
+    except (yaml.YAMLError, DocumentError):
+        raise
+    except Exception as error:
+        # PyYAML's constructors of numbers, dates and bytes take any text for granted.
+        raise DocumentError(source, [f"a value that cannot be read: {error}"]) from None
+    finally:
+        loader.dispose()
 
 
 def to_yaml(data: Any) -> str:

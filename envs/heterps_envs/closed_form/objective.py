@@ -174,7 +174,8 @@ def measure(
             k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
         )
         if memory > k.memory_bytes[kind]:
-            lacking = memory / k.memory_bytes[kind] - 1.0
+            have = k.memory_bytes[kind]
+            lacking = memory / have - 1.0 if have > 0.0 else memory
             excess += replicas * lacking
             if limit < DOES_NOT_FIT:
                 break

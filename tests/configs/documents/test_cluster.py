@@ -189,7 +189,7 @@ def test_a_link_needs_positive_bandwidth_and_a_latency() -> None:
     data["nodes"][0]["link"] = {"bandwidth_bytes_per_s": 0}
     assert problems_of(data) == (
         "nodes.0.link.latency_s: is missing; expected a plain number of seconds, such as 1e-4",
-        "nodes.0.link.bandwidth_bytes_per_s: must be greater than 0, got 0",
+        "nodes.0.link.bandwidth_bytes_per_s: must be at least 0.001, got 0",
     )
 
 

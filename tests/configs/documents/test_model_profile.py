@@ -75,10 +75,19 @@ def test_every_measurement_has_one_value_for_each_layer() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [-0.1, float("nan")])
-def test_a_time_is_not_negative_and_is_a_number(value: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (-0.1, "must be at least 0, got -0.1"),
+        (2e9, "must be at most 1000000000, got 2000000000.0"),
+        (float("nan"), "must be a finite number, got nan"),
+        (float("inf"), "must be a finite number, got inf"),
+        (True, "must be a plain number of seconds, such as 1e-4, got True"),
+    ],
+)
+def test_a_time_is_a_number_of_seconds_that_can_be(value: object, expected: str) -> None:
     data = profile_data(measurements=[measurement(backward_s=[0.1, value])])
-    assert problems_of(data) == (f"measurements.0.backward_s.1: must be at least 0, got {value}",)
+    assert problems_of(data) == (f"measurements.0.backward_s.1: {expected}",)
 
 
 def test_a_field_of_a_layer_has_its_unit_in_the_message() -> None:
