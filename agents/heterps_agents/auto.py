@@ -22,6 +22,7 @@ from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import ROUNDING
 from heterps_envs.closed_form.placement import encode, placement_of
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 # Predicted seconds that the neighbours of the proven problem may take together.
@@ -64,6 +65,7 @@ class AutoPlanner:
         Raises:
             InfeasibleError: No plan was found.
         """
+        problem = on_usable_devices(problem)
         question = Question.of(problem, budget, self.seed)
         kernel, goal = question.kernel, question.goal
         # First, because the solver's transitions may use up a budget of evaluations.

@@ -18,6 +18,7 @@ from heterps_agents.interface.registry import (
 )
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 # Planners that train a network for every problem are left out where they would take longer.
@@ -133,6 +134,7 @@ def compare(
         if entry not in left_out
     ]
     names = [planner.name for planner in objects]
+    problem = on_usable_devices(problem)
     results: dict[str, PlaceResult] = {}
     failures: dict[str, _Failure] = {}
     for name, planner in zip(names, objects, strict=True):

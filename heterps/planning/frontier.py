@@ -16,6 +16,7 @@ from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 
@@ -76,6 +77,7 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
         HeterpsError: The problem is too large for the exact solver.
     """
     start = time.perf_counter()
+    problem = on_usable_devices(problem)
     kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
     limited = budget is not None and budget.has_time_limit
     seconds = {"max_seconds": budget.seconds_left} if budget is not None and limited else {}

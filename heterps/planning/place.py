@@ -16,6 +16,7 @@ from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
@@ -108,6 +109,7 @@ def place(
     if effort is not None:
         chosen = with_effort(chosen, effort)
     spent = budget or Budget()
+    problem = on_usable_devices(problem)
     if isinstance(chosen, System):
         plan, own_cost = chosen.answer(problem, spent)
     else:

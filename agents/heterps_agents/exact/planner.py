@@ -21,6 +21,7 @@ from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 
@@ -50,6 +51,7 @@ class ExactPlanner:
             InfeasibleError: No plan exists.
             HeterpsError: The problem is too large for a proof.
         """
+        problem = on_usable_devices(problem)
         kernel = kernel_tables(problem.tables)
         seconds = min(MAX_SECONDS, budget.seconds_left)
         result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)

@@ -12,6 +12,7 @@ from heterps_agents.interface.question import Question, Search
 from heterps_agents.interface.registry import register
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 Start = Callable[[Problem, Question], Code]
@@ -46,6 +47,7 @@ class SearchPlanner:
         Raises:
             InfeasibleError: None of the placements seen can be used.
         """
+        problem = on_usable_devices(problem)
         question = Question.of(problem, budget, self.seed)
         if self._start is not None:
             question = question._replace(start=self._start(problem, question))

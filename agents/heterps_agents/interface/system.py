@@ -9,6 +9,7 @@ from heterps_agents.interface.papers import EVIDENCE, PAPERS, Evidence, Paper
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
@@ -80,6 +81,7 @@ class System(ABC):
                 or misses the throughput floor.
             HeterpsError: It cannot express the problem, or that is too large for it.
         """
+        problem = on_usable_devices(problem)
         reason = self.why_not(problem)
         if reason is not None:
             raise HeterpsError(f"{self.name}: {reason}")

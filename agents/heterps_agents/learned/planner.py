@@ -16,6 +16,7 @@ from heterps_agents.search.starts import simple_start
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.objective import Goal
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 DEFAULT_POLICY = "generalist"
@@ -68,6 +69,7 @@ class PolicyPlanner:
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
+        problem = on_usable_devices(problem)
         question, code = Question.of(problem, budget, self.seed), None
         if math.isfinite(price_bound(problem.tables)[0]):
             question = question._replace(start=simple_start(problem, question))

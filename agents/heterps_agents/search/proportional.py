@@ -17,6 +17,7 @@ from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import KernelTables, evaluate, in_flight, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 
@@ -100,6 +101,7 @@ class _ProportionalPlanner:
         Raises:
             InfeasibleError: It does not fit; names the stage and the bytes.
         """
+        problem = on_usable_devices(problem)
         kernel = kernel_tables(problem.tables)
         budget.spend()
         placement = self._divide(problem)

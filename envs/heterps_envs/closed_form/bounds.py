@@ -38,7 +38,7 @@ def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Float
         Seconds (inf where a layer fits on no device), and the prices (T,) of a device-second for
         each class, with `sum(device_count * prices) == 1`.
     """
-    allowed = _fits(tables)
+    allowed = layers_that_fit(tables)
     work = np.where(
         allowed, tables.num_micro_batches * tables.compute_s + tables.optimizer_s, np.inf
     )
@@ -60,7 +60,7 @@ def layer_bound_s(tables: CostTables) -> Floats:
     """(L,) lower bound on the step time from each layer alone: its best class and replicas."""
     out = np.empty(tables.num_layers)
     _best_alone(
-        np.where(_fits(tables), tables.compute_s, np.inf),
+        np.where(layers_that_fit(tables), tables.compute_s, np.inf),
         tables.optimizer_s,
         tables.gradient_bytes,
         tables.device_count,
@@ -97,11 +97,11 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
 def cheapest_step(tables: CostTables) -> float:
     """Lower bound of every placement on price per hour times step time (USD per hour x seconds)."""
     work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
-    priced = np.where(_fits(tables), work * tables.price_usd_per_hour, np.inf)
+    priced = np.where(layers_that_fit(tables), work * tables.price_usd_per_hour, np.inf)
     return max(float(priced.min(axis=1).sum()), memory_cheapest_step(tables).value)
 
 
-def _fits(tables: CostTables) -> NDArray[np.bool_]:
+def layers_that_fit(tables: CostTables) -> NDArray[np.bool_]:
     """(L, T) whether a layer alone fits on a device, with as few in flight as possible."""
     held = np.array(
         [

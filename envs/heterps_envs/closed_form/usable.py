@@ -1,0 +1,56 @@
+"""Which devices a planner need not look at: those whose memory holds no layer of the model."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from heterps_configs.documents.cluster import Cluster, Node
+from heterps_envs.closed_form.bounds import layers_that_fit
+from heterps_envs.problem import DeviceClass, Problem
+
+
+def on_usable_devices(problem: Problem) -> Problem:
+    """The problem without device classes that hold no layer; a warning names what is left out.
+
+    Every planner begins with this. What planners keep free on a device (`MemoryRule`) depends on
+    how many devices there are, so classes go one by one, the smallest memory first. Where no class
+    holds a layer all stay: what is missing is then said of the whole cluster.
+    """
+    left, useless = problem, []
+    while (worst := _useless_class(left)) is not None:
+        if len(left.classes) == 1:
+            return problem
+        useless.append(worst)
+        left = replace(left, cluster=_without(left.cluster, worst))
+    for entry in useless:
+        warnings.warn(
+            f"{entry.count} {entry.name} left out: no layer fits in what a device of "
+            f"{entry.devices[0].memory_bytes} bytes has beside its buffers",
+            stacklevel=2,
+        )
+    return left
+
+
+def _useless_class(problem: Problem) -> DeviceClass | None:
+    """Of the classes that hold no layer the one with the least memory."""
+    memory = problem.tables.memory_bytes
+    holds = layers_that_fit(problem.tables).any(axis=0) & (memory > 0)
+    if holds.all():
+        return None
+    return problem.classes[int(np.where(holds, np.inf, memory).argmin())]
+
+
+def _without(cluster: Cluster, useless: DeviceClass) -> Cluster:
+    """The cluster without the devices of a class, which are whole groups of a node."""
+    gone = {device.name for device in useless.devices}
+    kept: list[Node] = []
+    for node in cluster.nodes:
+        groups = [group for group in node.devices if gone.isdisjoint(group.device_names())]
+        if groups:
+            kept.append(node.changed(devices=groups))
+    names = {node.name for node in kept}
+    overrides = [entry for entry in cluster.link_overrides if names.issuperset(entry.between)]
+    return cluster.changed(nodes=kept, link_overrides=overrides)
