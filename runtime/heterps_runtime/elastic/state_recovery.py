@@ -141,7 +141,7 @@ class Recovery:
             layouts_of(self._held) if self._held_step is not None else {},
             self._wanted,
         )
-        self._holdings: list[Holding] = self._peers.gatherer.gather(holding)
+        self._holdings: list[Holding] = self._peers.gatherer.gather(holding, Holding)
         step = live_step(self._holdings)
         if step is not None:
             state = self._from_ranks(step)
@@ -205,13 +205,13 @@ class Recovery:
         snapshots = {s: layouts_of(state) for s, state in self._tiers.snapshots.items()}
         while True:
             readable = self._readable(saved_steps)
-            gathered = self._peers.gatherer.gather(SavedNames(snapshots, readable))
+            gathered = self._peers.gatherer.gather(SavedNames(snapshots, readable), SavedNames)
             step = newest_step(self._holdings, gathered)
             if step is None:
                 raise HeterpsError(nothing_left(gathered))
             state = self._at_step(step, gathered, saved_steps, on_progress)
             # A checkpoint may turn out to be damaged while it is read.
-            if all(self._peers.gatherer.gather(self._wanted.names <= state.keys())):
+            if all(self._peers.gatherer.gather(self._wanted.names <= state.keys(), bool)):
                 return step, state
 
     def _readable(self, saved_steps: Sequence[SavedStep]) -> dict[int, frozenset[str]]:

@@ -120,7 +120,10 @@ class ElasticTrainer(Trainer):
         self._holding.take(self.owned, found.step)
         if specification.checkpoint is not None:
             self._checkpointer = self._new_checkpointer()
-        gathered = communicator.gather((found.bytes_by_source, found.seconds, found.remarks))
+        gathered = communicator.gather(
+            (found.bytes_by_source, found.seconds, list(found.remarks)),
+            tuple[dict[str, int], float, list[str]],
+        )
         if self._is_first_rank:
             self._tell_recovered(found.step, built_s - began_s, gathered)
         return found.step

@@ -14,8 +14,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from heterps_runtime.models.dtypes import as_json
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.transport.messenger import Direction
+from heterps_runtime.transport.typed_messages import decoded
 
 T = TypeVar("T")
 
@@ -139,7 +141,7 @@ class LetterBox:
     """What is on its way between the devices of a run."""
 
     def __init__(self, num_devices: int) -> None:
-        self.gathered: list[list[Any]] = [[] for _ in range(num_devices)]
+        self.gathered: list[list[bytes]] = [[] for _ in range(num_devices)]
         self.letters: dict[_Address, Tensor] = {}
         self._parts: dict[_SumAddress, dict[int, Tensor]] = {}
         self.done: set[_SumAddress] = set()
@@ -212,13 +214,13 @@ class LocalGatherer:
     def __init__(self, rank: int, box: LetterBox) -> None:
         self.rank, self._box = rank, box
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T, kind: type[T]) -> list[T]:
         """One value of each device, in the order of the ranks."""
         gathered = self._box.gathered
         number = len(gathered[self.rank])
-        gathered[self.rank].append(value)
+        gathered[self.rank].append(as_json(value))
         _wait_until(lambda: all(len(values) > number for values in gathered))
-        return [values[number] for values in gathered]
+        return [decoded(values[number], kind, rank) for rank, values in enumerate(gathered)]
 
     def groups(self, owners: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Any]:
         """There are no groups."""

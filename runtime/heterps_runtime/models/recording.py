@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves
 
+from heterps_runtime.models.dtypes import TorchDtype
 from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.random_numbers import draws_numbers
 
@@ -49,7 +50,7 @@ class TensorSpec(NamedTuple):
     """Shape (with the batch), dtype, and whether a gradient flows back."""
 
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: TorchDtype
     requires_grad: bool
 
     @classmethod

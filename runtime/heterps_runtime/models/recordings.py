@@ -8,8 +8,6 @@ take processor time from it.
 from __future__ import annotations
 
 import contextlib
-import pickle
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -23,6 +21,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
 from heterps_runtime.models.mixed_precision import autocast
 from heterps_runtime.models.recording import Recorder, Recording
+from heterps_runtime.models.recording_messages import packed, unpacked
 
 # A device with several stages, and a process with several devices, need one recording again.
 _RECORDINGS: dict[tuple[str, int, Dtype], Recording] = {}
@@ -89,20 +88,17 @@ def _packed(source: ModelSource, sizes: list[int], dtype: Dtype) -> bytes:
     """Recordings as bytes; none where that is not possible."""
     try:
         module = build_module(source, dtype=dtype)
-        return pickle.dumps([recorded(source, module, size, dtype) for size in sizes])
+        return packed([recorded(source, module, size, dtype) for size in sizes]) or b""
     except Exception:
         # Of any kind: the model's code is a user's, and so is what it returns.
         return b""
 
 
 def _unpacked(data: bytes) -> list[Recording]:
-    """Recordings from bytes; none where there are types that this process does not know yet."""
-    found: list[Recording] = []
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        # torch warns of its own way to restore the structure of a result.
-        warnings.simplefilter("ignore", FutureWarning)
-        found = pickle.loads(data) if data else []
-    return found
+    """Recordings from bytes; none where they are no recordings."""
+    with contextlib.suppress(ValueError):
+        return unpacked(data) if data else []
+    return []
 
 
 def record(

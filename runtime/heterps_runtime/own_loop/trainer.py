@@ -294,18 +294,18 @@ class PipelineTrainer:
     def _together(self, make: Callable[[], _Value]) -> _Value:
         """What `make` returns; where it fails on one rank, all ranks raise the same error."""
         self._failures.check()
-        message: str | None = None
+        messages: list[str] = []
         made: list[_Value] = []
         try:
             made.append(make())
         except Exception as error:
             is_own = isinstance(error, HeterpsError)
-            message = str(error) if is_own else f"{type(error).__name__}: {error}"
+            messages = [str(error) if is_own else f"{type(error).__name__}: {error}"]
         with self._failures.shared():
-            messages = self._communicator.gather(message)
-        for rank, found in enumerate(messages):
-            if found is not None:
-                raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found}")
+            gathered = self._communicator.gather(messages, list[str])
+        for rank, found in enumerate(gathered):
+            if found:
+                raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found[0]}")
         return made[0]
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 import torch.distributed as dist
@@ -81,9 +81,17 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+class _Link(NamedTuple):
+    """Seconds of messages from one rank to another, by size."""
+
+    source: int
+    destination: int
+    seconds: dict[int, list[float]]
+
+
 def _links(communicator: Communicator) -> list[dict[str, Any]]:
     """For each ordered pair of ranks, seconds of messages by size."""
-    own = []
+    own: list[_Link] = []
     for source in range(communicator.world_size):
         for destination in range(communicator.world_size):
             if source != destination:
@@ -91,8 +99,9 @@ def _links(communicator: Communicator) -> list[dict[str, Any]]:
                 with talking():
                     seconds = _one_way(communicator.rank, source, destination)
                 if communicator.rank == destination:
-                    own.append({"source": source, "destination": destination, "seconds": seconds})
-    return [entry for entries in communicator.gather(own) for entry in entries]
+                    own.append(_Link(source, destination, seconds))
+    gathered = communicator.gather(own, list[_Link])
+    return [entry._asdict() for entries in gathered for entry in entries]
 
 
 def _one_way(rank: int, source: int, destination: int) -> dict[int, list[float]]:

@@ -26,6 +26,7 @@ from heterps_runtime.run.measurements import (
     ActionTimes,
     Measurements,
     PassSeconds,
+    StageTimes,
     measurements_path,
     pass_seconds,
 )
@@ -254,7 +255,7 @@ class Trainer:
             self._memory.peak_action,
             self._memory.peak_stage or "-",
         )
-        reports = self._communicator.gather(self._memory)
+        reports = self._communicator.gather(self._memory, MemoryReport)
         if self._is_first_rank:
             self._on_step({"memory_bytes": {entry.device: entry.peak_bytes for entry in reports}})
         emulation = self._specification.emulation
@@ -302,7 +303,9 @@ class Trainer:
 
     def _publish(self, step: int) -> None:
         specification, window = self._specification, self._window
-        gathered = self._communicator.gather((window.stages(), window.optimizer_s()))
+        gathered = self._communicator.gather(
+            (window.stages(), window.optimizer_s()), tuple[list[StageTimes], float]
+        )
         if self._is_first_rank:
             devices = specification.devices
             measurements = Measurements(

@@ -98,7 +98,7 @@ class OwnedStages:
         self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
         use_loss_scale(self.optimizer, self.loss_scale)
         self._gradient_factor: float | None = 1.0
-        gathered = communicator.gather(parameter_layers(modules))
+        gathered = communicator.gather(parameter_layers(modules), dict[str, tuple[int, ...]])
         layers = {name: found for own in gathered for name, found in own.items()}
         self.owners = owners_by_name(gathered)
         self._buckets = _assign_buckets(specification, self.owners, layers)

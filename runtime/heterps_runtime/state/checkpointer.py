@@ -179,7 +179,9 @@ class Checkpointer:
         """Asks all ranks, once for each plan."""
         if self._held is None or self._held.owned is not owned:
             aliases = {a: n for stage in owned.modules.values() for a, n in stage.aliases.items()}
-            gathered = self._communicator.gather((sorted(buffers_of(owned)), aliases))
+            gathered = self._communicator.gather(
+                (sorted(buffers_of(owned)), aliases), tuple[list[str], dict[str, str]]
+            )
             holders = owners_by_name(buffers for buffers, _ in gathered)
             rank = self._communicator.rank
             self._held = _Held(

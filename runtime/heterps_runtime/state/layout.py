@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
+
+from heterps_runtime.models.dtypes import TorchDtype
 
 VALUE = "value"  # key of the parameter or buffer itself, beside the keys of the optimizer state
 _MODEL, _OPTIMIZER = "model.", "optimizer."
@@ -19,8 +22,8 @@ class TensorLayout(NamedTuple):
     """One tensor of a parameter or buffer: `VALUE` or a key of the optimizer's state."""
 
     key: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+    shape: tuple[NonNegativeInt, ...]
+    dtype: TorchDtype
 
     @property
     def num_bytes(self) -> int:

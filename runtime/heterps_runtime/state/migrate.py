@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.stage import StageModule
-from heterps_runtime.state.layout import VALUE, State, layouts_of, state_bytes, without_value
+from heterps_runtime.state.layout import (
+    VALUE,
+    Layouts,
+    State,
+    layouts_of,
+    state_bytes,
+    without_value,
+)
 from heterps_runtime.state.transfer import Peers, Transfer, arriving_layouts, balanced_pieces
 from heterps_runtime.transport.communication import Communicator
 
@@ -70,7 +77,7 @@ def migrate(
 def migrate_among(peers: Peers, old: OwnedStages, modules: Mapping[str, StageModule]) -> Migration:
     """`migrate` for any kind of ranks."""
     held, own = state_of(old), Wanted.of(modules.values())
-    gathered = peers.gatherer.gather((layouts_of(held), own))
+    gathered = peers.gatherer.gather((layouts_of(held), own), tuple[Layouts, Wanted])
     layouts = [layout for layout, _ in gathered]
     missing = [wanted.names - layout.keys() for layout, wanted in gathered]
     buffers = {name for _, wanted in gathered for name in wanted.buffers}

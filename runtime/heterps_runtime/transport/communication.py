@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from heterps_runtime.specification.devices import CPU, Backend, Place, backend_of, own_place
 from heterps_runtime.transport.lost_ranks import talking
+from heterps_runtime.transport.typed_messages import broadcast_content, gather_messages
+
+T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=30)
 # Set for ranks that our launcher starts; for rank 0 the number of a socket that listens already.
@@ -31,8 +34,8 @@ class Gatherer(Protocol):
         """The rank of this process."""
         ...
 
-    def gather(self, value: Any) -> list[Any]:
-        """One object from each rank, by rank."""
+    def gather(self, value: T, kind: type[T]) -> list[T]:
+        """One value from each rank, by rank."""
         ...
 
     def groups(self, owners: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Any]:
@@ -79,7 +82,7 @@ class Communicator:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._channels: dict[tuple[object, ...], dist.ProcessGroup] = {}
         self.device, self.has_nccl = device, has_nccl
-        self.places: list[Place] = self.gather(own_place(device))
+        self.places: list[Place] = self.gather(own_place(device), Place)
 
     def groups(self, owners: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
         """A group for each set of ranks; sets that were asked for before keep their group."""
@@ -103,12 +106,17 @@ class Communicator:
             self._channels[name] = self._new(ranks, "nccl")
         return self._channels[name]
 
-    def gather(self, value: Any) -> list[Any]:
-        """One picklable object from each rank, by rank."""
-        gathered: list[Any] = [None] * self.world_size
-        with talking():
-            dist.all_gather_object(gathered, value)
-        return gathered
+    def gather(self, value: T, kind: type[T]) -> list[T]:
+        """One value from each rank, by rank.
+
+        Args:
+            value: Plain values, named tuples or documents.
+            kind: The type of all of them, which what arrives is compared with.
+
+        Raises:
+            MessageError: A rank sent something else.
+        """
+        return gather_messages(value, kind, None)
 
     def gather_numbers(self, *values: float) -> list[list[float]]:
         """A few numbers from each rank: (rank, value)."""
@@ -127,18 +135,11 @@ class Communicator:
 
     def broadcast_text(self, text: str | None) -> str:
         """Sends rank 0's text to all ranks, and returns it."""
-        boxed = [text]
-        with talking():
-            dist.broadcast_object_list(boxed, 0)
-        assert boxed[0] is not None
-        return boxed[0]
+        return broadcast_content((text or "").encode()).decode()
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """Sends rank 0's bytes to all ranks, and returns them."""
-        boxed = [data]
-        with talking():
-            dist.broadcast_object_list(boxed, 0)
-        return boxed[0]
+        return broadcast_content(data)
 
     def barrier(self) -> None:
         """Returns when all ranks have come here."""

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.dtypes import as_json
 from heterps_runtime.transport.lost_ranks import talking
 
 T = TypeVar("T")
@@ -35,16 +36,6 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
-
-
-def encoded(value: T, kind: type[T]) -> bytes:
-    """A value as JSON.
-
-    Args:
-        value: Of plain values, named tuples, dataclasses or documents.
-        kind: Its type.
-    """
-    return _adapter(kind).dump_json(value, warnings="error")
 
 
 def decoded(content: bytes, kind: type[T], rank: int) -> T:
@@ -94,7 +85,7 @@ def gather_messages(value: T, kind: type[T], group: dist.ProcessGroup | None) ->
         MessageError: A rank sent something else.
         LostRankError: One has gone.
     """
-    own = as_tensor(encoded(value, kind))
+    own = as_tensor(as_json(value))
     lengths = list(torch.empty(dist.get_world_size(group), 1, dtype=torch.int64))
     with talking():
         dist.all_gather(lengths, torch.tensor([len(own)]), group)

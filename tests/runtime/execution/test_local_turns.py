@@ -22,8 +22,8 @@ def test_values_are_gathered_in_the_order_of_the_ranks() -> None:
 
     def work(rank: int) -> list[str]:
         gatherer = LocalGatherer(rank, box)
-        first = gatherer.gather(f"a{rank}")
-        return first + gatherer.gather(f"b{rank}")
+        first = gatherer.gather(f"a{rank}", str)
+        return first + gatherer.gather(f"b{rank}", str)
 
     found = take_turns({f"d{rank}": partial(work, rank) for rank in (2, 0, 1)})
     assert set(map(tuple, found.values())) == {("a0", "a1", "a2", "b0", "b1", "b2")}

@@ -70,7 +70,7 @@ def test_ranks_meet_where_nobody_else_can_reach_them(tmp_path: Path) -> None:
         "paths = [os.path.realpath(path) for path in Path('/proc/self/fd').iterdir()]\n"
         "own = {os.path.basename(path) for path in paths}\n"
         "heard = [row[1] for row in sockets if row[3] == '0A' and f'socket:[{row[9]}]' in own]\n"
-        "print(json.dumps({'sum': sum(communicator.gather(rank + 1)), 'heard': heard}))\n"
+        "print(json.dumps({'sum': sum(communicator.gather(rank + 1, int)), 'heard': heard}))\n"
         "communicator.close()\n"
     )
     found = _run(tmp_path, program)

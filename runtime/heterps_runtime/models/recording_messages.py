@@ -1,0 +1,194 @@
+"""Recordings as JSON: what ranks send one another, and check before they use it.
+
+Only what consists of tensors, plain values, tuples, lists and dictionaries can be sent. A user's
+own containers cannot: they would have to be looked up by the name of their class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, JsonValue, TypeAdapter
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from heterps_configs.documents.base import Document
+from heterps_runtime.models.dtypes import as_json
+from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput, Use
+
+_Size = Annotated[int, Field(ge=0, le=2**60)]
+_Plain = None | bool | int | float | str
+# What a unit returned: leaves, and containers of containers of them.
+_LEAF = 0
+_DEEPEST = 50
+
+
+class _Use(Document):
+    """`Use`."""
+
+    sources: tuple[tuple[_Size, _Size], ...]
+    is_identity: bool
+
+
+class _Leaf(Document):
+    """A tensor or a plain value."""
+
+    tensor: TensorSpec | None = None
+    value: _Plain = None
+
+
+class _Call(Document):
+    """`Call`."""
+
+    name: str
+    path: str
+    occurrence: int
+    kind: str
+    structure: JsonValue
+    leaves: tuple[_Leaf, ...]
+    uses: tuple[_Use, ...]
+    parameters: frozenset[str]
+    overwritten: frozenset[_Size]
+
+
+class _Recording(Document):
+    """`Recording`."""
+
+    calls: tuple[_Call, ...]
+    output_uses: tuple[_Use, ...]
+    output: TensorSpec | None
+    sequence_ends: tuple[int, ...]
+    glue_parameters: frozenset[str]
+    is_random: bool
+
+
+_RECORDINGS = TypeAdapter(tuple[_Recording, ...])
+
+
+def packed(recordings: Sequence[Recording]) -> bytes | None:
+    """Recordings as JSON; None where they hold what cannot be sent."""
+    try:
+        content = as_json(list(map(_sent, recordings)))
+        # Whatever JSON does not keep, a user's own class or a number that is none, differs now.
+        return content if unpacked(content) == list(recordings) else None
+    except ValueError:
+        return None
+
+
+def unpacked(content: bytes) -> list[Recording]:
+    """Recordings from JSON.
+
+    Raises:
+        ValueError: The bytes are something else, or contradict themselves.
+    """
+    return [_received(found) for found in _RECORDINGS.validate_json(content)]
+
+
+def _sent(recording: Recording) -> _Recording:
+    return _Recording(
+        calls=tuple(
+            _Call(
+                name=call.name,
+                path=call.path,
+                occurrence=call.occurrence,
+                kind=call.kind,
+                structure=_plain(tree_unflatten([_LEAF] * len(call.leaves), call.structure)),
+                leaves=tuple(
+                    _Leaf(tensor=leaf) if isinstance(leaf, TensorSpec) else _Leaf(value=leaf)
+                    for leaf in call.leaves
+                ),
+                uses=_sent_uses(call.uses),
+                parameters=frozenset(call.parameters),
+                overwritten=frozenset(call.overwritten),
+            )
+            for call in recording.calls
+        ),
+        output_uses=_sent_uses(recording.output_uses),
+        output=recording.output,
+        sequence_ends=tuple(recording.sequence_ends),
+        glue_parameters=frozenset(recording.glue_parameters),
+        is_random=recording.is_random,
+    )
+
+
+def _sent_uses(uses: Sequence[Use]) -> tuple[_Use, ...]:
+    return tuple(
+        _Use(sources=tuple(sorted(tuple(s) for s in use.sources)), is_identity=use.is_identity)
+        for use in uses
+    )
+
+
+def _plain(value: Any) -> JsonValue:
+    """Containers as lists behind the name of their kind."""
+    if type(value) in (tuple, list):
+        return [type(value).__name__, *map(_plain, value)]
+    if type(value) is dict and all(type(key) is str for key in value):
+        return ["dict", {key: _plain(entry) for key, entry in value.items()}]
+    if type(value) is not int:
+        raise ValueError(f"a {type(value).__name__} cannot be sent")
+    return _LEAF
+
+
+def _containers(value: JsonValue, depth: int = 0) -> Any:
+    """The same back."""
+    match value:
+        case int():
+            return _LEAF
+        case ["tuple", *entries] if depth < _DEEPEST:
+            return tuple(_containers(entry, depth + 1) for entry in entries)
+        case ["list", *entries] if depth < _DEEPEST:
+            return [_containers(entry, depth + 1) for entry in entries]
+        case ["dict", dict(entries)] if depth < _DEEPEST:
+            return {key: _containers(entry, depth + 1) for key, entry in entries.items()}
+    raise ValueError("not the structure of a result")
+
+
+def _received(found: _Recording) -> Recording:
+    recording = Recording(
+        calls=[_received_call(call) for call in found.calls],
+        output=found.output,
+        sequence_ends=list(found.sequence_ends),
+        glue_parameters=set(found.glue_parameters),
+        is_random=found.is_random,
+    )
+    recording.output_uses = _received_uses(found.output_uses, recording.calls)
+    for index, (call, sent) in enumerate(zip(recording.calls, found.calls, strict=True)):
+        call.uses = _received_uses(sent.uses, recording.calls[:index])
+    if len(recording.sequence_ends) != len(recording.calls):
+        raise ValueError("not every call has its end")
+    return recording
+
+
+def _received_call(sent: _Call) -> Call:
+    structure: TreeSpec
+    count, structure = _structure(sent.structure)
+    if count != len(sent.leaves) or any(leaf >= count for leaf in sent.overwritten):
+        raise ValueError(f"{sent.name!r}: its structure and its leaves differ")
+    return Call(
+        name=sent.name,
+        path=sent.path,
+        occurrence=sent.occurrence,
+        kind=sent.kind,
+        structure=structure,
+        leaves=tuple(leaf.value if leaf.tensor is None else leaf.tensor for leaf in sent.leaves),
+        uses=(),
+        parameters=set(sent.parameters),
+        overwritten=set(sent.overwritten),
+    )
+
+
+def _structure(value: JsonValue) -> tuple[int, TreeSpec]:
+    leaves, structure = tree_flatten(_containers(value))
+    return len(leaves), structure
+
+
+def _received_uses(uses: Sequence[_Use], calls: Sequence[Call]) -> tuple[Use, ...]:
+    """Of outputs of earlier calls, which are tensors."""
+    for call, leaf in (source for use in uses for source in use.sources):
+        leaves = calls[call].leaves if call < len(calls) else ()
+        if leaf >= len(leaves) or not isinstance(leaves[leaf], TensorSpec):
+            raise ValueError("something is used that no unit returned")
+    return tuple(
+        Use(frozenset(UnitOutput(*source) for source in use.sources), use.is_identity)
+        for use in uses
+    )
