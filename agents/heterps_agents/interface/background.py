@@ -1,6 +1,8 @@
 """A process of its own that is asked for plans and answers in its own time, while a run goes on.
 
-Requests and answers are pickled, over the process's input and output. It ends as soon as its input
+Requests and answers are pickled, over the process's input and output: pipes without a name between
+a process and its own child, which no other user of the machine can open and nothing of another host
+reaches. (Whoever may open them may as well change the memory of both.) It ends as soon as its input
 ends, which is when whoever started it does, however that happens.
 """
 

@@ -86,7 +86,8 @@ class Heartbeats:
         late = []
         for member in members:
             beat = beats[member.device]
-            if beat != member.beat:
+            # What is no heartbeat is no sign of life.
+            if beat and beat != member.beat:
                 if _progress(beat) != _progress(member.beat):
                     self._progress_s = now_s
                 member.beat, member.beat_at_s = beat, now_s

@@ -134,7 +134,8 @@ class Processes(contextlib.AbstractContextManager["Processes", None]):
         for text in process.stdout:
             # A process that is killed may leave half a line; model code may print as well.
             if text.startswith("{") and text.endswith("}\n"):
-                self._lines.put(Line(device, json.loads(text)))
+                with contextlib.suppress(ValueError):
+                    self._lines.put(Line(device, json.loads(text)))
 
 
 def exit_code(process: ForkedProcess) -> int | None:

@@ -3,15 +3,20 @@
 A *notice* says what happens next: a generation begins, or the run ends. Notices are numbered; a
 newer one supersedes all before it. Workers write a heartbeat each; the ranks of a generation meet
 under a prefix of their own, so that no key of a broken generation can be taken for a new one.
+
+What is read is believed only as far as it goes: a notice that does not validate, or a number that
+is none, is left alone with a remark until something better takes its place.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
+from pydantic import ValidationError
 from torch.distributed import (  # type: ignore[attr-defined]
     PrefixStore,
     Store,
@@ -19,6 +24,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from heterps_configs.documents.base import Document
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.transport.lost_ranks import LostRankError, talking
 
@@ -30,6 +36,12 @@ REQUEST_TIMEOUT = timedelta(seconds=30)
 _FOREVER = timedelta(days=365)
 # Between two looks while ranks meet. (A wait with a short limit would fill the log with warnings.)
 _LOOK_AGAIN_S = 0.002
+# Between two looks at what did not validate.
+_LOOK_AT_STRANGE_S = 0.05
+_NUMBER = re.compile(rb"-?[0-9]{1,9}")
+_BEAT = re.compile(rb"[0-9.]{1,40} [ -~]{0,200}")
+
+Remark = Callable[[str], None]
 
 
 class Notice(Document):
@@ -83,27 +95,65 @@ def publish(store: Store, notice: Notice) -> None:
 
 
 def newest_number(store: Store) -> int:
-    """Of the newest notice; -1 before the first."""
-    return int(store.get(_NEWEST))
+    """Of the newest notice; -1 before the first, and where something else stands there."""
+    number = _number(store.get(_NEWEST))
+    return number if number is not None and store.check([_notice_key(number)]) else -1
 
 
-def read_notice(store: Store, number: int) -> Notice:
-    """A notice that has been published."""
-    return Notice.model_validate_json(store.get(_notice_key(number)))
+def wait_for_notice(
+    store: Store,
+    after: int,
+    on_remark: Remark = lambda remark: None,
+    check: Callable[[Notice], None] = lambda notice: None,
+) -> Notice:
+    """The newest notice after number `after`, as soon as there is one.
 
-
-def wait_for_notice(store: Store, after: int) -> Notice:
-    """The newest notice after number `after`, as soon as there is one."""
+    Args:
+        store: A connection.
+        after: Number of the one before.
+        on_remark: Told, once each, of notices that are dropped.
+        check: Raises HeterpsError for a notice that is dropped as well.
+    """
     with talking():
         store.wait([_notice_key(after + 1)], _FOREVER)
-        return read_notice(store, max(newest_number(store), after + 1))
+    said: set[str] = set()
+    while True:
+        with talking():
+            number = max(newest_number(store), after + 1)
+            content = store.get(_notice_key(number))
+        try:
+            notice = Notice.model_validate_json(content)
+            if notice.number != number:
+                raise HeterpsError(f"it is number {notice.number}")
+            check(notice)
+        except (ValidationError, HeterpsError) as error:
+            reason = str(error).partition("\n")[0][:200]
+            if reason not in said:
+                on_remark(f"notice {number} of the run's store is dropped ({reason})")
+            said.add(reason)
+            time.sleep(_LOOK_AT_STRANGE_S)
+        else:
+            return notice
 
 
-def wait_for_head(store: Store, number: int) -> int:
+def wait_for_head(store: Store, number: int, on_remark: Remark = lambda remark: None) -> int:
     """`broken_below` of a notice, as soon as it is published; the rest of it may be long."""
     with talking():
         store.wait([_head_key(number)], _FOREVER)
-        return int(store.get(_head_key(number)))
+    is_said = False
+    while True:
+        with talking():
+            found = _number(store.get(_head_key(number)))
+        if found is not None:
+            return found
+        if not is_said:
+            on_remark(f"the head of notice {number} is no number; dropped")
+        is_said = True
+        time.sleep(_LOOK_AT_STRANGE_S)
+
+
+def _number(content: bytes) -> int | None:
+    return int(content) if _NUMBER.fullmatch(content) else None
 
 
 def meet(store: Store, notice: Notice, device: str) -> None:
@@ -141,10 +191,13 @@ def allow_beats(store: Store, devices: Iterable[str]) -> None:
 
 
 def read_beats(store: Store, devices: Iterable[str]) -> Mapping[str, str]:
-    """The newest heartbeat of each device; empty before its first one."""
+    """The newest heartbeat of each device; empty before its first one, and for what is none."""
     names = list(devices)
     values = store.multi_get([_beat_key(name) for name in names]) if names else []
-    return {name: value.decode() for name, value in zip(names, values, strict=True)}
+    return {
+        name: value.decode() if _BEAT.fullmatch(value) else ""
+        for name, value in zip(names, values, strict=True)
+    }
 
 
 def _notice_key(number: int) -> str:

@@ -78,7 +78,7 @@ class Watch:
     def _listen(self) -> None:
         store, number = connect(self._port), 0
         while True:
-            self._broken_below = wait_for_head(store, number)
+            self._broken_below = wait_for_head(store, number, logger.warning)
             self._newest = number
             number += 1
             self._react()

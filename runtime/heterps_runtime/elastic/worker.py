@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import torch
 import torch.distributed as dist
 
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.elastic.holding import Holding
 from heterps_runtime.elastic.store import (
     Notice,
@@ -66,6 +67,7 @@ class ElasticWorker:
         self._trainer: ElasticTrainer | None = None
         self._holding = Holding()
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        self._first = specification
         self._tiers = CheckpointTiers(specification.checkpoint, specification.resume_from)
         torch.set_num_threads(specification.num_threads)
         self._torch_device = available_device(settings.torch_device)
@@ -79,7 +81,7 @@ class ElasticWorker:
         self._tell({"ready": os.getpid()})
         number = -1
         while True:
-            notice = wait_for_notice(store, number)
+            notice = wait_for_notice(store, number, self._remark, self._check)
             number = notice.number
             if notice.specification is None:
                 break
@@ -87,6 +89,24 @@ class ElasticWorker:
                 self._take_part(notice, notice.specification, watch)
         for remark in self._tiers.close():
             self._tell({"message": remark})
+
+    def _check(self, notice: Notice) -> None:
+        """Compares a notice with what the launcher has said: code and files never change.
+
+        Raises:
+            HeterpsError: It names others.
+        """
+        first, found = self._first, notice.specification
+        if found is not None and (
+            found.profile.source != first.profile.source
+            or found.checkpoint != first.checkpoint
+            or found.weights != first.weights
+        ):
+            raise HeterpsError("it names another model, or other files, than the run began with")
+
+    def _remark(self, text: str) -> None:
+        logger.warning("%s", text)
+        self._tell({"message": f"{self._device}: {text}"})
 
     def _take_part(self, notice: Notice, specification: RunSpecification, watch: Watch) -> None:
         """One generation."""

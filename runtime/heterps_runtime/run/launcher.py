@@ -151,7 +151,8 @@ class Workers(AbstractContextManager["Workers", None]):
             while True:
                 # Model code may print as well.
                 if line.startswith("{"):
-                    on_line(json.loads(line))
+                    with contextlib.suppress(json.JSONDecodeError):
+                        on_line(json.loads(line))
                 line = self._lines.get_nowait()
 
     def _failure(self) -> HeterpsError:

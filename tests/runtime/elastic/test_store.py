@@ -19,6 +19,7 @@ from heterps_runtime.elastic.store import (
     publish,
     read_beats,
     serve,
+    wait_for_head,
     wait_for_notice,
 )
 from heterps_runtime.specification.build import build_specification
@@ -88,3 +89,55 @@ def test_heartbeats_tell_time_and_progress() -> None:
     assert beats["d0"].partition(" ")[2] == "4 17"
     assert beats["d1"] == ""
     assert read_beats(server, []) == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\x80\x04cposix\nsystem\n(S'true'\ntR.",
+        "{",
+        "null",
+        '{"number": 7}',
+        '{"number": 0, "specification": {"devices": []}}',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_notice_is_dropped_with_one_remark(content: str) -> None:
+    server = serve()
+    found: list[Notice] = []
+    remarks: list[str] = []
+    server.set("notice-0", content)
+    worker = connect(server.port)
+    waiting = threading.Thread(
+        target=lambda: found.append(wait_for_notice(worker, -1, remarks.append))
+    )
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    publish(server, Notice(number=0))
+    waiting.join(10)
+    assert found == [Notice(number=0)]
+    (remark,) = remarks
+    assert remark.startswith("notice 0 of the run's store is dropped (")
+
+
+@pytest.mark.parametrize("strange", ["", "one", "9" * 5000, "1e3", "7", "\x80\x04."])
+def test_numbers_that_are_none_end_nothing(strange: str) -> None:
+    server = serve()
+    publish(server, _notice(0, "d0"))
+    server.set("newest", strange)
+    assert newest_number(server) == -1
+    assert wait_for_notice(server, -1).number == 0
+    meet(server, _notice(0, "d0"), "d0")
+    server.set("beat-d0", "\x80\x04" + strange)
+    assert read_beats(server, ["d0"]) == {"d0": ""}
+
+
+def test_a_head_that_is_none_is_waited_for() -> None:
+    server, remarks = serve(), list[str]()
+    server.set("head-0", "\x80")
+    later = threading.Timer(0.2, publish, (server, Notice(number=0, broken_below=-1)))
+    later.start()
+    assert wait_for_head(connect(server.port), 0, remarks.append) == -1
+    assert remarks == ["the head of notice 0 is no number; dropped"]
+    later.join()
