@@ -6,6 +6,7 @@ import math
 
 from heterps_agents.exact.planner import proven_code
 from heterps_agents.exact.solve import solve
+from heterps_agents.finishing.finalists import finalists
 from heterps_agents.finishing.shortlist import best_simulated, neighbouring_optima
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -18,7 +19,7 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.closed_form.bounds import bound_for, cheapest_step, lower_bound
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import ROUNDING
 from heterps_envs.closed_form.placement import encode, placement_of
@@ -80,14 +81,19 @@ class AutoPlanner:
             optimum = proven_code(problem, result)
             codes = [optimum, *neighbouring_optima(kernel, goal, budget, NEIGHBOUR_SECONDS)]
             codes += simple
+        codes += finalists(problem, question)
         codes = [code for code in codes if math.isfinite(question.cost(code))]
         if not codes:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
-        plan, code = best_simulated(problem, kernel, codes, goal, planner=self.name, seed=self.seed)
+        found = best_simulated(
+            problem, question, codes, planner=self.name,
+            most_stages=effort_named(self.effort).simulated_stages, bound=_least_cost(question),
+        )  # fmt: skip
+        plan = found.plan
         bound = (
             bound_for(problem, plan)
             if optimum is None
-            else _bound_by(optimum, result.step_time_s, code, question)
+            else _bound_by(optimum, result.step_time_s, found.code, question)
         )
         return plan.changed(bound=bound)
 
@@ -114,6 +120,13 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _least_cost(question: Question) -> float:
+    """A lower bound on what any placement costs: the work alone, without sums and messages."""
+    if question.goal.is_price:
+        return cheapest_step(question.tables)
+    return lower_bound(question.tables)
 
 
 def _bound_by(optimum: Code, step_time_s: float, code: Code, question: Question) -> Bound:

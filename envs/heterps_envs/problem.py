@@ -53,7 +53,8 @@ class CostTables:
         is_gpipe: All forwards before all backwards (every micro-batch is in flight).
         forward_s, backward_s: (L, T) seconds of one micro-batch.
         optimizer_s: (L, T) seconds of the optimizer step.
-        state_bytes: (L,) weights, their copies under mixed precision, gradients, optimizer state.
+        state_bytes: (L,) weights, their copies under mixed precision, gradients, optimizer state;
+            under GPipe less what is never there beside all activations.
         gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
         activation_bytes: (L,) kept for the backward pass of one micro-batch, as planners count it
             (`heterps_envs.layer_costs.memory_rule`).
@@ -214,7 +215,12 @@ class Problem:
     def memory_rule(self) -> MemoryRule:
         """What planners count as memory."""
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
-        return memory_rule(self.layer_memory, self.job, counts)
+        return memory_rule(self.layer_memory, self._gradient_bytes, self.job, counts)
+
+    @cached_property
+    def _gradient_bytes(self) -> Floats:
+        parameters = np.array([layer.num_parameters for layer in self.profile.layers], dtype=float)
+        return parameters * self.job.weight_bytes_per_parameter
 
     @cached_property
     def tables(self) -> CostTables:
@@ -235,8 +241,9 @@ class Problem:
             backward_s=self.layer_times.backward_s,
             optimizer_s=self.layer_times.optimizer_s,
             state_bytes=parameters * job.state_bytes_per_parameter
-            + np.array(self.profile.cast_bytes(job.dtype)),
-            gradient_bytes=parameters * job.weight_bytes_per_parameter,
+            + np.array(self.profile.cast_bytes(job.dtype))
+            - rule.apart_bytes,
+            gradient_bytes=self._gradient_bytes,
             activation_bytes=rule.activation_bytes,
             output_bytes=output,
             device_count=counts,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.in_flight import in_flight_micro_batches
-from heterps_envs.schedule.tied import tied_layers, tied_share
+from heterps_envs.schedule.tied import tied_share
 
 
 def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
@@ -28,7 +28,7 @@ def plan_memory_bytes(problem: Problem, plan: Plan) -> dict[str, int]:
         for device in stage.devices:
             need[device] += float(tables.state_bytes[part].sum() + activations)
             layers[device].update(stage.layers)
-    for owner, users in tied_layers(problem.profile).items():
+    for owner, users in problem.profile.tied_layers.items():
         for device, present in layers.items():
             sizes = sorted(
                 float(tables.state_bytes[user]) * tied_share(problem.profile, user)

@@ -1,30 +1,34 @@
-"""A few good placements, and the one of them that the simulator likes best.
+"""A few good placements, and what the simulator likes best of them and near them.
 
 The closed form does not know of replicas that wait for their turn, nor of neighbours that are late:
 where links are slow or few micro-batches are in flight, its optimum can be slower in the simulator
 than a placement that is second by the closed form. So the optima of some neighbouring problems
-join: slower links, a tighter throughput floor.
+join: slower links, a tighter throughput floor. Then small moves are tried on the simulator.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.exact.solve import predicted_seconds, solve
+from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
+from heterps_agents.finishing.simulated_moves import improve
 from heterps_agents.interface.planner import Budget
-from heterps_configs.documents.plan import Plan
+from heterps_agents.interface.question import Question
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables
-from heterps_envs.closed_form.objective import Goal, graded_cost
-from heterps_envs.closed_form.placement import decode
+from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.binding import bind
 
 # The first placement is left only for one that is this much better in the simulator.
-MARGIN = 1.005
+MARGIN = 1.001
+# The best of these by the simulator may choose where their gradient sums are.
+NUM_FINALISTS = 3
 
 
 class Variant(NamedTuple):
@@ -73,38 +77,29 @@ def neighbouring_optima(
 
 def best_simulated(
     problem: Problem,
-    kernel: KernelTables,
-    codes: list[NDArray[np.int16]],
-    goal: Goal,
+    question: Question,
+    codes: list[Code],
     *,
     planner: str,
-    seed: int,
-) -> tuple[Plan, NDArray[np.int16]]:
-    """Binds and simulates placements that fit; the best plan, and its code.
+    most_stages: float = math.inf,
+    bound: float | None = None,
+) -> Simulated:
+    """Simulates placements, then small moves from the best; returns the best of all.
 
     Args:
         problem: What was asked.
-        kernel: Its cost tables.
-        codes: At least one; ties, and gains under half a per cent, go to the first.
-        goal: Objective and floor, here by the simulated step time.
+        question: The same for searches, with objective, floor, budget and seed.
+        codes: At least one; ties, and gains under `MARGIN`, go to the first.
         planner: Name that the plan carries.
-        seed: Seed that the plan carries.
+        most_stages: Stages that may be simulated, see `SimulatedCosts`; the codes take part of it.
+        bound: No placement costs less, simulated; None: no moves.
     """
-    distinct = list({code.tobytes(): code for code in codes}.values())
-    plans = [bind(problem, decode(code), planner=planner, seed=seed) for code in distinct]
-    costs = [
-        _simulated_cost(kernel, code, plan, goal)
-        for code, plan in zip(distinct, plans, strict=True)
-    ]
-    best = min(range(len(costs)), key=lambda index: costs[index])
-    chosen = best if costs[best] * MARGIN < costs[0] else 0
-    return plans[chosen], distinct[chosen]
-
-
-def _simulated_cost(kernel: KernelTables, code: NDArray[np.int16], plan: Plan, goal: Goal) -> float:
-    step_time_s = plan.predicted_step_time_s
-    assert step_time_s is not None, "binding simulates"
-    price = sum(
-        kernel.price_usd_per_hour[stage.device_class] * stage.replicas for stage in decode(code)
-    )
-    return graded_cost(step_time_s, float(price), 0.0, goal)  # type: ignore[no-any-return]
+    costs = SimulatedCosts(problem, question, planner, most_stages)
+    first = costs.add_all(codes)[0]
+    if bound is not None:
+        improve(costs, question.kernel, question.goal, bound)
+    fitting = (entry for entry in costs.best_first() if costs.fits(entry))
+    best = list(islice(fitting, NUM_FINALISTS)) or [first]
+    first, *others = [costs.with_chosen_sums(entry) for entry in (first, *best)]
+    least = min(others, key=lambda entry: entry.cost)
+    return least if least.cost * MARGIN < first.cost or not costs.fits(first) else first

@@ -67,7 +67,7 @@ def _refine_all(k: Any, step_time_s: Any, bottleneck_s: Any, codes: Any) -> None
         if step_time_s[index] < math.inf:
             count = read_stages(codes[index], stages)
             cost = search_cost(stages, count, k, used, STEP_TIME)
-            step_time_s[index], _ = _climb(k, STEP_TIME, stages, count, used, cost, _ENDLESS)
+            step_time_s[index], _ = climb(k, STEP_TIME, stages, count, used, cost, _ENDLESS)
             bottleneck_s[index] = step_time_s[index] - fill_s(k, stages, count)
             codes[index] = 0
             write_code(stages, count, codes[index])
@@ -89,7 +89,7 @@ def fill_s(k: Any, stages: Any, count: int) -> float:
 
 
 @uncounted
-def _climb(
+def climb(
     k: Any,
     goal: Any,
     stages: Any,
@@ -146,7 +146,7 @@ def descend(
     Returns:
         Stages in use, their cost, and the evaluations.
     """
-    cost, spent = _climb(k, goal, stages, count, used, cost, most)
+    cost, spent = climb(k, goal, stages, count, used, cost, most)
     index, since = 0, 0
     while since < num_changes(k, count) and spent < most:
         index, since = (index + 1) % num_changes(k, count), since + 1
@@ -159,7 +159,7 @@ def descend(
         spent += 1
         if new > most_cost:
             continue
-        new, more = _climb(k, goal, trial, changed, used, new, most - spent)
+        new, more = climb(k, goal, trial, changed, used, new, most - spent)
         spent += more
         if new < cost * _GAIN:
             cost, count, since = new, changed, 0

@@ -53,6 +53,8 @@ class Effort(Document):
             device classes take a third of what is predicted.
         sweeps: Whether the exact solver may take all stages of a placement that has no more than a
             window; without, windows have one stage more at most than what they replace.
+        simulated_stages: Stages that `auto` simulates, replicas counted, to choose among finalists
+            and to try small moves: about half a millisecond each.
         graphs: The same for graphs.
     """
 
@@ -73,6 +75,7 @@ class Effort(Document):
     price_rounds: Count
     exact_s: Seconds
     sweeps: bool = True
+    simulated_stages: PositiveInt = 1000
     graphs: GraphEffort
 
 

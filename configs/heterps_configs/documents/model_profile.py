@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from heterps_configs.documents.base import (
     BYTES_PER_ELEMENT,
@@ -221,6 +224,8 @@ class ModelProfile(Document):
         measurements: Measured times. A device type without one is estimated by a roofline.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
     name: Name
     description: str = ""
     dtype: Dtype = "float32"
@@ -252,6 +257,16 @@ class ModelProfile(Document):
     def num_parameters(self) -> int:
         """Parameters of the model; tied ones are counted once."""
         return sum(layer.num_parameters - layer.tied_parameters for layer in self.layers)
+
+    @cached_property
+    def tied_layers(self) -> Mapping[int, tuple[int, ...]]:
+        """Layers that use parameters of another one: the owner's index -> indices of its users."""
+        index = {layer.name: i for i, layer in enumerate(self.layers)}
+        users: dict[int, list[int]] = defaultdict(list)
+        for i, layer in enumerate(self.layers):
+            if layer.tied_to in index:
+                users[index[layer.tied_to]].append(i)
+        return {owner: tuple(found) for owner, found in users.items()}
 
     def activation_scale(self, dtype: Dtype) -> float:
         """Bytes of activations and messages of a job in `dtype`, over those counted here.

@@ -22,7 +22,7 @@ from heterps_envs.certificates.definition import PlainStage, closed_form_s, stag
 from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
 from heterps_envs.certificates.plain_search import Wanted, find_better
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.tied import tied_layers, tied_share
+from heterps_envs.schedule.tied import tied_share
 
 # Sums may be taken in another order than here.
 TOLERANCE = 1e-6
@@ -195,7 +195,7 @@ class _Check:
         tables, profile = self.tables, self.problem.profile
         need = stage_bytes(tables, stage.start, stage.stop, stage.replicas, behind)
         here = range(stage.start, stage.stop)
-        for owner, users in tied_layers(profile).items():
+        for owner, users in profile.tied_layers.items():
             tied = sorted(
                 float(tables.state_bytes[user]) * tied_share(profile, user)
                 for user in users

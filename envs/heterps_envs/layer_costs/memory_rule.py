@@ -4,7 +4,12 @@ A stage of layers a .. b that holds h micro-batches fits a device if
 
     sum over a..b of state[l] + h sum over a..b of activation[l] <= memory - reserve
 
-`state` are weights, gradients and optimizer state, all at once. What a stage keeps is not linear: a
+`state` are weights, gradients and optimizer state, all at once. Under GPipe that is more than there
+ever is: the first backward pass gives back a layer's activations as it makes the layer's gradients.
+There `apart` holds what each layer counts only once of the two, the smaller one; `reserve` holds
+that of one layer, which is under way. Under 1F1B forward passes follow the first backward pass.
+
+What a stage keeps is not linear: a
 tensor that crosses a cut counts once inside a stage, but at the ends of a stage it counts whether
 a layer saves it or not. There are two ways to stay above that, and the rule takes the one that
 wastes less memory of the cluster:
@@ -56,29 +61,44 @@ class MemoryRule(NamedTuple):
     Attributes:
         activation_bytes: (L,) kept for one micro-batch, on the class where it is most.
         reserve_bytes: (T,) that a stage on a device of each class leaves free.
+        apart_bytes: (L,) of the state, what is never there beside all activations.
     """
 
     activation_bytes: Floats
     reserve_bytes: Floats
+    apart_bytes: Floats
 
 
-def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) -> MemoryRule:
+def memory_rule(
+    memory: LayerMemory, gradient_bytes: Floats, job: Job, device_count: NDArray[np.int64]
+) -> MemoryRule:
     """The rule for one problem.
 
     Args:
         memory: What layers keep.
+        gradient_bytes: (L,) of the layers' gradients.
         job: Its micro-batches.
         device_count: (T,) devices of each class.
     """
+    rule = _all_at_once(memory, job, device_count)
+    if job.schedule != "gpipe":
+        return rule
+    apart = np.minimum(gradient_bytes, rule.activation_bytes)
+    under_way = apart.max() + memory.shared_bytes.max(axis=0)
+    return rule._replace(apart_bytes=apart, reserve_bytes=rule.reserve_bytes + under_way)
+
+
+def _all_at_once(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) -> MemoryRule:
     num_micro_batches, num_devices = job.num_micro_batches, int(device_count.sum())
     inside = memory.chain_bytes().max(axis=1)
+    nothing = np.zeros(len(inside))
     at_front, at_back = memory.end_bytes()
     held = num_micro_batches
     if job.schedule != "gpipe":
         held = min(held, 2 * num_devices if job.schedule == "interleaved" else num_devices)
     buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
     if num_devices == 1:
-        return MemoryRule(inside, buffers)
+        return MemoryRule(inside, buffers, nothing)
     largest = float(memory.out_bytes.max())
     # A device whose own messages are smaller posts more of them, but not more bytes.
     posted = max(FEWEST_POSTED * largest, min(MOST_POSTED * largest, POSTED_BYTES))
@@ -89,8 +109,8 @@ def memory_rule(memory: LayerMemory, job: Job, device_count: NDArray[np.int64]) 
     # once, but counts those of all its layers.
     usual = held if job.schedule == "gpipe" else (held + 1) / 2
     if usual * (at_front + at_back).sum() < num_devices * at_ends:
-        return MemoryRule(inside + at_front + at_back, buffers)
-    return MemoryRule(inside, buffers + at_ends)
+        return MemoryRule(inside + at_front + at_back, buffers, nothing)
+    return MemoryRule(inside, buffers + at_ends, nothing)
 
 
 def posted_ahead(largest_bytes: Floats | np.float64) -> NDArray[np.int64]:

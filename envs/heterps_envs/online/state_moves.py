@@ -26,7 +26,6 @@ from scipy.optimize import linear_sum_assignment
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.tied import tied_layers
 
 # Seconds of a move beside its bytes: new stages, process groups and buffers on every rank. Of small
 # models between four processes on two cores (`python benchmarks/online/online.py --only moves`);
@@ -203,7 +202,7 @@ def _parts(problem: Problem) -> list[_Part]:
     num_bytes = job.weight_bytes_per_parameter + job.optimizer_bytes_per_parameter
     own = [layer.num_parameters for layer in layers]
     parts: list[_Part] = []
-    for owner, users in tied_layers(problem.profile).items():
+    for owner, users in problem.profile.tied_layers.items():
         shared = min(max(layers[user].tied_parameters for user in users), own[owner])
         own[owner] -= shared
         for user in users:

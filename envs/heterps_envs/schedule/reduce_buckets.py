@@ -8,7 +8,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import ReduceBucket
-from heterps_envs.schedule.tied import tied_layers, tied_share
+from heterps_envs.schedule.tied import tied_share
 
 # A bucket of gradients that leaves early has as many bytes as its links carry in this many
 # latencies, times its devices: latency is a tenth of it. But at least 1 MiB, because each costs
@@ -31,7 +31,7 @@ def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
     for stage in plan.stages:
         for layer in stage.layers:
             owners[layer].update(stage.devices)
-    for owner, users in tied_layers(problem.profile).items():
+    for owner, users in problem.profile.tied_layers.items():
         together = owners[owner].union(*(owners[user] for user in users))
         owners.update(dict.fromkeys(users, together))
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -53,7 +53,7 @@ def _split(problem: Problem, devices: tuple[str, ...], layers: list[int]) -> lis
     its backward pass completes their gradients.
     """
     place = {layer: layer for layer in layers}
-    for owner, users in tied_layers(problem.profile).items():
+    for owner, users in problem.profile.tied_layers.items():
         together = [layer for layer in (owner, *users) if layer in place]
         place.update(dict.fromkeys(together, min(together, default=0)))
     least, gradient = _least_bytes(problem, devices), problem.tables.gradient_bytes
@@ -80,7 +80,7 @@ def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     """Bytes of the gradients in one bucket; tied parameters count once, with their users."""
     gradient = problem.tables.gradient_bytes
     total = float(sum(gradient[layer] for layer in bucket.layers))
-    for owner, users in tied_layers(problem.profile).items():
+    for owner, users in problem.profile.tied_layers.items():
         shared = max(gradient[user] * tied_share(problem.profile, user) for user in users)
         if owner in bucket.layers:
             total -= min(shared, gradient[owner])
@@ -103,7 +103,7 @@ def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     layers, num_bytes = problem.profile.layers, problem.job.weight_bytes_per_parameter
     sizes = [size for layer in bucket.layers for size in layers[layer].parameter_sizes]
     # A tied parameter is in the bucket of its users, once.
-    for owner, users in tied_layers(problem.profile).items():
+    for owner, users in problem.profile.tied_layers.items():
         shared = layers[users[0]].tied_parameters
         in_bucket = [layer for layer in (owner, *users) if layer in bucket.layers]
         for _ in in_bucket[1 if users[0] in bucket.layers else 0 :]:

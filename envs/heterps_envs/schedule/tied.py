@@ -5,7 +5,6 @@ Workers read this, too: it imports nothing that takes time.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from heterps_configs.documents.model_profile import ModelProfile
@@ -17,16 +16,6 @@ def tied_share(profile: ModelProfile, layer: int) -> float:
     return entry.tied_parameters / entry.num_parameters if entry.num_parameters else 0.0
 
 
-def tied_layers(profile: ModelProfile) -> dict[int, tuple[int, ...]]:
-    """Layers that use parameters of another layer: the owner's index -> indices of its users."""
-    index = {layer.name: i for i, layer in enumerate(profile.layers)}
-    users: dict[int, list[int]] = defaultdict(list)
-    for i, layer in enumerate(profile.layers):
-        if layer.tied_to in index:
-            users[index[layer.tied_to]].append(i)
-    return {owner: tuple(found) for owner, found in users.items()}
-
-
 def adding_layers(profile: ModelProfile, layers: Iterable[int]) -> frozenset[int]:
     """The layers whose backward passes add to the gradients of a bucket of `layers`.
 
@@ -34,7 +23,7 @@ def adding_layers(profile: ModelProfile, layers: Iterable[int]) -> frozenset[int
     the same gradients.
     """
     found = set(layers)
-    for owner, users in tied_layers(profile).items():
+    for owner, users in profile.tied_layers.items():
         if not found.isdisjoint(users):
             found.update((owner, *users))
     return frozenset(found)

@@ -36,6 +36,19 @@ def bind(
     Raises:
         InfeasibleError: The placement asks for more devices of a class than there are.
     """
+    plan = bound_plan(problem, placement, planner=planner, seed=seed, bound=bound)
+    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
+
+
+def bound_plan(
+    problem: Problem,
+    placement: Sequence[PlacedStage],
+    *,
+    planner: str,
+    seed: int,
+    bound: Bound = Bound(),
+) -> Plan:
+    """What `bind` returns, not simulated yet: its predicted step time is left out."""
     job = problem.job
     used = tuple(
         PlacedStage(
@@ -65,8 +78,7 @@ def bind(
     pipelines = tuple(
         Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
     )
-    plan = plan_of(problem, stages, pipelines, planner=planner, seed=seed, bound=bound)
-    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
+    return plan_of(problem, stages, pipelines, planner=planner, seed=seed, bound=bound)
 
 
 def plan_of(

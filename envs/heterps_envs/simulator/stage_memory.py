@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,10 @@ from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.tied import tied_layers, tied_share
+from heterps_envs.schedule.tied import tied_share
 
-# `tied_layers`
-Tied = dict[int, tuple[int, ...]]
+# `ModelProfile.tied_layers`
+Tied = Mapping[int, tuple[int, ...]]
 
 # What else a running model holds, in round numbers: the optimizer's step count of each parameter;
 # the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).
@@ -75,7 +76,7 @@ def stage_bytes(
         first_share: (S,) the micro-batch of that pass, as a share of a full one.
     """
     job = problem.job
-    held, tied = _layers_by_device(plan), tied_layers(problem.profile)
+    held, tied = _layers_by_device(plan), problem.profile.tied_layers
     total = np.array([_parameters(problem, tied, layers) for layers in held])
     buffers = [_buffer_bytes(problem, layers) for layers in held]
     cast_bytes = np.array(problem.profile.cast_bytes(job.dtype))

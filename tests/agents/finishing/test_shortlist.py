@@ -7,7 +7,10 @@ import numpy as np
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.finishing.shortlist import best_simulated, neighbouring_optima
+from heterps_agents.finishing.simulated_costs import Simulated
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
@@ -34,43 +37,49 @@ def test_no_time_means_no_neighbours(make_problem: MakeProblem) -> None:
     assert neighbouring_optima(kernel, Goal(), Budget(), max_seconds=0.0) == []
 
 
+def chosen(problem: Problem, codes: list[Code], goal: Goal | None = None) -> Simulated:
+    question = Question.of(problem, Budget(), seed=3)
+    return best_simulated(
+        problem, question._replace(goal=goal or question.goal), codes, planner="test"
+    )
+
+
 def test_the_simulator_may_prefer_a_neighbour_of_the_optimum(make_problem: MakeProblem) -> None:
     problem = make_problem()
     kernel = kernel_tables(problem.tables)
     optimum = solve(kernel).code
     assert optimum is not None
     neighbours = neighbouring_optima(kernel, Goal(), Budget(), max_seconds=10.0)
-    alone, _ = best_simulated(problem, kernel, [optimum], Goal(), planner="test", seed=0)
-    chosen, code = best_simulated(
-        problem, kernel, [optimum, *neighbours], Goal(), planner="test", seed=0
-    )
-    assert (chosen.predicted_step_time_s or 0) < (alone.predicted_step_time_s or 0)
-    assert not np.array_equal(code, optimum)
+    alone, found = chosen(problem, [optimum]), chosen(problem, [optimum, *neighbours])
+    assert found.cost < alone.cost
+    assert not np.array_equal(found.code, optimum)
 
 
 def test_a_floor_that_the_simulator_misses_loses_against_one_that_it_keeps(
     make_problem: MakeProblem,
 ) -> None:
     problem = make_problem(objective="price", memory=4.0)
-    kernel = kernel_tables(problem.tables)
     cheap = encode([PlacedStage(0, 9, 2)])
     fast = encode([PlacedStage(0, 9, 0)])
-    free, _ = best_simulated(problem, kernel, [fast, cheap], Goal(True), planner="test", seed=0)
-    assert free.devices[0].startswith("small")
-    slowest_s = (free.predicted_step_time_s or 0) * 0.9
-    kept, _ = best_simulated(
-        problem, kernel, [cheap, fast], Goal(True, slowest_s), planner="test", seed=0
-    )
-    assert kept.devices[0].startswith("fast")
+    free = chosen(problem, [fast, cheap], Goal(True))
+    assert free.plan.devices[0].startswith("small")
+    slowest_s = (free.plan.predicted_step_time_s or 0) * 0.9
+    kept = chosen(problem, [cheap, fast], Goal(True, slowest_s))
+    assert kept.plan.devices[0].startswith("fast")
 
 
 def test_equal_placements_go_to_the_first(make_problem: MakeProblem) -> None:
     problem = make_problem(memory=4.0)
-    kernel = kernel_tables(problem.tables)
     first = encode([PlacedStage(0, 9, 0)])
     slower = encode([PlacedStage(0, 9, 2)])
-    plan, code = best_simulated(
-        problem, kernel, [first, first.copy(), slower], Goal(), planner="test", seed=3
-    )
-    assert np.array_equal(code, first)
-    assert plan.seed == 3
+    found = chosen(problem, [first, first.copy(), slower])
+    assert np.array_equal(found.code, first)
+    assert found.plan.seed == 3
+
+
+def test_a_limit_of_stages_leaves_the_first_placement(make_problem: MakeProblem) -> None:
+    problem = make_problem(memory=4.0)
+    slow, fast = encode([PlacedStage(0, 9, 2)]), encode([PlacedStage(0, 9, 0)])
+    question = Question.of(problem, Budget())
+    found = best_simulated(problem, question, [slow, fast], planner="test", most_stages=1)
+    assert np.array_equal(found.code, slow)

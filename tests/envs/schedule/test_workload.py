@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heterps_envs.schedule.tied import tied_layers
 from heterps_envs.schedule.workload import workload
 from heterps_envs.simulator.simulate import simulate
 from tests.envs.small_problems import chain_problem, plan_of
@@ -58,7 +57,7 @@ def test_micro_batches_of_unequal_size_are_charged_their_samples() -> None:
 
 def test_tied_layers_are_listed_by_the_owner_of_the_parameters() -> None:
     problem = chain_problem([1] * 5, [1] * 5, tied_to={3: 1, 4: 1})
-    assert tied_layers(problem.profile) == {1: (3, 4)}
+    assert problem.profile.tied_layers == {1: (3, 4)}
 
 
 def test_a_stage_may_take_less_than_its_layers_but_never_less_than_nothing() -> None:

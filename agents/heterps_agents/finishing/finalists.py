@@ -1,0 +1,131 @@
+"""Placements that the closed form may underrate, for the simulator to choose from.
+
+The closed form takes the slowest link between two devices of a class for all of them, leaves out
+the sums of parameters that are tied across stages, and is less exact for GPipe than for 1F1B. What
+it likes best can therefore be slower, simulated, than a single class or node, than a pipeline whose
+ends are near each other, or than what is best under the other schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from heterps_agents.exact.solve import predicted_seconds, solve
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question, Search
+from heterps_agents.learned.class_subsets import renamed, restricted
+from heterps_agents.search.annealing import annealed_code, polish
+from heterps_agents.search.cross_entropy import cross_entropy_code
+from heterps_agents.search.genetic import genetic_code
+from heterps_agents.search.greedy import greedy_code
+from heterps_agents.search.random import random_code
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.problem import CostTables, Problem
+from heterps_envs.schedule.tied import tied_share
+
+# Predicted seconds up to which a part of a problem is solved exactly; beyond, it is annealed.
+EXACT_SECONDS, POLISH_EVALUATIONS = 0.03, 2_000
+# Searches that say what they find, with so many evaluations each: some hundredths of a second.
+SEARCHES: tuple[Search, ...] = (genetic_code, cross_entropy_code, annealed_code, random_code)
+SEARCH_EVALUATIONS = 10_000
+# A layer that must not be on a class takes so many times as long there as the model takes.
+FORBIDDEN = 1e3
+
+
+def finalists(problem: Problem, question: Question) -> list[Code]:
+    """All of them; some may not fit."""
+    return [
+        *of_some_classes(question),
+        *of_tied_layers(problem, question),
+        *of_other_schedule(question),
+        *of_searches(question),
+    ]
+
+
+def of_some_classes(question: Question) -> list[Code]:
+    """The best by the closed form on each class alone, and on the fastest two, three, ...
+
+    Classes without room for any layer are left out by the search itself.
+    """
+    codes = []
+    for classes in _subsets(question.tables):
+        code = _solved(question, restricted(question.tables, classes))
+        if code is not None:
+            codes.append(renamed(code, np.array(classes, np.int16)))
+    return codes
+
+
+def of_tied_layers(problem: Problem, question: Question) -> list[Code]:
+    """The best where the sums of tied parameters are priced, for each class at their far end.
+
+    The near end is the owner's layer. Its optimizer step is longer by the sum between the two
+    classes; the far end has to be on its class.
+    """
+    tied = problem.profile.tied_layers
+    if not tied:
+        return []
+    tables, codes = question.tables, []
+    others_s = FORBIDDEN * float(tables.compute_s.min(axis=1).sum())
+    for far in range(tables.num_classes):
+        optimizer_s, forward_s = tables.optimizer_s.copy(), tables.forward_s.copy()
+        for owner, users in tied.items():
+            for user in users:
+                shared = float(tables.gradient_bytes[user]) * tied_share(problem.profile, user)
+                optimizer_s[owner] += 2 * (
+                    tables.latency_s[:, far] + shared * tables.inverse_bandwidth_s_per_byte[:, far]
+                )
+                forward_s[user, np.arange(tables.num_classes) != far] += others_s
+        code = _solved(question, replace(tables, optimizer_s=optimizer_s, forward_s=forward_s))
+        if code is not None:
+            codes.append(code)
+    return codes
+
+
+def of_other_schedule(question: Question) -> list[Code]:
+    """The best under 1F1B where the job says GPipe, and the other way."""
+    tables = question.tables
+    code = _solved(question, replace(tables, is_gpipe=not tables.is_gpipe))
+    return [] if code is None else [code]
+
+
+def of_searches(question: Question) -> list[Code]:
+    """What searches find that weigh the closed form differently: they stop at other placements."""
+    codes = []
+    for search in SEARCHES:
+        left = question.budget.evaluations_left
+        most = SEARCH_EVALUATIONS if left is None else min(SEARCH_EVALUATIONS, left)
+        if most == 0 or question.budget.is_exhausted:
+            break
+        own = Budget(most)
+        code = search(question._replace(budget=own))
+        question.budget.spend(own.evaluations_used)
+        codes += [] if code is None else [code]
+    return codes
+
+
+def _subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
+    seconds = tables.compute_s.sum(axis=0) / np.maximum(tables.device_count, 1)
+    fastest_first = [int(kind) for kind in np.argsort(seconds, kind="stable")]
+    for kind in fastest_first:
+        yield (kind,)
+    for size in range(2, tables.num_classes):
+        yield tuple(sorted(fastest_first[:size]))
+
+
+def _solved(question: Question, tables: CostTables) -> Code | None:
+    """The optimum of other tables where that is quick; else what annealing makes of greedy's."""
+    kernel, goal, budget = kernel_tables(tables), question.goal, question.budget
+    if predicted_seconds(kernel) <= min(EXACT_SECONDS, budget.seconds_left):
+        result = solve(kernel, goal, max_seconds=EXACT_SECONDS)
+        budget.spend(result.transitions)
+        if result.status != "over budget":
+            return result.code
+    code = greedy_code(question._replace(tables=tables, kernel=kernel))
+    if code is None:
+        return None
+    budget.spend(POLISH_EVALUATIONS)
+    return polish(code, kernel, POLISH_EVALUATIONS, question.seed, goal)

@@ -1,0 +1,97 @@
+"""What placements cost as simulated: each is simulated once, and as many as a limit allows."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.interface.question import Question
+from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.objective import graded_cost
+from heterps_envs.closed_form.placement import decode
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.binding import bound_plan
+from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
+
+
+class Simulated(NamedTuple):
+    """One placement that has been simulated.
+
+    Attributes:
+        cost: What the objective minimises, see `graded_cost`.
+        plan: With its predicted step time.
+    """
+
+    cost: float
+    code: Code
+    plan: Plan
+
+
+class SimulatedCosts:
+    """Simulates placements of one problem, which all fit by the rule of planners.
+
+    That rule leaves some bytes of gradient sums out (`heterps_envs.layer_costs.memory_rule`), so
+    `fits` is asked of what is chosen.
+
+    Args:
+        problem: What was asked.
+        question: The same for searches; each simulation counts as an evaluation of its budget.
+        planner: Name that plans carry.
+        most_stages: Stages that may be simulated, replicas counted: a simulation takes about half
+            a millisecond for each.
+
+    Attributes:
+        found: All that were simulated, by code.
+    """
+
+    def __init__(
+        self, problem: Problem, question: Question, planner: str, most_stages: float = math.inf
+    ) -> None:
+        self._problem, self._question, self._planner = problem, question, planner
+        self._stages_left = most_stages
+        self.found: dict[bytes, Simulated] = {}
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no other placement may be simulated."""
+        return self._stages_left <= 0 or self._question.budget.is_exhausted
+
+    def add(self, code: Code) -> Simulated:
+        """Simulates a placement, unless that has been done."""
+        key = code.tobytes()
+        if key not in self.found:
+            self.found[key] = self._simulate(code)
+        return self.found[key]
+
+    def add_all(self, codes: list[Code]) -> list[Simulated]:
+        """The first is always simulated; the others while the limit allows."""
+        return [self.add(code) for i, code in enumerate(codes) if i == 0 or not self.is_exhausted]
+
+    def best_first(self) -> list[Simulated]:
+        """All of them; of equally good ones the first that was added."""
+        return sorted(self.found.values(), key=lambda entry: entry.cost)
+
+    def with_chosen_sums(self, entry: Simulated) -> Simulated:
+        """The same placement with gradient sums where they are faster."""
+        plan = choose_reduce(self._problem, entry.plan)
+        return entry if plan is entry.plan else self._measured(entry.code, plan)
+
+    def fits(self, entry: Simulated) -> bool:
+        """Whether it keeps memory and the floor, by the simulator."""
+        return math.isfinite(feasible_step_time_s(self._problem, entry.plan))
+
+    def _simulate(self, code: Code) -> Simulated:
+        placement, question = decode(code), self._question
+        plan = bound_plan(self._problem, placement, planner=self._planner, seed=question.seed)
+        self._stages_left -= len(plan.stages)
+        question.budget.spend()
+        return self._measured(code, plan)
+
+    def _measured(self, code: Code, plan: Plan) -> Simulated:
+        step_time_s = simulated_step_time_s(self._problem, plan)
+        devices = (self._problem.device_named[name] for name in plan.devices)
+        price = sum(device.price_usd_per_hour for device in devices)
+        cost = graded_cost(step_time_s, price, 0.0, self._question.goal)
+        return Simulated(cost, code, plan.changed(predicted_step_time_s=step_time_s))

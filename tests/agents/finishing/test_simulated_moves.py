@@ -1,0 +1,91 @@
+"""Moves on the simulator: never worse, all of them placements, and what the closed form misses."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from heterps_agents.auto import AutoPlanner
+from heterps_agents.finishing.simulated_costs import SimulatedCosts
+from heterps_agents.finishing.simulated_moves import improve, moves
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
+from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.job import Job
+from heterps_configs.library import load_cluster, load_profile
+from heterps_envs.closed_form.placement import PlacedStage, decode, encode
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import feasible_step_time_s
+
+MakeProblem = Callable[..., Problem]
+
+
+def two_kinds(num_fast: int, num_slow: int, between_bytes_per_s: float) -> Cluster:
+    """Nodes of eight H100 and of eight A10G."""
+    types = ["H100-80G"] * num_fast + ["A10G"] * num_slow
+    nodes = tuple(
+        Node(
+            name=f"n{index}",
+            devices=(DeviceGroup(name=f"d{index}", type=kind, count=8),),
+            link=Link(latency_s=5e-6, bandwidth_bytes_per_s=3e11 if kind[0] == "H" else 1.2e10),
+        )
+        for index, kind in enumerate(types)
+    )
+    between = Link(latency_s=3e-5, bandwidth_bytes_per_s=between_bytes_per_s)
+    return Cluster(name="two-kinds", nodes=nodes, inter_node_link=between)
+
+
+def test_moves_are_other_placements_of_all_layers_that_can_be_used(
+    make_problem: MakeProblem,
+) -> None:
+    problem = make_problem()
+    question = Question.of(problem, Budget())
+    start = encode([PlacedStage(0, 4, 0), PlacedStage(5, 9, 1)])
+    found = moves(start, question.kernel, question.goal)
+    assert len(found) > 5
+    assert len({code.tobytes() for code in found}) == len(found)
+    for code in found:
+        assert decode(code)[-1].last_layer == 9
+        assert math.isfinite(question.cost(code))
+    assert [question.cost(code) for code in found] == sorted(map(question.cost, found))
+
+
+def test_two_stages_of_one_class_may_unite(make_problem: MakeProblem) -> None:
+    problem = make_problem(memory=4.0)
+    question = Question.of(problem, Budget())
+    apart = encode([PlacedStage(0, 4, 2), PlacedStage(5, 9, 2)])
+    united = encode([PlacedStage(0, 9, 2, replicas=2)])
+    found = moves(apart, question.kernel, question.goal)
+    assert any(np.array_equal(code, united) for code in found)
+
+
+def test_improving_never_loses_and_keeps_to_its_limit(make_problem: MakeProblem) -> None:
+    problem = make_problem()
+    question = Question.of(problem, Budget())
+    costs = SimulatedCosts(problem, question, "test", most_stages=60)
+    first = costs.add(encode([PlacedStage(0, 7, 0), PlacedStage(8, 9, 1)]))
+    improve(costs, question.kernel, question.goal, bound=0.0)
+    best = costs.best_first()[0]
+    assert best.cost < first.cost
+    assert sum(len(entry.plan.stages) for entry in costs.found.values()) < 60 + 10
+    assert best.plan.predicted_step_time_s == feasible_step_time_s(problem, best.plan)
+
+
+def test_the_sum_of_a_tied_embedding_does_not_cross_slow_links() -> None:
+    profile = load_profile("gpt2")
+    problem = Problem(profile, two_kinds(2, 4, 25e9 / 8), Job(dtype=profile.dtype))
+    plan = AutoPlanner().plan(problem, Budget())
+    drawn = planner_named("random").plan(problem, Budget(2_000))
+    assert plan.predicted_step_time_s is not None
+    assert plan.predicted_step_time_s <= (drawn.predicted_step_time_s or 0.0)
+    assert len({problem.device_named[name].node for name in plan.devices}) == 1
+
+
+def test_under_gpipe_no_placement_that_1f1b_finds_is_missed() -> None:
+    profile, cluster = load_profile("llama-7b"), load_cluster("h100-pod")
+    jobs = [Job(dtype=profile.dtype, schedule=name) for name in ("gpipe", "1f1b")]
+    problem, other = (Problem(profile, cluster, job) for job in jobs)
+    plan = AutoPlanner().plan(problem, Budget())
+    found = AutoPlanner().plan(other, Budget()).changed(job=problem.job)
+    assert feasible_step_time_s(problem, plan) <= 1.001 * feasible_step_time_s(problem, found)
