@@ -6,8 +6,13 @@ import math
 
 from heterps_agents.exact.planner import proven_code
 from heterps_agents.exact.solve import solve
-from heterps_agents.finishing.finalists import finalists
-from heterps_agents.finishing.shortlist import best_simulated, neighbouring_optima
+from heterps_agents.finishing.finalists import finalists, over_nodes
+from heterps_agents.finishing.shortlist import (
+    MARGIN,
+    Simulations,
+    best_simulated,
+    neighbouring_optima,
+)
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
@@ -85,17 +90,32 @@ class AutoPlanner:
         codes = [code for code in codes if math.isfinite(question.cost(code))]
         if not codes:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
-        found = best_simulated(
-            problem, question, codes, planner=self.name,
-            most_stages=effort_named(self.effort).simulated_stages, bound=_least_cost(question),
-        )  # fmt: skip
-        plan = found.plan
-        bound = (
-            bound_for(problem, plan)
-            if optimum is None
-            else _bound_by(optimum, result.step_time_s, found.code, question)
-        )
+        plan, code = self._best_simulated(problem, question, codes)
+        if optimum is not None and code is not None:
+            bound = _bound_by(optimum, result.step_time_s, code, question)
+        else:
+            bound = bound_for(problem, plan)
         return plan.changed(bound=bound)
+
+    def _best_simulated(
+        self, problem: Problem, question: Question, codes: list[Code]
+    ) -> tuple[Plan, Code | None]:
+        """The best of the codes, of moves from them, and of classes that have several nodes.
+
+        A plan of these has no code.
+        """
+        merged, least = problem.over_nodes, _least_cost(question)
+        most_stages = effort_named(self.effort).simulated_stages // (1 if merged is None else 2)
+        settings = Simulations(self.name, most_stages, least)
+        found = best_simulated(problem, question, codes, settings)
+        if merged is None or question.budget.is_exhausted:
+            return found.plan, found.code
+        other = Question.of(merged, question.budget, question.seed)
+        codes = [c for c in over_nodes(merged, other) if math.isfinite(other.cost(c))]
+        if not codes:
+            return found.plan, found.code
+        best = best_simulated(merged, other, codes, settings)
+        return (best.plan, None) if best.cost * MARGIN < found.cost else (found.plan, found.code)
 
     def _search(self, problem: Problem, question: Question, simple: list[Code]) -> list[Code]:
         """Codes of a polished one and of those that it began with, the polished first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -101,7 +101,10 @@ class CostTables:
 class Problem:
     """What a planner answers with a plan.
 
-    `training` are profiles of other models; their measurements calibrate estimated layer times too.
+    Attributes:
+        training: Profiles of other models; their measurements calibrate estimated layer times too.
+        splits_by_node: Equal devices on different nodes are classes of their own, as long as there
+            are no more than `MAX_NODE_CLASSES`.
     """
 
     profile: ModelProfile
@@ -110,6 +113,7 @@ class Problem:
     model_reference: str = ""
     cluster_reference: str = ""
     training: tuple[ModelProfile, ...] = ()
+    splits_by_node: bool = True
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:
@@ -118,7 +122,7 @@ class Problem:
         Raises:
             HeterpsError: There are more than `MAX_CLASSES`.
         """
-        groups = self._groups(by_node=True)
+        groups = self._groups(by_node=self.splits_by_node)
         if len(groups) > MAX_NODE_CLASSES:
             groups = self._groups(by_node=False)
         if len(groups) > MAX_CLASSES:
@@ -130,6 +134,35 @@ class Problem:
             DeviceClass(name, devices[0].type, tuple(devices))
             for name, devices in zip(_class_names(groups.values()), groups.values(), strict=True)
         )
+
+    @cached_property
+    def over_nodes(self) -> Problem | None:
+        """The same with equal devices of all nodes in one class; None where they are already."""
+        merged = replace(self, splits_by_node=False)
+        return merged if len(merged.classes) < len(self.classes) else None
+
+    @cached_property
+    def tables_within_nodes(self) -> CostTables:
+        """The tables with links inside nodes between the devices of a class.
+
+        `tables` takes the slowest link between any two of them, which leads from node to node where
+        a class has several.
+        """
+        tables = self.tables
+        latency_s = tables.latency_s.copy()
+        inverse_bandwidth = tables.inverse_bandwidth_s_per_byte.copy()
+        for index, entry in enumerate(self.classes):
+            nodes = {device.node: device for device in entry.devices}
+            links = [
+                self.link(device.name, nodes[device.node].name)
+                for device in entry.devices
+                if device.name != nodes[device.node].name
+            ]
+            if links:
+                latency_s[index, index] = max(link.latency_s for link in links)
+                slowest = min(link.bandwidth_bytes_per_s for link in links)
+                inverse_bandwidth[index, index] = 1 / slowest
+        return replace(tables, latency_s=latency_s, inverse_bandwidth_s_per_byte=inverse_bandwidth)
 
     def _groups(self, by_node: bool) -> dict[tuple[object, ...], list[Device]]:
         """Devices by what makes them equal; single devices of many nodes stay together."""

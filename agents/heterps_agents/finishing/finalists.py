@@ -22,6 +22,7 @@ from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
+from heterps_agents.search.starts import simple_codes
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.problem import CostTables, Problem
@@ -29,6 +30,8 @@ from heterps_envs.schedule.tied import tied_share
 
 # Predicted seconds up to which a part of a problem is solved exactly; beyond, it is annealed.
 EXACT_SECONDS, POLISH_EVALUATIONS = 0.03, 2_000
+# The same of a problem whose classes have several nodes: it stands for many of its kind.
+EXACT_SECONDS_OVER_NODES = 0.3
 # Searches that say what they find, with so many evaluations each: some hundredths of a second.
 SEARCHES: tuple[Search, ...] = (genetic_code, cross_entropy_code, annealed_code, random_code)
 SEARCH_EVALUATIONS = 10_000
@@ -42,8 +45,17 @@ def finalists(problem: Problem, question: Question) -> list[Code]:
         *of_some_classes(question),
         *of_tied_layers(problem, question),
         *of_other_schedule(question),
+        *of_links_within_nodes(problem, question),
         *of_searches(question),
     ]
+
+
+def over_nodes(problem: Problem, question: Question) -> list[Code]:
+    """Those of a problem whose classes have several nodes: there, links are what is unsure."""
+    codes = [*simple_codes(problem, question), *of_links_within_nodes(problem, question)]
+    code = _solved(question, question.tables, EXACT_SECONDS_OVER_NODES)
+    codes += [] if code is None else [code]
+    return [*codes, *of_some_classes(question)]
 
 
 def of_some_classes(question: Question) -> list[Code]:
@@ -92,6 +104,17 @@ def of_other_schedule(question: Question) -> list[Code]:
     return [] if code is None else [code]
 
 
+def of_links_within_nodes(problem: Problem, question: Question) -> list[Code]:
+    """The best where devices of a class are within a node of one another, if some are not."""
+    tables = problem.tables_within_nodes
+    if np.array_equal(tables.latency_s, question.tables.latency_s) and np.array_equal(
+        tables.inverse_bandwidth_s_per_byte, question.tables.inverse_bandwidth_s_per_byte
+    ):
+        return []
+    code = _solved(question, tables, EXACT_SECONDS_OVER_NODES)
+    return [] if code is None else [code]
+
+
 def of_searches(question: Question) -> list[Code]:
     """What searches find that weigh the closed form differently: they stop at other placements."""
     codes = []
@@ -116,11 +139,11 @@ def _subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
         yield tuple(sorted(fastest_first[:size]))
 
 
-def _solved(question: Question, tables: CostTables) -> Code | None:
+def _solved(question: Question, tables: CostTables, exact_s: float = EXACT_SECONDS) -> Code | None:
     """The optimum of other tables where that is quick; else what annealing makes of greedy's."""
     kernel, goal, budget = kernel_tables(tables), question.goal, question.budget
-    if predicted_seconds(kernel) <= min(EXACT_SECONDS, budget.seconds_left):
-        result = solve(kernel, goal, max_seconds=EXACT_SECONDS)
+    if predicted_seconds(kernel) <= min(exact_s, budget.seconds_left):
+        result = solve(kernel, goal, max_seconds=exact_s)
         budget.spend(result.transitions)
         if result.status != "over budget":
             return result.code

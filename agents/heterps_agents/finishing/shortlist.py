@@ -75,14 +75,22 @@ def neighbouring_optima(
     return codes
 
 
+class Simulations(NamedTuple):
+    """How much is simulated.
+
+    Attributes:
+        planner: Name that the plan carries.
+        most_stages: Stages that may be simulated, see `SimulatedCosts`; the codes take part of it.
+        bound: No placement costs less, simulated; None: no moves.
+    """
+
+    planner: str
+    most_stages: float = math.inf
+    bound: float | None = None
+
+
 def best_simulated(
-    problem: Problem,
-    question: Question,
-    codes: list[Code],
-    *,
-    planner: str,
-    most_stages: float = math.inf,
-    bound: float | None = None,
+    problem: Problem, question: Question, codes: list[Code], settings: Simulations
 ) -> Simulated:
     """Simulates placements, then small moves from the best; returns the best of all.
 
@@ -90,14 +98,12 @@ def best_simulated(
         problem: What was asked.
         question: The same for searches, with objective, floor, budget and seed.
         codes: At least one; ties, and gains under `MARGIN`, go to the first.
-        planner: Name that the plan carries.
-        most_stages: Stages that may be simulated, see `SimulatedCosts`; the codes take part of it.
-        bound: No placement costs less, simulated; None: no moves.
+        settings: How much is simulated.
     """
-    costs = SimulatedCosts(problem, question, planner, most_stages)
+    costs = SimulatedCosts(problem, question, settings.planner, settings.most_stages)
     first = costs.add_all(codes)[0]
-    if bound is not None:
-        improve(costs, question.kernel, question.goal, bound)
+    if settings.bound is not None:
+        improve(costs, question.kernel, question.goal, settings.bound)
     fitting = (entry for entry in costs.best_first() if costs.fits(entry))
     best = list(islice(fitting, NUM_FINALISTS)) or [first]
     first, *others = [costs.with_chosen_sums(entry) for entry in (first, *best)]

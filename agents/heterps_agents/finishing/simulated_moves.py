@@ -62,13 +62,12 @@ def improve(costs: SimulatedCosts, kernel: KernelTables, goal: Goal, bound: floa
             return
         if best < least:
             since, least = 0, best
-        near = (entry for entry in ranked if entry.cost <= best * NEAR)
+        near = [entry for entry in ranked if entry.cost <= best * NEAR]
         start = next((entry for entry in near if entry.code.tobytes() not in begun), None)
         if start is None:
             return
-        untried = [
-            code for code in moves(start.code, kernel, goal) if code.tobytes() not in costs.found
-        ]
+        listed = moves(start.code, kernel, goal)
+        untried = [code for code in listed if code.tobytes() not in costs.found]
         if len(untried) <= TRIED_EACH:
             begun.add(start.code.tobytes())
         for code in untried[:TRIED_EACH]:

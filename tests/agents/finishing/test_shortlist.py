@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from heterps_agents.exact.solve import solve
-from heterps_agents.finishing.shortlist import best_simulated, neighbouring_optima
+from heterps_agents.finishing.shortlist import Simulations, best_simulated, neighbouring_optima
 from heterps_agents.finishing.simulated_costs import Simulated
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -39,9 +39,8 @@ def test_no_time_means_no_neighbours(make_problem: MakeProblem) -> None:
 
 def chosen(problem: Problem, codes: list[Code], goal: Goal | None = None) -> Simulated:
     question = Question.of(problem, Budget(), seed=3)
-    return best_simulated(
-        problem, question._replace(goal=goal or question.goal), codes, planner="test"
-    )
+    question = question._replace(goal=goal or question.goal)
+    return best_simulated(problem, question, codes, Simulations("test"))
 
 
 def test_the_simulator_may_prefer_a_neighbour_of_the_optimum(make_problem: MakeProblem) -> None:
@@ -81,5 +80,5 @@ def test_a_limit_of_stages_leaves_the_first_placement(make_problem: MakeProblem)
     problem = make_problem(memory=4.0)
     slow, fast = encode([PlacedStage(0, 9, 2)]), encode([PlacedStage(0, 9, 0)])
     question = Question.of(problem, Budget())
-    found = best_simulated(problem, question, [slow, fast], planner="test", most_stages=1)
+    found = best_simulated(problem, question, [slow, fast], Simulations("test", most_stages=1))
     assert np.array_equal(found.code, slow)
