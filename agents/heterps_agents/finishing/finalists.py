@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from heterps_agents.exact.solve import predicted_seconds, solve
-from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question, Search
 from heterps_agents.learned.class_subsets import renamed, restricted
 from heterps_agents.search.annealing import annealed_code, polish
@@ -119,11 +118,9 @@ def of_searches(question: Question) -> list[Code]:
     """What searches find that weigh the closed form differently: they stop at other placements."""
     codes = []
     for search in SEARCHES:
-        left = question.budget.evaluations_left
-        most = SEARCH_EVALUATIONS if left is None else min(SEARCH_EVALUATIONS, left)
-        if most == 0 or question.budget.is_exhausted:
+        if question.budget.is_exhausted:
             break
-        own = Budget(most)
+        own = question.budget.part(SEARCH_EVALUATIONS)
         code = search(question._replace(budget=own))
         question.budget.spend(own.evaluations_used)
         codes += [] if code is None else [code]

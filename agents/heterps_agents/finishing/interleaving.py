@@ -39,9 +39,7 @@ def interleave(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     placement = placement_of(problem, plan)
     if problem.job.schedule != "interleaved" or placement is None or len(placement) < 2:
         return plan
-    seconds = min(MAX_SECONDS, max(budget.seconds_left, 1e-9))
-    cpu_seconds = min(MAX_SECONDS, max(budget.cpu_seconds_left, 1e-9))
-    limit = Budget(MAX_SIMULATIONS, seconds, cpu_seconds)
+    limit = budget.part(MAX_SIMULATIONS, MAX_SECONDS)
     starts = []
     for num_chunks in CHUNKS:
         cuts = _even_cuts(problem, placement, num_chunks)

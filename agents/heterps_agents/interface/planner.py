@@ -37,6 +37,21 @@ class Budget:
         self.evaluations_used = 0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
 
+    def part(self, evaluations: int, seconds: float = math.inf) -> Budget:
+        """A budget of its own, of no more than what is left of this one.
+
+        Args:
+            evaluations: That it may spend at most; who spends them charges this one.
+            seconds: Of either kind.
+        """
+        left = self.evaluations_left
+        wall_s, cpu_s = min(seconds, self.seconds_left), min(seconds, self.cpu_seconds_left)
+        return Budget(
+            max(1, evaluations if left is None else min(evaluations, left)),
+            None if math.isinf(wall_s) else max(wall_s, 1e-9),
+            None if math.isinf(cpu_s) else max(cpu_s, 1e-9),
+        )
+
     def spend(self, evaluations: int = 1) -> None:
         """Counts evaluated placements."""
         self.evaluations_used += evaluations

@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 
-from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.beam import Aims
 from heterps_agents.learned.best_placements import BestPlacements
 from heterps_agents.learned.efforts import effort_named
@@ -57,7 +56,7 @@ class ShortestStep(BestPlacements):
         if math.isinf(self.known_s):
             self.know(greedy_code(self.question))
         if math.isinf(self.known_s) and self.can_spend(1):
-            budget = Budget(min(self.left, RESCUE_EVALUATIONS), self.budget.seconds_left)
+            budget = self.budget.part(min(self.left, RESCUE_EVALUATIONS))
             self.know(cross_entropy_code(self.question._replace(budget=budget, seed=0, start=None)))
             self.budget.spend(budget.evaluations_used)
 

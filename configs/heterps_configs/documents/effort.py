@@ -75,7 +75,7 @@ class Effort(Document):
     price_rounds: Count
     exact_s: Seconds
     sweeps: bool = True
-    simulated_stages: PositiveInt = 1000
+    simulated_stages: PositiveCount = 1000
     graphs: GraphEffort
 
 

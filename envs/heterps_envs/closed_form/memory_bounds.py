@@ -38,6 +38,9 @@ from heterps_envs.problem import CostTables
 ITERATIONS = 400
 # Relative slack of what must fit, so that rounding makes no bound too high.
 ROUNDING = 1e-12
+# More room than there is weakens a bound, and keeps it true: layers of no bytes fit on devices
+# without memory, and nothing is divided by that.
+LEAST_ROOM_BYTES = 1.0
 
 
 class Prices(NamedTuple):
@@ -77,7 +80,7 @@ def work_s(tables: CostTables) -> Floats:
             start = min(int(first[layer]), int(layer))
             if start > 0:
                 wait[layer, kind] = before_s[start] + message_s[start : layer + 1].min()
-        wait[:, kind] *= alone[:, kind] / memory
+        wait[:, kind] *= alone[:, kind] / max(memory, LEAST_ROOM_BYTES)
     return np.where(alone <= tables.memory_bytes, work + wait, np.inf)
 
 
@@ -107,7 +110,7 @@ def _solve(
     per_work, per_byte = np.zeros(len(capacity)), np.zeros(tables.num_classes)
     if not np.isfinite(work).any(axis=1).all():
         return Prices(math.inf, np.zeros(tables.num_classes), per_byte)
-    room = tables.device_count * tables.memory_bytes
+    room = np.maximum(tables.device_count * tables.memory_bytes, LEAST_ROOM_BYTES)
     value = _maximise(
         work, row, capacity, least_bytes(tables), room, iterations, per_work, per_byte
     )
