@@ -62,6 +62,12 @@ MinThroughput = Annotated[
     typer.Option("--min-throughput", callback=finite, help="Floor in samples per second."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Run the code (package.module:factory) that a file names, unasked."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Evaluations = Annotated[
     int | None, typer.Option("--evaluations", help="Placements that a planner may evaluate.")

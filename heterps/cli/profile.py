@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.options import DtypeOption, InputOption, Json, OptimizerOption, SequenceLength
+from heterps.cli.options import (
+    DtypeOption,
+    InputOption,
+    Json,
+    OptimizerOption,
+    SequenceLength,
+    TrustCode,
+)
 
 
 def profile(
@@ -48,6 +55,7 @@ def profile(
     merge: Annotated[
         bool, typer.Option("--merge", help="Merge profiles of one model into --output.")
     ] = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Trace a model and time its layers; write a model profile."""
@@ -72,5 +80,6 @@ def profile(
             optimizer=optimizer,
             inputs=inputs or [],
             sequence_length=sequence_length,
+            trusts_code=trust_code,
             as_json=as_json,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.options import Json
+from heterps.cli.options import Json, TrustCode
 
 
 def run(
@@ -98,6 +98,7 @@ def run(
             "default.",
         ),
     ] = None,
+    trust_code: TrustCode = False,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of everything random; 0 by default.")
     ] = None,
@@ -127,6 +128,7 @@ def run(
             hosts=Hosts.parse(nodes, node_rank, rendezvous, secret_file),
             trace=trace,
             tensorboard=tensorboard,
+            trusts_code=trust_code,
             as_json=as_json,
         )
     )

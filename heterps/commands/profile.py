@@ -9,6 +9,7 @@ from typing import cast, get_args
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from heterps.planning.problems import load_model
+from heterps.planning.trust import ask_for_trust
 from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.profile_tables import print_profile
 from heterps_configs.documents.base import Dtype
@@ -72,6 +73,7 @@ def run_profile(
     optimizer: str | None,
     inputs: list[str],
     sequence_length: int | None,
+    trusts_code: bool,
     as_json: bool,
 ) -> None:
     """Traces, measures where a device is named, writes, prints."""
@@ -93,6 +95,12 @@ def run_profile(
     profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
     if device is not None:
         assert device_type is not None
+        ask_for_trust(
+            profile.source,
+            f"{model}: this profile",
+            is_trusted=trusts_code,
+            say=lambda text: remarks.print(text, soft_wrap=True),
+        )
         profile = measure_with_progress(
             profile,
             device=device,

@@ -32,6 +32,7 @@ class RunRequest(NamedTuple):
         hosts: Of a run on several; None for one.
         trace: Where timelines are written.
         tensorboard: Folder.
+        trusts_code: Code that the plan names may run without a question.
     """
 
     plan_file: Path
@@ -45,6 +46,7 @@ class RunRequest(NamedTuple):
     hosts: Hosts | None = None
     trace: Path | None = None
     tensorboard: Path | None = None
+    trusts_code: bool = False
     as_json: bool = False
 
     def check(self) -> None:

@@ -68,6 +68,7 @@ def load_problem(
     job_file: str | None = None,
     inputs: Sequence[str] = (),
     sequence_length: int | None = None,
+    trust_code: bool = False,
     **job_options: Any,
 ) -> Problem:
     """A problem from references, as the commands make it.
@@ -78,17 +79,21 @@ def load_problem(
         job_file: A job document.
         inputs: See `load_model`.
         sequence_length: See `load_model`.
+        trust_code: Code that a profile file names may run in this process (it is not run here).
         job_options: Fields of `Job` that override the file.
 
     Raises:
         HeterpsError: With one clear message.
     """
     from heterps_envs.problem import Problem
+    from heterps_runtime.models.trust import trust_source
 
     document = load_cluster(cluster) if isinstance(cluster, str) else cluster
     mixed: Dtype = "mixed-bfloat16"
     wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
     profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
+    if trust_code:
+        trust_source(profile.source)
     job = make_job(profile, job_file, **job_options)
     if job.dtype == mixed != profile.dtype:
         warnings.warn(

@@ -16,6 +16,7 @@ from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.processes import Processes
 from heterps_runtime.elastic.records import Replanner
 from heterps_runtime.elastic.supervisor import Supervisor
+from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.launcher import (
     LOG_FILE,
@@ -40,6 +41,7 @@ def run_elastic(
     events: Sequence[RunEvent] = (),
     absent: Sequence[str] = (),
     hooks: RunHooks | None = None,
+    trust_code: bool = False,
 ) -> RunResult:
     """Trains until a step, whatever happens to the devices on the way.
 
@@ -58,6 +60,7 @@ def run_elastic(
         events: Faults and joins that are injected, and devices that get slower.
         absent: Devices that are not there at first.
         hooks: Who is called while the run goes on; by default remarks are warnings.
+        trust_code: Code that the profile names may run, though a document named it.
 
     Raises:
         PlanMismatchError: As `run_plan` does.
@@ -65,6 +68,8 @@ def run_elastic(
         HeterpsError: As `run_plan` does, or `replanner` finds no plan.
     """
     hooks = hooks or RunHooks()
+    if trust_code:
+        trust_source(problem.profile.source)
     check_runnable(problem, plan, events)
     check_importable(problem)
     _check(problem, plan, settings, events, absent)

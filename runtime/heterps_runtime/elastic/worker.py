@@ -36,6 +36,7 @@ from heterps_runtime.elastic.watch import Watch
 from heterps_runtime.elastic.worker_settings import WorkerSettings
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import recorded
+from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.process.rank_log import print_into_log
 from heterps_runtime.process.without_compiler import keep_compiler_out
@@ -67,6 +68,7 @@ class ElasticWorker:
         self._trainer: ElasticTrainer | None = None
         self._holding = Holding()
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        trust_source(specification.profile.source)
         self._first = specification
         self._tiers = CheckpointTiers(specification.checkpoint, specification.resume_from)
         torch.set_num_threads(specification.num_threads)

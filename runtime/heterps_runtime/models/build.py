@@ -19,6 +19,7 @@ from heterps_runtime.models.huggingface import (
     build_huggingface,
     one_line,
 )
+from heterps_runtime.models.trust import check_trusted, is_shipped
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -129,7 +130,10 @@ def _build(source: ModelSource) -> nn.Module:
 def _call_factory(factory: str) -> nn.Module:
     from torch import nn
 
-    function = _REGISTERED.get(factory) or _imported(factory)
+    function = _REGISTERED.get(factory)
+    if function is None:
+        check_trusted(factory)
+        function = _imported(factory)
     try:
         module = function()
     except Exception as error:
@@ -143,7 +147,7 @@ def _call_factory(factory: str) -> nn.Module:
 
 def _imported(factory: str) -> Callable[[], Any]:
     module_name, _, attribute = factory.partition(":")
-    if os.getcwd() not in sys.path:
+    if not is_shipped(factory) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         container = importlib.import_module(module_name)

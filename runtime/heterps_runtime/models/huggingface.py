@@ -6,6 +6,7 @@ transformers is imported only when a function here is called.
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Dtype
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 DEFAULT_SEQUENCE_LENGTH = 512
 DEFAULT_IMAGE_SIZE = 224
+# Fields of a config that name what is somewhere else: code, or weights of a backbone.
+_FETCHES = ("auto_map", "trust_remote_code", "use_pretrained_backbone", "custom_pipelines")
+# Of attention and experts; others are names of kernels on a hub.
+_IMPLEMENTATIONS = (
+    None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention",
+    "grouped_mm", "batched_mm",
+)  # fmt: skip
+_DEEPEST = 20
 
 
 def huggingface_source(
@@ -116,6 +125,7 @@ def _transformers() -> Any:
 
 
 def _huggingface_config(config: dict[str, Any]) -> Any:
+    _check_config(config, str(config.get("model_type")))
     transformers = _transformers()
     content = {key: value for key, value in config.items() if key != "model_type"}
     try:
@@ -125,10 +135,42 @@ def _huggingface_config(config: dict[str, Any]) -> Any:
 
 
 def _huggingface_class(architecture: str) -> Any:
-    found = getattr(_transformers(), architecture, None)
-    if found is None:
-        raise HeterpsError(f"transformers has no class {architecture!r}")
-    return found
+    transformers = _transformers()
+    # Never any attribute: a document names it.
+    if architecture not in _model_classes():
+        raise HeterpsError(f"transformers has no class of models {architecture!r}")
+    return getattr(transformers, architecture)
+
+
+@cache
+def _model_classes() -> frozenset[str]:
+    """What transformers' own lists of models name."""
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    lists = (found for name, found in vars(auto).items() if name.endswith("_MAPPING_NAMES"))
+    entries = (entry for names in lists for entry in names.values())
+    return frozenset(
+        name for entry in entries for name in ([entry] if isinstance(entry, str) else entry)
+    )
+
+
+def _check_config(config: Any, where: str, depth: int = 0) -> None:
+    """Refuses what would have transformers fetch or run code and weights of others.
+
+    Raises:
+        HeterpsError: With the field.
+    """
+    if depth > _DEEPEST:
+        raise HeterpsError(f"config of {where}: is too deep")
+    for key, value in config.items() if isinstance(config, dict) else ():
+        is_kernel = str(key).endswith("_implementation") and value not in _IMPLEMENTATIONS
+        if (key in _FETCHES and value) or is_kernel:
+            raise HeterpsError(
+                f"config of {where}: {key}: code and weights from elsewhere are not loaded; "
+                "remove the field"
+            )
+    entries = config.values() if isinstance(config, dict) else config
+    for entry in entries if isinstance(config, dict | list) else ():
+        _check_config(entry, where, depth + 1)
 
 
 def _default_architecture(config: Any) -> str:

@@ -29,6 +29,7 @@ from heterps_runtime.models.huggingface import (
 if TYPE_CHECKING:
     pass
 from heterps_runtime.models.build import build_module
+from heterps_runtime.models.trust import trust
 
 _INPUT = re.compile(
     r"(?P<name>\w+)=(?P<shape>\d*(?:[,x]\d+)*):(?P<dtype>float32|int64)(?:<(?P<classes>\d+))?"
@@ -120,6 +121,8 @@ def parse_input(text: str) -> InputSpecification:
 def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
     """Source of a `package.module:factory`; an input called `target` says what the loss compares.
 
+    The caller names it, and so trusts it (`heterps_runtime.models.trust`).
+
     Without a `target`, it follows from the model's output: classes where the last dimension is
     above 1 (cross entropy), else a number (mean squared error).
 
@@ -133,6 +136,7 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
     target = given.pop("target", None)
     if not given:
         raise HeterpsError(f"{factory}: say what it takes, such as --input x=32:float32")
+    trust(factory)
     source = ModelSource(kind="factory", factory=factory, inputs=tuple(given.values()))
     loss: LossName
     if target is None:

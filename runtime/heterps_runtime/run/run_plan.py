@@ -13,6 +13,7 @@ from heterps_configs.documents.run_settings import Engine, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
@@ -42,6 +43,7 @@ def run_plan(
     events: Sequence[RunEvent] = (),
     updates: Sequence[PlanUpdate] = (),
     hooks: RunHooks | None = None,
+    trust_code: bool = False,
     hosts: HostGroup | None = None,
 ) -> RunResult:
     """Trains until a step under a plan, one process for each device.
@@ -55,6 +57,7 @@ def run_plan(
         events: Emulated devices and links that get slower.
         updates: New plans that are known from the start, in order, with their first steps.
         hooks: Who is called while the run goes on; by default remarks are warnings.
+        trust_code: Code that the profile names may run, though a document named it.
         hosts: On host 0 of several; the others call `several_hosts.join_run`.
 
     Raises:
@@ -64,6 +67,8 @@ def run_plan(
             needs more memory than it has, or a worker failed (with its first error).
     """
     hooks = hooks or RunHooks()
+    if trust_code:
+        trust_source(problem.profile.source)
     is_online = hooks.controller is not None or bool(updates)
     _check(problem, plan, events)
     if settings.engine == "torch":

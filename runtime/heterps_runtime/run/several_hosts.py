@@ -13,6 +13,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
+from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
@@ -94,6 +95,10 @@ def join_run(
     """
     content = json.loads(group.share(None))
     specification = RunSpecification.from_json(content["specification"])
+    source = specification.profile.source
+    if source is not None and source.factory is not None:
+        # The user of this host was asked for what this host read, not for what another sends.
+        check_trusted(source.factory)
     if specification.emulation is not None and content["machine"] != machine_identity():
         raise HeterpsError(
             "emulated devices need one machine: their times are compared on its clock, and the "

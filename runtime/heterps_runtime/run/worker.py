@@ -21,6 +21,7 @@ import torch
 
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.process.memory_report import OutOfMemoryError
 from heterps_runtime.process.rank_log import print_into_log
@@ -48,6 +49,7 @@ def main(arguments: list[str]) -> int:
     device = ""
     try:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        trust_source(specification.profile.source)
         torch.set_num_threads(specification.num_threads)
         keep_freed_memory()
         keep_compiler_out()

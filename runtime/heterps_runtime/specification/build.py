@@ -14,6 +14,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.schedule.workload import Workload, workload
+from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.specification.devices import torch_devices
 from heterps_runtime.specification.run import (
     EmulatedDevice,
@@ -70,6 +71,7 @@ def check_importable(problem: Problem) -> None:
     """Refuses a model that only this process can build: the workers of a run are others.
 
     Raises:
+        UntrustedCodeError: A document names its factory, and nobody has said that it may run.
         HeterpsError: Its factory is a local function or one of the program itself.
     """
     source = problem.profile.source
@@ -79,6 +81,8 @@ def check_importable(problem: Problem) -> None:
             f"the model's factory {factory!r} is known to this process only, and the workers of a "
             "run are processes of their own; name it as `package.module:function`"
         )
+    if factory:
+        check_trusted(factory)
 
 
 def emulation_of(problem: Problem, plan: Plan, schedule: Schedule) -> Emulation | None:

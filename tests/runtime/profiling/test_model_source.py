@@ -120,7 +120,17 @@ def test_near_names_are_suggested() -> None:
     ("config", "reason"),
     [
         ({"model_type": "no-such-type"}, "config of no-such-type"),
-        ({"model_type": "llama", "architectures": ["NoModel"]}, "no class 'NoModel'"),
+        ({"model_type": "llama", "architectures": ["NoModel"]}, "no class of models 'NoModel'"),
+        ({"model_type": "llama", "architectures": ["Trainer"]}, "no class of models 'Trainer'"),
+        ({"model_type": "llama", "auto_map": {"AutoModel": "a.B"}}, "auto_map: code and weights"),
+        (
+            {"model_type": "llama", "_attn_implementation": "stranger/kernel"},
+            "_attn_implementation: code and weights",
+        ),
+        (
+            {"model_type": "llama", "text_config": [{"use_pretrained_backbone": True}]},
+            "use_pretrained_backbone: code and weights",
+        ),
         ({**CONFIGS["llama"], "architectures": ["LlamaModel"]}, "loss is not known"),
     ],
 )

@@ -14,7 +14,14 @@ from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.run.starting_point import at_starting_point
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.state.checkpoint_files import CheckpointDocument, checkpoint_path, layer_sizes
+from heterps_runtime.state.checkpoint_files import (
+    CheckpointDocument,
+    layer_sizes,
+    publish,
+    unfinished_path,
+)
+from heterps_runtime.state.checkpoint_storage import write_tensors
+from heterps_runtime.state.checksums import FileSum, write_checksums
 from tests.runtime.small_runs import chain_of, problem_of
 
 
@@ -29,10 +36,9 @@ def _save(folder: Path, step: int) -> Path:
         num_ranks=2,
         layers=layer_sizes(problem.profile),
     )
-    path = checkpoint_path(folder, step)
-    path.mkdir(parents=True)
-    (path / "checkpoint.json").write_text(document.model_dump_json())
-    return path
+    for rank in range(2):
+        write_tensors(unfinished_path(folder, step), {}, None, rank)
+    return publish(folder, document, keep=9)
 
 
 def _start(
@@ -96,5 +102,8 @@ def test_folders_that_cannot_be_used_are_refused_before_anything_starts(tmp_path
 def test_broken_document_is_named(tmp_path: Path) -> None:
     path = _save(tmp_path, 5) / "checkpoint.json"
     path.write_text("{}")
+    with pytest.raises(HeterpsError, match=r"checkpoint.json has 2 bytes, and \d+ were written"):
+        _start(tmp_path, resume=True)
+    write_checksums(path.parent, [FileSum.of(path, b"{}")])
     with pytest.raises(HeterpsError, match=r"checkpoint.json: .*step"):
         _start(tmp_path, resume=True)
