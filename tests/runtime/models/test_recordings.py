@@ -13,6 +13,7 @@ from heterps_configs.documents.model_profile import ModelSource
 from heterps_runtime.models import recordings
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import record, recorded, share_recordings
+from heterps_runtime.models.trust import trust_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.stages.stage import StagePart, build_stage
 from tests.runtime.small_models import HERE as MODELS
@@ -85,9 +86,6 @@ def test_no_other_rank_records(monkeypatch: pytest.MonkeyPatch) -> None:
 class _Odd:
     """Something that cannot be sent."""
 
-    def __reduce__(self) -> str:
-        raise TypeError("no")
-
 
 class _ReturnsOdd(nn.Module):
     """Returns a tensor, and something else."""
@@ -122,6 +120,7 @@ def test_what_cannot_be_sent_is_left_to_each_rank(
 ) -> None:
     works = factory_source(f"{HERE}:holds_odd", [f"x={WIDTH}:float32"])
     source = works.changed(factory=factory)
+    trust_source(source)
     recordings._RECORDINGS.clear()
     wire = _share(source, monkeypatch)
     assert wire.sent == b""
