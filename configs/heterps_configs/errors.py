@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 # A profile has hundreds of layers: more than this would hide the first problem.
 MAX_SHOWN_PROBLEMS = 12
+LONGEST_PROBLEM = 1000
 
 
 class HeterpsError(ValueError):
@@ -24,10 +25,16 @@ class DocumentError(HeterpsError):
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
         self.problems = tuple(problems)
-        shown = [*self.problems[:MAX_SHOWN_PROBLEMS]]
+        shown = [_shortened(text) for text in self.problems[:MAX_SHOWN_PROBLEMS]]
         if len(self.problems) > len(shown):
             shown.append(f"and {len(self.problems) - len(shown)} problems more")
         super().__init__(f"{source}: " + "; ".join(shown))
+
+
+def _shortened(text: str) -> str:
+    """A problem that names what a file holds, without the middle of what is too long for a line."""
+    half = LONGEST_PROBLEM // 2
+    return text if len(text) <= LONGEST_PROBLEM else f"{text[:half]} ... {text[-half:]}"
 
 
 class UnknownNameError(HeterpsError):

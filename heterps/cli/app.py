@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -53,6 +54,7 @@ app.add_typer(library)
 app.add_typer(graphs)
 
 _settings = {"debug": False}
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def _version(wanted: bool) -> None:
@@ -314,7 +316,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _fail(error: Exception, text: str, code: int) -> None:
     if _settings["debug"]:
         raise error
-    typer.echo(f"error: {text}", err=True)
+    # Names out of files stand in messages; none of them moves a terminal's cursor.
+    shown = _CONTROL.sub(lambda found: repr(found[0])[1:-1], " ".join(text.splitlines()))
+    typer.echo(f"error: {shown}", err=True)
     sys.exit(code)
 
 

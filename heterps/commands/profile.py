@@ -14,11 +14,11 @@ from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.profile_tables import print_profile
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Optimizer
-from heterps_configs.documents.merged_profiles import merge_profiles
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_profile
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
+from heterps_runtime.profiling.merged_profiles import merge_profiles
 
 HOST_TYPE = "host-cpu"
 

@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from heterps.reports.console import answer, print_json, remarks
 from heterps_configs import library
+from heterps_configs.documents.base import parse_yaml
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import try_outputs
@@ -120,7 +120,7 @@ def override(config: AnyConfig, overrides: list[str]) -> AnyConfig:
         name, separator, value = text.partition("=")
         if not separator:
             raise HeterpsError(f"--set {text!r}: expected field=value, such as budget_s=120")
-        given[name.strip()] = yaml.safe_load(value)
+        given[name.strip()] = parse_yaml(value, f"--set {name.strip()}")
     return type(config).from_mapping({**config.to_mapping(), **given}, source="training config")
 
 

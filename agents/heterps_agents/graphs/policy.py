@@ -6,14 +6,20 @@ policy = GraphPolicy.load("graph-generalist")
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.graphs.rollout_kernels import ScorerWeights, mean_messages
 from heterps_agents.learned.policy_file import StoredPolicy
-from heterps_envs.environments.graph.state import GRAPH_FEATURE_VERSION
+from heterps_envs.environments.graph.state import (
+    GRAPH_CANDIDATE_FEATURES,
+    GRAPH_FEATURE_VERSION,
+    GRAPH_NODE_FEATURES,
+    GRAPH_STATE_FEATURES,
+)
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64] | NDArray[np.int32]
@@ -33,6 +39,34 @@ class GraphPolicy(StoredPolicy):
     def feature_version(self) -> int:
         """Of the features that it reads."""
         return GRAPH_FEATURE_VERSION
+
+    @classmethod
+    def shapes(
+        cls, hidden: int, feature_version: int, weights: Mapping[str, NDArray[Any]]
+    ) -> dict[str, tuple[int, ...]]:
+        """See `StoredPolicy.shapes`."""
+        width = weights.get("node_in.bias", np.empty(0)).size
+        rounds = sum(name.startswith("node_producers_") for name in weights)
+        shapes: dict[str, tuple[int, ...]] = {
+            "node_in.weight": (width, GRAPH_NODE_FEATURES),
+            "node_in.bias": (width,),
+            "candidate_in.weight": (hidden, GRAPH_CANDIDATE_FEATURES),
+            "candidate_in.bias": (hidden,),
+            "state_in.weight": (hidden, GRAPH_STATE_FEATURES),
+            "embedding_in.weight": (hidden, width),
+            "candidate_hidden.weight": (hidden, hidden),
+            "candidate_hidden.bias": (hidden,),
+            "score_candidate.weight": (hidden, hidden),
+            "score_candidate.bias": (hidden,),
+            "score_context.weight": (hidden, 2 * hidden + GRAPH_STATE_FEATURES),
+            "score_embedding.weight": (hidden, width),
+            "score_out.weight": (1, hidden),
+        }
+        for index in range(rounds):
+            shapes[f"node_self_{index}.bias"] = (width,)
+            for part in ("self", "producers", "consumers"):
+                shapes[f"node_{part}_{index}.weight"] = (width, width)
+        return shapes
 
     @property
     def node_width(self) -> int:

@@ -48,6 +48,29 @@ class Policy(StoredPolicy):
             score_out=self.weights["score_out.weight"][0],
         )
 
+    @classmethod
+    def shapes(
+        cls, hidden: int, feature_version: int, weights: Mapping[str, NDArray[Any]]
+    ) -> dict[str, tuple[int, ...]]:
+        """See `StoredPolicy.shapes`."""
+        candidate, state = feature_sizes(with_prices=feature_version == PRICED_FEATURE_VERSION)
+        context = 2 * hidden + state
+        return {
+            "candidate_in.weight": (hidden, candidate),
+            "candidate_in.bias": (hidden,),
+            "state_in.weight": (hidden, state),
+            "candidate_hidden.weight": (hidden, hidden),
+            "candidate_hidden.bias": (hidden,),
+            "score_candidate.weight": (hidden, hidden),
+            "score_candidate.bias": (hidden,),
+            "score_context.weight": (hidden, context),
+            "score_out.weight": (1, hidden),
+            "value_context.weight": (hidden, context),
+            "value_context.bias": (hidden,),
+            "value_out.weight": (1, hidden),
+            "value_out.bias": (1,),
+        }
+
     @property
     def knows_prices(self) -> bool:
         """Whether it reads the features of `heterps/PricedStagePlacement-v0`."""

@@ -20,6 +20,11 @@ from heterps_configs.errors import HeterpsError
 
 Weights = NDArray[np.float32]
 _META = "meta"
+LARGEST_POLICY_BYTES = 2**28
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 class StoredPolicy(ABC):
@@ -75,6 +80,7 @@ class StoredPolicy(ABC):
                 features.
         """
         weights, meta = _read(reference)
+        name = os.fspath(reference)
         if meta.get("problems") != cls.problems:
             raise HeterpsError(f"{os.fspath(reference)}: {cls.wrong_problems}")
         if meta.get("feature_version") not in cls.feature_versions:
@@ -83,7 +89,22 @@ class StoredPolicy(ABC):
                 f"{os.fspath(reference)}: was trained on features of version "
                 f"{meta.get('feature_version')}; this heterps has version {known}: train it again"
             )
+        hidden = weights.get("candidate_hidden.bias", np.empty(0)).size
+        _check_weights(name, weights, cls.shapes(hidden, meta["feature_version"], weights))
         return cls(weights, meta)
+
+    @classmethod
+    @abstractmethod
+    def shapes(
+        cls, hidden: int, feature_version: int, weights: Mapping[str, NDArray[Any]]
+    ) -> dict[str, tuple[int, ...]]:
+        """Shape of each parameter: compiled searches read them without looking.
+
+        Args:
+            hidden: Width of the layers that score candidates.
+            feature_version: Of the features that the policy reads.
+            weights: What the file has; some other widths follow from it.
+        """
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the policy in one move.
@@ -114,13 +135,53 @@ def finite_or_none(scores: Mapping[str, float]) -> dict[str, float | None]:
 
 def _read(reference: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Weights by torch's names, and the plain data beside them."""
-    content = library.find("policies", reference).read_bytes()
     try:
+        content = library.find("policies", reference).read_bytes()
+        _check_sizes(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             meta = json.loads(str(archive[_META]))
             weights = {name: archive[name] for name in archive.files if name != _META}
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
+    except HeterpsError:
+        raise
+    except Exception:
+        # zipfile, zlib and NumPy each have errors of their own for bytes that are none of theirs.
         raise HeterpsError(
             f"{os.fspath(reference)}: is not a policy that `heterps train` wrote"
         ) from None
+    if not isinstance(meta, dict):
+        raise HeterpsError(f"{os.fspath(reference)}: is not a policy that `heterps train` wrote")
     return weights, meta
+
+
+def _check_sizes(content: bytes) -> None:
+    """Refuses arrays that are larger than policies are, by their headers.
+
+    Raises:
+        ValueError: An array has too many bytes, or holds anything but numbers and text.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        total = 0
+        for entry in archive.infolist():
+            with archive.open(entry) as file:
+                read = _HEADERS[np.lib.format.read_magic(file)]
+                shape, _, dtype = read(file)
+            total += math.prod(shape) * dtype.itemsize
+            if dtype.kind not in "fiuU" or not 0 <= total <= LARGEST_POLICY_BYTES:
+                raise ValueError("is no policy")
+
+
+def _check_weights(
+    name: str, weights: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Refuses weights that are missing, of another shape, or no numbers."""
+    for layer, shape in shapes.items():
+        if layer not in weights:
+            raise HeterpsError(f"{name}: the weights {layer!r} are missing")
+        found = weights[layer].shape
+        if found != shape:
+            raise HeterpsError(
+                f"{name}: the weights {layer!r} have the shape {found}; it must be {shape}"
+            )
+    for layer, values in weights.items():
+        if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+            raise HeterpsError(f"{name}: the weights {layer!r} are not all finite numbers")

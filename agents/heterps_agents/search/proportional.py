@@ -39,8 +39,11 @@ def memory_proportional_placement(problem: Problem) -> Placement:
 def speed_proportional_placement(problem: Problem) -> Placement:
     """Compute in proportion to speed: the inverse of a device's time for the whole model."""
     compute_s = problem.tables.compute_s
+    # A class that takes no time for the whole model is as fast as the fastest that takes some.
     whole_s = compute_s.sum(axis=0)
-    return _divide(problem, (compute_s / whole_s).mean(axis=1), 1.0 / whole_s)
+    least_s = whole_s[whole_s > 0].min(initial=1.0)
+    whole_s = np.maximum(whole_s, least_s)
+    return _divide(problem, (compute_s / whole_s).mean(axis=1), least_s / whole_s)
 
 
 def simple_placements(problem: Problem) -> tuple[Placement, ...]:
@@ -59,7 +62,7 @@ def cut_in_proportion(layer_weight: Floats, device_weight: Floats) -> NDArray[np
 
     Args:
         layer_weight: (L,) of the layers in order; not negative.
-        device_weight: (D,) of the devices in order; positive.
+        device_weight: (D,) of the devices in order; not negative.
 
     Returns:
         (D,) index behind the last layer of each device, not decreasing, the last one L. A device
@@ -68,7 +71,8 @@ def cut_in_proportion(layer_weight: Floats, device_weight: Floats) -> NDArray[np
     total = layer_weight.sum()
     weight = layer_weight if total > 0 else np.ones_like(layer_weight)
     middles = (np.cumsum(weight) - weight / 2) / weight.sum()
-    ends = np.cumsum(device_weight) / device_weight.sum()
+    shares = device_weight if device_weight.sum() > 0 else np.ones_like(device_weight)
+    ends = np.cumsum(shares) / shares.sum()
     stops = np.searchsorted(middles, ends - 1e-12)
     stops[-1] = len(layer_weight)
     return np.asarray(stops, np.int64)
@@ -156,6 +160,8 @@ def describe_misfit(problem: Problem, kernel: KernelTables, placement: Placement
     if message:
         return message
     step_time_s = evaluate(encode(placement)[None], kernel)[0][0]
+    if problem.job.min_throughput_samples_per_s is None:
+        return f"the placement takes {step_time_s:.4g} s a step: longer than what is planned for"
     reached = problem.job.global_batch_size / step_time_s
     return (
         f"the placement reaches {reached:.4g} samples/s; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,6 +17,7 @@ from heterps_configs.documents.base import (
     compute_format,
     parameter_format,
 )
+from heterps_configs.documents.huggingface_config import config_problems
 from heterps_configs.documents.numbers import (
     Bytes,
     Count,
@@ -28,6 +30,8 @@ from heterps_configs.documents.numbers import (
     WholeBytes,
 )
 from heterps_configs.documents.problems import InconsistentError, repeated
+
+MOST_NUMBERS_OF_A_SAMPLE = 2**31
 
 LossName = Literal["cross_entropy", "binary_cross_entropy", "mean_squared_error"]
 
@@ -43,6 +47,17 @@ class InputSpecification(Document):
     shape: tuple[PositiveCount, ...] = ()
     dtype: Literal["int64", "float32"] = "float32"
     num_classes: PositiveCount | None = None
+
+    @model_validator(mode="after")
+    def _is_of_a_size(self) -> Self:
+        if math.prod(self.shape) > MOST_NUMBERS_OF_A_SAMPLE:
+            raise InconsistentError(
+                [
+                    f"shape: {'x'.join(map(str, self.shape))} are {math.prod(self.shape)} numbers "
+                    f"in a sample; at most {MOST_NUMBERS_OF_A_SAMPLE} are supported"
+                ]
+            )
+        return self
 
 
 class ModelSource(Document):
@@ -64,6 +79,17 @@ class ModelSource(Document):
     inputs: tuple[InputSpecification, ...] = Field(min_length=1)
     target: InputSpecification | None = None
     loss: LossName = "cross_entropy"
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> Self:
+        problems = [f"config.{text}" for text in config_problems(self.config or {})]
+        if self.kind == "factory" and not self.factory:
+            problems.append("factory: is missing; expected package.module:function")
+        if self.kind == "huggingface" and not (self.config and self.architecture):
+            problems.append("config, architecture: are missing; a Hugging Face model needs both")
+        if problems:
+            raise InconsistentError(problems)
+        return self
 
 
 class LayerProfile(Document):

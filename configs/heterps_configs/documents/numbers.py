@@ -22,7 +22,8 @@ MOST_MEMORY_BYTES = 2**60
 MOST_LATENCY_S = 1e6
 LEAST_BYTES_PER_S, MOST_BYTES_PER_S = 1e-3, 1e18
 LEAST_FLOPS_PER_S, MOST_FLOPS = 1.0, 1e24
-MOST_USD_PER_HOUR = 1e6
+# Smaller prices would drown in what planners add to prefer the faster of two plans of one price.
+LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR = 1e-3, 1e6
 LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
 
 
@@ -35,6 +36,14 @@ def _is_number(value: Value) -> Value:
 def _is_whole_number(value: Value) -> Value:
     if isinstance(value, bool):
         raise PydanticCustomError("int_type", "must be a whole number")
+    return value
+
+
+def _is_a_price(value: float) -> float:
+    if 0 < value < LEAST_USD_PER_HOUR:
+        raise PydanticCustomError(
+            "too_cheap", f"must be 0, or {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:g}"
+        )
     return value
 
 
@@ -52,7 +61,7 @@ MemoryBytes = Annotated[Whole, Field(gt=0, le=MOST_MEMORY_BYTES)]
 BytesPerSecond = Annotated[Number, Field(ge=LEAST_BYTES_PER_S, le=MOST_BYTES_PER_S)]
 Flops = Annotated[Number, Field(ge=0, le=MOST_FLOPS)]
 FlopsPerSecond = Annotated[Number, Field(ge=LEAST_FLOPS_PER_S, le=MOST_FLOPS)]
-UsdPerHour = Annotated[Number, Field(ge=0, le=MOST_USD_PER_HOUR)]
+UsdPerHour = Annotated[Number, Field(ge=0, le=MOST_USD_PER_HOUR), AfterValidator(_is_a_price)]
 # How many times as long something takes.
 Factor = Annotated[Number, Field(ge=LEAST_FACTOR, le=MOST_FACTOR)]
 Share = Annotated[Number, Field(ge=0, le=1)]

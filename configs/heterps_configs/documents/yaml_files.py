@@ -11,13 +11,21 @@ from typing import Any
 
 import yaml
 
-from heterps_configs.documents.yaml_limits import problem_of_aliases, problem_of_size
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.outputs import check_replaceable
 
 _FLOAT_TAG, _TIMESTAMP_TAG = "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"
 # YAML 1.2 floats. PyYAML follows YAML 1.1, for which 40e9 and 1e-4 are strings.
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+
+# A text of a few lines can stand for more values than memory holds (aliases of aliases), and
+# PyYAML's composer takes a frame of the C stack for each level: far enough down, the process dies.
+MOST_CHARACTERS, MOST_VALUES, DEEPEST = 2**25, 500_000, 100
+
+_BRACKET = re.compile(r"[\[\]{}]")
+_INDENTATION = re.compile(r"^[ ?:-]*", re.MULTILINE)
+# Texts below it have fewer values than `MOST_VALUES`: each takes two characters at least.
+_SURELY_FEW = 2 * MOST_VALUES
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -67,7 +75,7 @@ def parse_yaml(text: str, source: str) -> Any:
             not fit; more than `MOST_VALUES` values, those of aliases counted where they stand.
     """
     try:
-        problem = problem_of_size(text, _Loader)
+        problem = _problem_of_size(text, _Loader)
         if problem is not None:
             raise DocumentError(source, [problem])
         return _construct(text, source)
@@ -83,7 +91,7 @@ def _construct(text: str, source: str) -> Any:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
-        problem = None if node is None else problem_of_aliases(node, text)
+        problem = None if node is None else _problem_of_aliases(node, text)
         if problem is not None:
             raise DocumentError(source, [problem])
         return None if node is None else loader.construct_document(node)
@@ -96,6 +104,74 @@ def _construct(text: str, source: str) -> Any:
         raise DocumentError(source, [f"a value that cannot be read: {error}"]) from None
     finally:
         loader.dispose()
+
+
+def _problem_of_size(text: str, loader: Any) -> str | None:
+    """Why a text is not to be composed; None where it may be.
+
+    Args:
+        text: YAML or JSON.
+        loader: PyYAML's class of loaders that will read it.
+    """
+    if len(text) > MOST_CHARACTERS:
+        return f"{len(text)} characters; at most {MOST_CHARACTERS} are read"
+    if len(text) <= _SURELY_FEW and not _may_be_deep(text):
+        return None
+    depth = count = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        count += isinstance(event, yaml.NodeEvent)
+        if depth > DEEPEST:
+            return f"lists and mappings within each other more than {DEEPEST} deep"
+        if count > MOST_VALUES:
+            return f"more than {MOST_VALUES} values"
+    return None
+
+
+def _may_be_deep(text: str) -> bool:
+    """False where brackets and indentation are too few for `DEEPEST`; brackets in texts count."""
+    if max(match.end() - match.start() for match in _INDENTATION.finditer(text)) > DEEPEST // 2:
+        return True
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += 1 if match[0] in "[{" else -1
+        if depth > DEEPEST // 4:
+            return True
+        depth = max(depth, 0)
+    return False
+
+
+def _problem_of_aliases(node: yaml.Node, text: str) -> str | None:
+    """Why a composed text is not to be constructed; None where it may be."""
+    if "*" not in text:
+        return None
+    count = _expanded(node, {})
+    if count is None:
+        return "an alias stands within what it stands for"
+    if count > MOST_VALUES:
+        return f"more than {MOST_VALUES} values, those of its aliases counted where they stand"
+    return None
+
+
+def _expanded(node: yaml.Node, known: dict[int, int | None]) -> int | None:
+    """Values with those of aliases; None for what contains itself."""
+    if id(node) in known:
+        return known[id(node)]
+    known[id(node)] = None
+    children = [] if isinstance(node, yaml.ScalarNode) else node.value
+    if isinstance(node, yaml.MappingNode):
+        children = [part for pair in children for part in pair]
+    total = 1
+    for child in children:
+        count = _expanded(child, known)
+        if count is None:
+            return None
+        total += count
+    known[id(node)] = total
+    return total
 
 
 def to_yaml(data: Any) -> str:

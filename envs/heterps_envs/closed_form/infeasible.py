@@ -10,6 +10,7 @@ from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form.formula import in_flight
 from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
+from heterps_envs.closed_form.objective import MISSES_FLOOR
 from heterps_envs.problem import Problem
 
 
@@ -27,6 +28,7 @@ def explain_infeasible(problem: Problem) -> str:
         or _too_much_in_all(problem, need)
         or _stage_too_large(problem)
         or _floor_too_high(problem)
+        or _too_slow(problem)
         or "no plan was found, although no single limit rules one out; allow the planner more"
     )
 
@@ -113,6 +115,16 @@ def _left_over(problem: Problem) -> str | None:
         f"the stage of the layers 0..{stop - 1} ({first} .. {last}) fits on no device: the layers "
         f"behind it fill {behind} of the {len(free)} devices, and no device has room for the "
         f"{math.ceil(left)} bytes that it needs ({held} micro-batches in flight)"
+    )
+
+
+def _too_slow(problem: Problem) -> str | None:
+    least_s = lower_bound(problem.tables)
+    if least_s < MISSES_FLOOR:
+        return None
+    return (
+        f"a step takes {least_s:.4g} s at least; nothing is planned for steps of more than "
+        f"{MISSES_FLOOR:g} s"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+from heterps_configs.documents.numbers import MOST_BYTES_PER_S, MOST_SECONDS
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.state_moves import MOVE_OVERHEAD_S, Move, move_s, moved_bytes, state_moves
@@ -44,6 +45,9 @@ class SpotSettings:
             if not value >= 0 or (value == 0 and entry.name in positive):
                 least = "above 0" if entry.name in positive else "at least 0"
                 raise HeterpsError(f"{entry.name} must be {least}, got {value:g}")
+            most = MOST_SECONDS if entry.name.endswith("_s") else MOST_BYTES_PER_S
+            if value > most:
+                raise HeterpsError(f"{entry.name} must be at most {most:g}, got {value:g}")
 
 
 class Pause(NamedTuple):

@@ -9,6 +9,7 @@ it is for comparing strategies under conditions that are stated.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +24,9 @@ from heterps_envs.spot.trace import SpotEvent, SpotTrace
 DAY_S = 86_400.0
 # Share of the way back to the cluster's price that the price's logarithm goes between two changes.
 PRICE_RETURN = 0.1
+MOST_PRICE_SPREAD = 3.0
+# Of a trace: more than a year of a large cluster has.
+MOST_ROWS = 500_000
 
 
 class SpotRates(NamedTuple):
@@ -35,6 +39,10 @@ class SpotRates(NamedTuple):
 
     interruptions_per_hour: float
     mean_absence_s: float
+
+    def interruptions_in(self, duration_s: float) -> float:
+        """How often something is lost in so many seconds, on average, were it never away long."""
+        return duration_s * self.interruptions_per_hour / 3600
 
 
 DEVICE_RATES, NODE_RATES = SpotRates(0.1, 1_800.0), SpotRates(0.02, 3_600.0)
@@ -60,12 +68,24 @@ class SpotDraw:
     price_spread: float = 0.03
     price_every_s: float = 3_600.0
 
+    def num_rows(self, cluster: Cluster) -> float:
+        """About how many rows a trace of a cluster has, at most."""
+        nodes = len(cluster.nodes)
+        interruptions = nodes * self.node.interruptions_in(self.duration_s)
+        for device in cluster.devices:
+            rates = self.by_type.get(device.type.name, self.device)
+            interruptions += rates.interruptions_in(self.duration_s)
+        changes = self.duration_s / self.price_every_s if self.price_spread else 0.0
+        return 2 * interruptions + len(cluster.devices) * changes
+
     def __post_init__(self) -> None:
         rates = [self.device, self.node, *self.by_type.values()]
         positive = (self.duration_s, self.price_every_s, *(r.mean_absence_s for r in rates))
         others = (self.price_spread, *(r.interruptions_per_hour for r in rates))
         if not all(math.isfinite(value) for value in (*positive, *others)):
             raise HeterpsError("a spot trace: all rates and times must be finite")
+        if self.price_spread > MOST_PRICE_SPREAD:
+            raise HeterpsError(f"a spot trace: the spread of prices is at most {MOST_PRICE_SPREAD}")
         if min(positive) <= 0 or min(others) < 0:
             raise HeterpsError("a spot trace: times must be above 0, rates and spread at least 0")
 
@@ -78,11 +98,18 @@ def draw_spot_trace(cluster: Cluster, draw: SpotDraw, seed: int = 0) -> SpotTrac
 
     Raises:
         UnknownNameError: `by_type` names a type that no device has.
+        HeterpsError: The trace would have more than `MOST_ROWS` rows.
     """
     types = {device.type.name for device in cluster.devices}
     for name in draw.by_type:
         if name not in types:
             raise UnknownNameError("device type", name, types)
+    num_rows = draw.num_rows(cluster)
+    if num_rows > MOST_ROWS:
+        raise HeterpsError(
+            f"a spot trace of {draw.duration_s / 3600:g} hours would have about {num_rows:.3g} "
+            f"rows; at most {MOST_ROWS} are drawn"
+        )
     events: list[SpotEvent] = []
     devices: dict[str, list[tuple[int, Device]]] = {}
     for index, device in enumerate(cluster.devices):
@@ -125,11 +152,12 @@ def _device_rows(
     device: str, spans: Sequence[Span], node_away: Sequence[Span]
 ) -> Iterator[SpotEvent]:
     """Absences of a device while its node is there; a node that comes back brings all devices."""
+    returns = [back_s for _, back_s in node_away]
     for lost_s, back_s in spans:
         start_s = lost_s
-        for away_s, returns_s in node_away:
-            if returns_s <= start_s or away_s >= back_s:
-                continue
+        for away_s, returns_s in node_away[bisect_right(returns, start_s) :]:
+            if away_s >= back_s:
+                break
             if start_s < away_s:
                 yield SpotEvent(start_s, "device", device, "lost")
             start_s = returns_s

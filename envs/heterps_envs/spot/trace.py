@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from heterps_configs.documents.numbers import MOST_SECONDS
 from heterps_configs.documents.yaml_files import read_text, write_text
 from heterps_configs.errors import DocumentError
 
@@ -31,6 +31,10 @@ SpotEventKind = Literal["lost", "back", "available", "price", "end"]
 
 REQUIRED = ("time_s", "scope", "name", "event")
 COLUMNS = (*REQUIRED, "count", "price_usd_per_hour")
+
+
+# Digits of a count: a cluster has thousands of devices.
+_LONGEST_COUNT = 9
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def parse_spot_trace(text: str, source: str = "<memory>") -> SpotTrace:
     Raises:
         DocumentError: With every problem, by line and column.
     """
-    rows = _rows(text)
+    rows = _rows(text, source)
     _, header = next(rows, (0, []))
     header = [name.strip() for name in header]
     missing = [name for name in REQUIRED if name not in header]
@@ -116,17 +120,20 @@ def parse_spot_trace(text: str, source: str = "<memory>") -> SpotTrace:
     return SpotTrace(tuple(e for e in events if e.event != "end"), events[-1].time_s, source)
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of every line that says something."""
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
-            yield number, next(csv.reader([line]))
+            try:
+                yield number, next(csv.reader([line]), [])
+            except csv.Error as error:
+                raise DocumentError(source, [f"line {number}: {error}"]) from None
 
 
 def _problems_of_row(row: Mapping[str, str]) -> Iterator[str]:
     scope, event = row["scope"], row["event"]
     if _number(row["time_s"]) is None:
-        yield f"time_s: must be a number of seconds, at least 0, got {row['time_s']!r}"
+        yield f"time_s: must be a number of seconds, 0 to {MOST_SECONDS:g}, got {row['time_s']!r}"
     for column, value, allowed in (
         ("scope", scope, get_args(Scope)),
         ("event", event, get_args(SpotEventKind)),
@@ -143,25 +150,28 @@ def _problems_of_row(row: Mapping[str, str]) -> Iterator[str]:
 def _problems_of_values(row: Mapping[str, str]) -> Iterator[str]:
     scope, event, count = row["scope"], row["event"], row["count"]
     price = row["price_usd_per_hour"]
-    if count and not count.isdecimal():
+    if count and not (count.isdecimal() and len(count) <= _LONGEST_COUNT):
         yield f"count: must be a whole number of devices, got {count!r}"
     elif count and (scope not in ("node", "type") or event in ("price", "end")):
         yield "count: belongs to the events lost, back and available of a node or type only"
     elif event == "available" and (not count or scope not in ("node", "type")):
         yield "count: the event 'available' needs the number of devices of a node or type"
     if price and (_number(price) is None or event == "end"):
-        yield f"price_usd_per_hour: must be a number, at least 0, of an event, got {price!r}"
+        yield (
+            f"price_usd_per_hour: must be a number, 0 to {MOST_SECONDS:g}, of an event, "
+            f"got {price!r}"
+        )
     elif event == "price" and not price:
         yield "price_usd_per_hour: is missing; the event 'price' needs it"
 
 
 def _number(text: str) -> float | None:
-    """A finite number from 0; None for anything else."""
+    """A number from 0 to `MOST_SECONDS`, which is far above any price too; None for all else."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value <= MOST_SECONDS else None
 
 
 def _event(row: Mapping[str, str], line: int) -> SpotEvent:

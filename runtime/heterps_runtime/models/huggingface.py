@@ -10,8 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.huggingface_config import config_problems
 from heterps_configs.documents.model_profile import InputSpecification, ModelSource
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import DocumentError, HeterpsError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -126,6 +127,9 @@ def _transformers() -> Any:
 
 def _huggingface_config(config: dict[str, Any]) -> Any:
     _check_config(config, str(config.get("model_type")))
+    problems = list(config_problems(config))
+    if problems:
+        raise DocumentError("config.json", problems)
     transformers = _transformers()
     content = {key: value for key, value in config.items() if key != "model_type"}
     try:

@@ -49,7 +49,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
                     type=draw(st.sampled_from(sorted(shipped_device_types()))),
                     count=draw(st.integers(1, 3)),
                     memory_bytes=draw(st.none() | st.integers(1, 10**15)),
-                    price_usd_per_hour=draw(st.none() | seconds),
+                    price_usd_per_hour=draw(st.none() | st.just(0.0) | st.floats(1e-3, 1e6)),
                 ),
             ),
         )

@@ -143,9 +143,14 @@ def least_nodes(
         parameter_bytes: Of each layer.
         node_memory_bytes: Of all devices of a node.
         largest_activation_bytes: Of any layer.
+
+    Raises:
+        InfeasibleError: A node has no memory.
     """
     need = STATE_FACTOR * sum(parameter_bytes) + largest_activation_bytes
-    return math.ceil(need / node_memory_bytes)
+    if node_memory_bytes <= 0:
+        raise InfeasibleError(f"the model takes {need:.4g} bytes, and a node has no memory")
+    return max(1, math.ceil(need / node_memory_bytes))
 
 
 def template_sizes(num_nodes: int, least: int, tolerated: int) -> range:

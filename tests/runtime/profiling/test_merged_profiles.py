@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.merged_profiles import merge_profiles
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.profiling.merged_profiles import merge_profiles
 
 
 def _layer(name: str, parameters: int = 4) -> LayerProfile:
