@@ -32,8 +32,8 @@ class ComparisonRow:
     """One planner's result. Numbers are None where it found no feasible plan.
 
     Attributes:
-        evaluations: Placements whose cost it computed. The exact solver counts transitions, and
-            no budget of evaluations binds it.
+        evaluations: Placements whose cost it computed. The exact solver, `auto` with it, counts
+            transitions, and no budget of evaluations binds it.
         planning_s: Wall-clock seconds.
         planning_cpu_s: Processor seconds of this process. Neither counts imports and compilation.
         refused: It did not try: the budget is too small for it, or it lacks a policy.
@@ -107,8 +107,8 @@ def compare(
     Args:
         problem: What they answer.
         planners: Registered names, or planners of your own; by default all registered ones but
-            `auto`, and but those that train a network for every problem where that takes long;
-            with `ALL` these, `auto` and the systems of papers.
+            those that train a network for every problem where that takes long; with `ALL` these
+            and the systems of papers.
         evaluations: Placements that each may evaluate.
         seconds: Wall-clock seconds that each may take.
         cpu_seconds: Processor seconds that each may take.
@@ -127,7 +127,7 @@ def compare(
     if is_all:
         chosen = [*planner_names(), *system_names()]
     elif not planners:
-        chosen = [name for name in planner_names() if name != "auto"]
+        chosen = list(planner_names())
     objects = [
         planner_named(entry, seed=seed) if isinstance(entry, str) else entry
         for entry in chosen

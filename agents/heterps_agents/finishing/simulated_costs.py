@@ -15,6 +15,9 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
 
+# However large: a choice needs some to choose from.
+LEAST_SIMULATIONS = 12
+
 
 class Simulated(NamedTuple):
     """One placement that has been simulated.
@@ -40,7 +43,7 @@ class SimulatedCosts:
         question: The same for searches; each simulation counts as an evaluation of its budget.
         planner: Name that plans carry.
         most_stages: Stages that may be simulated, replicas counted: a simulation takes about half
-            a millisecond for each.
+            a millisecond for each. But at least `LEAST_SIMULATIONS` placements.
 
     Attributes:
         found: All that were simulated, by code.
@@ -56,7 +59,8 @@ class SimulatedCosts:
     @property
     def is_exhausted(self) -> bool:
         """Whether no other placement may be simulated."""
-        return self._stages_left <= 0 or self._question.budget.is_exhausted
+        is_used_up = self._stages_left <= 0 and len(self.found) >= LEAST_SIMULATIONS
+        return is_used_up or self._question.budget.is_exhausted
 
     def add(self, code: Code) -> Simulated:
         """Simulates a placement, unless that has been done."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.finishing.shortlist import Simulations, best_simulated, neighbouring_optima
-from heterps_agents.finishing.simulated_costs import Simulated
+from heterps_agents.finishing.simulated_costs import LEAST_SIMULATIONS, Simulated
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_envs.arrays import Code
@@ -76,9 +76,13 @@ def test_equal_placements_go_to_the_first(make_problem: MakeProblem) -> None:
     assert found.plan.seed == 3
 
 
-def test_a_limit_of_stages_leaves_the_first_placement(make_problem: MakeProblem) -> None:
+def test_a_limit_of_stages_leaves_the_first_placements(make_problem: MakeProblem) -> None:
     problem = make_problem(memory=4.0)
-    slow, fast = encode([PlacedStage(0, 9, 2)]), encode([PlacedStage(0, 9, 0)])
+    slow = [encode([PlacedStage(0, cut, 2), PlacedStage(cut + 1, 9, 1)]) for cut in range(9)]
+    slow += [encode([PlacedStage(0, cut, 1), PlacedStage(cut + 1, 9, 2)]) for cut in range(9)]
+    fast = encode([PlacedStage(0, 9, 0)])
     question = Question.of(problem, Budget())
-    found = best_simulated(problem, question, [slow, fast], Simulations("test", most_stages=1))
-    assert np.array_equal(found.code, slow)
+    found = best_simulated(problem, question, [*slow, fast], Simulations("test", most_stages=1))
+    assert len(slow) > LEAST_SIMULATIONS
+    assert not np.array_equal(found.code, fast)
+    assert np.array_equal(chosen(problem, [*slow, fast]).code, fast)
