@@ -19,6 +19,7 @@ from heterps_runtime.state.checkpoint_files import CheckpointDocument, complete_
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController
     from heterps.online.spot_run import SpotRun
+    from heterps_runtime.fleet.others import OtherHosts
 
 
 def run_with_recovery(
@@ -30,6 +31,7 @@ def run_with_recovery(
     events: Sequence[RunEvent] = (),
     spot: SpotRun | None = None,
     watcher: OnlineController | None = None,
+    others: OtherHosts | None = None,
 ) -> RunResult:
     """`heterps_runtime.elastic.run_elastic.run_elastic` with the controller that chooses plans.
 
@@ -41,6 +43,7 @@ def run_with_recovery(
         events: What is done to devices.
         spot: A spot trace that is lived through.
         watcher: The controller of an online run.
+        others: The other hosts of a run on several.
     """
     from heterps.online.elastic import ElasticController
     from heterps_runtime.elastic.run_elastic import run_elastic
@@ -69,8 +72,9 @@ def run_with_recovery(
     heard = replace(hooks, on_plan=on_plan)
     with controller:
         result = run_elastic(
-            problem, plan, settings, controller, events=events, absent=absent, hooks=heard
-        )
+            problem, plan, settings, controller,
+            events=events, absent=absent, hooks=heard, others=others,
+        )  # fmt: skip
     if spot is not None:
         spot.finish(result, problem, plan, saving, settings.elastic.tolerated_losses)
     return result

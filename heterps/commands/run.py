@@ -27,12 +27,15 @@ from heterps_configs.documents.run_settings import CheckpointSettings, RunSettin
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
+from heterps_runtime.fleet.agent import LostHostError, serve_host
+from heterps_runtime.fleet.others import OtherHosts
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.parent import Controller, PlanUpdate, RunHooks
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
+from heterps_runtime.specification.hosts import Hosts
 from heterps_runtime.specification.machine import check_machine
 from heterps_runtime.state.checkpoint_files import find_checkpoint
 
@@ -51,26 +54,33 @@ def run_run(request: RunRequest) -> None:
         stack.enter_context(_failures_explained(run_directory, saving))
         # Before all else, so that an error of any host reaches all of them.
         group = None
-        if request.hosts is not None:
+        if request.hosts is not None and not request.is_elastic:
             group = stack.enter_context(HostGroup(request.hosts, _say))
         plan, problem = load_plan_and_problem(request.plan_file, request.model, request.cluster)
         what = f"{request.plan_file}: this plan"
         ask_for_trust(problem.profile.source, what, is_trusted=request.trusts_code, say=_say)
         check_machine(problem, plan, _own_devices(request, problem, plan), request.settings.device)
+        facts = facts_of(problem, plan, request.facts())
         if group is not None:
-            group.agree(facts_of(problem, plan, request.facts()))
+            group.agree(facts)
         for folder in dict.fromkeys(path.resolve() for path in _locked_folders(request)):
             stack.enter_context(folder_lock(folder))
         if group is not None:
             if group.hosts.rank > 0:
                 _join(group, run_directory)
                 return
-            if saving is not None:
-                remarks.print("--checkpoint: the folder must be one that all hosts share")
+        elif request.hosts is not None and request.hosts.rank > 0:
+            _serve(request.hosts, facts, run_directory, saving)
+            return
+        if request.hosts is not None and saving is not None:
+            remarks.print("--checkpoint: the folder must be one that all hosts share")
+        others = None
+        if request.hosts is not None and request.is_elastic:
+            others = stack.enter_context(OtherHosts(request.hosts, facts, _say))
         watcher = None
         if request.is_online:
             watcher = stack.enter_context(make_controller(problem, plan, request.settings))
-        result = _carried_out(request, problem, plan, watcher, group)
+        result = _carried_out(request, problem, plan, watcher, group, others)
     try:
         if files is not None:
             write_timelines(result, problem, files)
@@ -124,6 +134,7 @@ def _carried_out(
     plan: Plan,
     watcher: OnlineController | None,
     group: HostGroup | None,
+    others: OtherHosts | None,
 ) -> RunResult:
     """The run itself, shown on stderr and in TensorBoard."""
     settings, title, board = request.settings, f"run {plan.planner}", None
@@ -142,7 +153,7 @@ def _carried_out(
             if request.is_elastic:
                 result = run_with_recovery(
                     problem, plan, settings, hooks,
-                    events=request.events, spot=request.spot, watcher=watcher,
+                    events=request.events, spot=request.spot, watcher=watcher, others=others,
                 )  # fmt: skip
             else:
                 result = run_plan(
@@ -178,6 +189,18 @@ def _join(group: HostGroup, run_directory: Path) -> None:
         f"logs: {directory}",
         soft_wrap=True,
     )
+
+
+def _serve(
+    hosts: Hosts, facts: dict[str, str], run_directory: Path, saving: CheckpointSettings | None
+) -> None:
+    """The part of a host that is not host 0 in an elastic run."""
+    directory = _directory_of_host(run_directory, hosts.rank)
+    try:
+        serve_host(hosts, facts, directory, _say)
+    except LostHostError as error:
+        raise HeterpsError(f"{error}; {_to_go_on_from(saving, 'on every host')}") from None
+    _say(f"the run is over; host 0 has the results; logs: {directory}")
 
 
 class _Terminated(KeyboardInterrupt):
@@ -225,14 +248,14 @@ def _interrupted(checkpoint: CheckpointSettings | None) -> str:
     return f"interrupted; {_to_go_on_from(checkpoint)}"
 
 
-def _to_go_on_from(checkpoint: CheckpointSettings | None) -> str:
+def _to_go_on_from(checkpoint: CheckpointSettings | None, where: str = "") -> str:
     if checkpoint is None:
         return "nothing was saved (--checkpoint FOLDER saves)"
     try:
         newest = find_checkpoint(Path(checkpoint.folder))
     except HeterpsError:
         return "there is no checkpoint yet"
-    return f"the same command with --resume goes on from {newest}"
+    return f"{' '.join(['the same command', where]).strip()} with --resume goes on from {newest}"
 
 
 def make_controller(problem: Problem, plan: Plan, settings: RunSettings) -> OnlineController:

@@ -63,8 +63,6 @@ class RunRequest(NamedTuple):
             "engine torch: not with --nodes; it runs on one host": is_torch
             and self.hosts is not None,
             "--elastic: not with engine torch": is_torch and self.is_elastic,
-            "--elastic: not with --nodes; its devices are those of one host": self.is_elastic
-            and self.hosts is not None,
             "--events FILE.csv: needs --elastic": self.spot is not None and not self.is_elastic,
             "port: not with --nodes, whose --rendezvous names the port": self.hosts is not None
             and settings.port is not None,
@@ -85,6 +83,7 @@ class RunRequest(NamedTuple):
         events = [event.to_mapping() for event in self.events]
         return {
             "--online": self.is_online,
+            "--elastic": self.is_elastic,
             "--events": events or None,
             **{_OPTIONS.get(name, name): value for name, value in facts.items()},
         }

@@ -46,10 +46,10 @@ from heterps_configs.errors import NotEnoughDevicesError
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from heterps_runtime.elastic import processes as elastic_processes
 from heterps_runtime.elastic import worker as elastic_worker
 from heterps_runtime.elastic.records import MembershipChange, Replanner
 from heterps_runtime.elastic.run_elastic import run_elastic
+from heterps_runtime.fleet import local as fleet_local
 from heterps_runtime.models.build import build_module
 from heterps_runtime.process.template import Template
 from heterps_runtime.process.without_compiler import keep_compiler_out
@@ -204,7 +204,7 @@ def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> No
     os.chdir(folder)  # by which all its processes are known
     if is_forked:
         template = Template.of_this_process(elastic_worker.main)
-        setattr(elastic_processes, "start_template", lambda *_: template)  # noqa: B010
+        setattr(fleet_local, "start_template", lambda *_: template)  # noqa: B010
     case = Case.from_file(folder / "case.json")
     injector = Injector(case, folder)
     of = problem()

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from heterps_configs.documents.run_settings import ElasticSettings
-from heterps_runtime.elastic.processes import Member
 from heterps_runtime.elastic.store import read_beats
 from heterps_runtime.elastic.watch import BEAT_EVERY_S
+from heterps_runtime.fleet.processes import Member
 
 # A supervisor that looks less often than this was held up.
 HELD_UP_S = 0.1

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from heterps_configs.documents.run_events import RunEvent
-from heterps_runtime.elastic.processes import Processes
+from heterps_runtime.fleet.processes import Processes
 
 
 class Injection:

@@ -13,9 +13,11 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.heartbeats import with_stall_s
 from heterps_runtime.elastic.parent import ElasticState
-from heterps_runtime.elastic.processes import Processes
 from heterps_runtime.elastic.records import Replanner
 from heterps_runtime.elastic.supervisor import Supervisor
+from heterps_runtime.fleet.local import LocalPlace
+from heterps_runtime.fleet.others import OtherHosts
+from heterps_runtime.fleet.processes import Processes
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.launcher import (
@@ -42,6 +44,7 @@ def run_elastic(
     absent: Sequence[str] = (),
     hooks: RunHooks | None = None,
     trust_code: bool = False,
+    others: OtherHosts | None = None,
 ) -> RunResult:
     """Trains until a step, whatever happens to the devices on the way.
 
@@ -61,6 +64,8 @@ def run_elastic(
         absent: Devices that are not there at first.
         hooks: Who is called while the run goes on; by default remarks are warnings.
         trust_code: Code that the profile names may run, though a document named it.
+        others: The other hosts, on host 0 of several; they call
+            `heterps_runtime.fleet.agent.serve_host`. All devices of a host that is lost are lost.
 
     Raises:
         PlanMismatchError: As `run_plan` does.
@@ -89,15 +94,25 @@ def run_elastic(
         run = ElasticState(problem, specification, directory, hooks)
         run.predict(problem, plan, schedule)
         specification.to_json_file(directory / SPECIFICATION_FILE)
-        with Processes(directory, settings.num_threads) as processes:
-            Supervisor(
+        names = [device.name for device in problem.cluster.devices]
+        hosts = None if others is None else others.hosts
+        devices = [tuple(names)] if hosts is None else hosts.devices(problem.cluster, names)
+        own = LocalPlace(devices[0], directory, settings.num_threads, hosts)
+        with Processes([own]) as processes:
+            supervisor = Supervisor(
                 run,
                 processes,
                 replanner,
                 limits=with_stall_s(settings.elastic, run.predicted_step_time_s),
                 events=[event for event in events if event.slow is None],
                 absent=absent,
-            ).lead(settings.timeout_s)
+            )
+            if others is not None:
+                others.open_store(supervisor.port)
+                processes.places += others.places(
+                    specification, devices, directory, settings.num_threads
+                )
+            supervisor.lead(settings.timeout_s)
         if settings.verify:
             environment = worker_environment(settings.num_threads)
             with Template(WORKER_MODULE, environment, directory / LOG_FILE) as template:

@@ -22,11 +22,11 @@ from heterps_runtime.elastic.heartbeats import Heartbeats, stall_to_begin_s
 from heterps_runtime.elastic.injection import Injection
 from heterps_runtime.elastic.open_recovery import OpenRecovery
 from heterps_runtime.elastic.parent import ElasticState
-from heterps_runtime.elastic.processes import Line, Member, Processes
 from heterps_runtime.elastic.records import MembershipChange, Replanner
 from heterps_runtime.elastic.store import Notice, allow_beats, publish, serve
 from heterps_runtime.elastic.watch import STUCK
-from heterps_runtime.elastic.worker_settings import WorkerSettings
+from heterps_runtime.fleet.processes import LOST_HOST, Line, Member, Processes
+from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.run.launcher import first_cause, log_hint
 from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.specification.devices import torch_devices
@@ -94,6 +94,12 @@ class Supervisor:
         self._heartbeats = Heartbeats(self._store, limits)
         self._first_step_s: float | None = None
 
+    @property
+    def port(self) -> int:
+        """Of the store, on the loopback."""
+        port: int = self._store.port
+        return port
+
     def lead(self, timeout_s: float | None = None) -> None:
         """Starts the processes, and returns when the last step is done.
 
@@ -137,6 +143,8 @@ class Supervisor:
             self._events.carry_out(self._run.next_step, self._first_step_s)
         for member, code in self._processes.ended():
             self._on_end(member, code)
+        for device in self._processes.come_back():
+            self._start(device)
         for member, silent_s in self._heartbeats.overdue(self._processes.members.values()):
             self._lose(member, f"no sign of life for {silent_s:g} s")
         self._look_at_plan()
@@ -220,7 +228,8 @@ class Supervisor:
         if code == 1:
             self._raise_first_error(member.device)
         why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        self._lose(member, "it hung" if code == STUCK else why)
+        why = {STUCK: "it hung", LOST_HOST: "its host has gone"}.get(code, why)
+        self._lose(member, why)
         if code == STUCK and self._restarts.get(member.device, 0) < MAX_RESTARTS:
             self._restarts[member.device] = self._restarts.get(member.device, 0) + 1
             self._start(member.device)

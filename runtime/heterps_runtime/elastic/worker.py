@@ -33,7 +33,7 @@ from heterps_runtime.elastic.store import (
 )
 from heterps_runtime.elastic.trainer import ElasticTrainer
 from heterps_runtime.elastic.watch import Watch
-from heterps_runtime.elastic.worker_settings import WorkerSettings
+from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import recorded
 from heterps_runtime.models.trust import trust_source

@@ -109,7 +109,13 @@ def code_of(factory: str) -> Code:
 def _find(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
     """As an import would, with the working directory as the last place."""
     for finder in sys.meta_path:
-        found = finder.find_spec(name, path)
+        try:
+            found = finder.find_spec(name, path)
+        except KeyError:
+            # A folder without `__init__` asks for the package around it, which is not imported.
+            folders = [Path(entry, name.rpartition(".")[2]) for entry in path or ()]
+            found = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            found.submodule_search_locations = [str(each) for each in folders if each.is_dir()]
         if found is not None:
             return found
     if path is None:

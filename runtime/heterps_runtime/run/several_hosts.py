@@ -95,10 +95,7 @@ def join_run(
     """
     content = json.loads(group.share(None))
     specification = RunSpecification.from_json(content["specification"])
-    source = specification.profile.source
-    if source is not None and source.factory is not None:
-        # The user of this host was asked for what this host read, not for what another sends.
-        check_trusted(source.factory)
+    check_sent(specification)
     if specification.emulation is not None and content["machine"] != machine_identity():
         raise HeterpsError(
             "emulated devices need one machine: their times are compared on its clock, and the "
@@ -114,6 +111,17 @@ def join_run(
             workers.wait(lambda line: None, lambda: None, timeout_s, group.poll)
     group.collect(run_directory, len(specification.devices))
     return tuple(content["devices"][group.hosts.rank])
+
+
+def check_sent(specification: RunSpecification) -> None:
+    """The user of this host was asked for what this host read, not for what another sends.
+
+    Raises:
+        UntrustedCodeError: The model is another host's code.
+    """
+    source = specification.profile.source
+    if source is not None and source.factory is not None:
+        check_trusted(source.factory)
 
 
 def _world(group: HostGroup, devices: Sequence[Sequence[str]]) -> World:

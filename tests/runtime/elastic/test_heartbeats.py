@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from unittest.mock import Mock
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_runtime.elastic import heartbeats as elastic_heartbeats
 from heterps_runtime.elastic.heartbeats import Heartbeats, with_stall_s
-from heterps_runtime.elastic.processes import Member
+from heterps_runtime.fleet.processes import Member
 
 LIMITS = ElasticSettings(stall_s=30.0)
 
@@ -25,9 +24,7 @@ class _Scene:
         self.now_s = 100.0
         self.beat = "1 -"
         process = Mock(spec=subprocess.Popen)
-        self.member = Member(
-            "d0", process, threading.Thread(), is_ready, is_warm, beat_at_s=self.now_s
-        )
+        self.member = Member("d0", process, is_ready, is_warm, beat_at_s=self.now_s)
         monkeypatch.setattr(
             elastic_heartbeats, "read_beats", lambda store, devices: {"d0": self.beat}
         )

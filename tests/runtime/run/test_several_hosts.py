@@ -55,7 +55,7 @@ def _start(
 ) -> subprocess.Popen[str]:
     command = [
         "-m", "heterps", "run", str(plan), "--nodes", "2", "--node-rank", str(rank),
-        "--rendezvous", f"{hosts.hosts[0].address}:{port}",
+        "--rendezvous", f"{hosts.hosts[0].address}:{port}", "--trust-code",
         # As on a shared file system.
         "--run-directory", str(plan.parent / "run"), *options,
     ]  # fmt: skip

@@ -1,0 +1,119 @@
+"""Processes on this host, forked from one that has imported what they need."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from signal import Signals
+
+from heterps_runtime.fleet.processes import DeviceProcess, Line, Place, Say
+from heterps_runtime.fleet.worker_settings import WorkerSettings
+from heterps_runtime.process.template import ForkedProcess, Template
+from heterps_runtime.run.launcher import LOG_FILE, worker_environment
+from heterps_runtime.specification.hosts import Hosts, gloo_environment
+
+# The reader ends with the pipe, which a child of the process may hold a little longer.
+JOIN_S = 1.0
+WORKER_MODULE = "heterps_runtime.elastic.worker"
+# PF_EXITING of Linux.
+_EXITING = 0x4
+
+
+def start_template(environment: Mapping[str, str], log: Path) -> Template:
+    """The process that all others are forked from."""
+    return Template(WORKER_MODULE, environment, log)
+
+
+class LocalPlace(Place):
+    """This host.
+
+    Args:
+        devices: That may run here.
+        directory: Run directory; what processes print before they have a log goes to its log.
+        num_threads: Threads of each one's kernels.
+        hosts: Of a run on several.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str],
+        directory: Path,
+        num_threads: int,
+        hosts: Hosts | None = None,
+    ) -> None:
+        self.devices = tuple(devices)
+        self._directory, self._log = directory, directory / LOG_FILE
+        self._environment = {**worker_environment(num_threads), **gloo_environment(hosts)}
+        self._template = start_template(self._environment, self._log)
+
+    def __exit__(self, *raised: object) -> None:
+        self._template.__exit__()
+
+    def start(self, settings: WorkerSettings, say: Say) -> LocalProcess:
+        """Forks it."""
+        arguments = [str(self._directory), settings.model_dump_json()]
+        process = self._template.fork(arguments, self._environment, self._log)
+        return LocalProcess(settings.device, process, say)
+
+
+class LocalProcess(DeviceProcess):
+    """One of them.
+
+    Args:
+        device: Whose part it plays.
+        process: As it was forked.
+        say: Receives its lines.
+    """
+
+    def __init__(self, device: str, process: ForkedProcess, say: Say) -> None:
+        self.pid, self._device, self._process, self._say = process.pid, device, process, say
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def code(self) -> int | None:
+        """How it has ended, also where the system has not done away with it yet; else None.
+
+        To free the memory of a process takes up to half a second on a busy host, and so long
+        nobody can wait for it. That it is about to end, and how, stands in /proc at once
+        (proc_pid_stat(5)).
+        """
+        code = self._process.poll()
+        return _coming_code(self.pid) if code is None else code
+
+    def is_gone(self) -> bool:
+        """Whether the system has done away with it."""
+        return self._process.poll() is not None
+
+    def signal(self, number: Signals) -> None:
+        """To its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def wait(self) -> None:
+        """Until it has gone and all that it said is heard."""
+        self._process.wait()
+        self._reader.join(JOIN_S)
+
+    def _read(self) -> None:
+        for text in self._process.stdout:
+            # A process that is killed may leave half a line; model code may print as well.
+            if text.startswith("{") and text.endswith("}\n"):
+                with contextlib.suppress(ValueError):
+                    self._say(Line(self._device, json.loads(text)))
+
+
+def _coming_code(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None  # no such file system, or it has just been done away with
+    # After the name, which may hold spaces: fields 3 (state), 9 (flags) and 52 (exit code).
+    fields = text.rpartition(")")[2].split()
+    status = int(fields[49])
+    if not int(fields[6]) & _EXITING or status == 0:
+        return None
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
