@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 
 from heterps_agents.exact.planner import proven_code
 from heterps_agents.exact.solve import solve
-from heterps_agents.finishing.finalists import finalists, over_nodes
+from heterps_agents.finishing.finalists import (
+    SEARCH_EVALUATIONS,
+    finalists,
+    of_searches,
+    over_nodes,
+)
 from heterps_agents.finishing.shortlist import (
     MARGIN,
+    Shortlist,
     Simulations,
-    best_simulated,
     neighbouring_optima,
 )
 from heterps_agents.interface.planner import Budget
@@ -40,16 +46,17 @@ POLISH_EVALUATIONS = 5_000
 class AutoPlanner:
     """The planner of choice.
 
-    Where the exact solver is predicted to be quick: its optimum, those of some
-    neighbouring problems, greedy and the proportional placements. Elsewhere: the shipped policy
-    (annealing, where none is shipped), greedy and the proportional placements, what the exact
-    solver had when it gave up, and the best of them polished. Of these the plan is returned that is
-    best in the simulator; so it is never worse than `greedy`.
+    Where the exact solver is predicted to be quick: its optimum and those of some neighbouring
+    problems. Elsewhere: the shipped policy (annealing, where none is shipped), what the exact
+    solver had when it gave up, and the best of them polished. Everywhere greedy, the proportional
+    placements, and what the closed form may underrate (`heterps_agents.finishing.finalists`). Of
+    these, and of small moves from the best, the plan is returned that is best in the simulator.
 
     Args:
-        seed: Of the polish.
+        seed: Of all searches.
         effort: Name of an effort, see `heterps_configs.documents.effort.Effort`: how long the exact
-            solver may take, and how hard the policy tries.
+            solver may take, how hard the policy tries, and how much is simulated.
+        is_patient: Whether all seconds of a budget are used, with more searches.
 
     Raises:
         UnknownNameError: No effort has that name.
@@ -57,9 +64,11 @@ class AutoPlanner:
 
     name = "auto"
 
-    def __init__(self, seed: int = 0, effort: str = DEFAULT_EFFORT) -> None:
+    def __init__(
+        self, seed: int = 0, effort: str = DEFAULT_EFFORT, *, is_patient: bool = True
+    ) -> None:
         effort_named(effort)
-        self.seed, self.effort = seed, effort
+        self.seed, self.effort, self.is_patient = seed, effort, is_patient
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found.
@@ -107,15 +116,20 @@ class AutoPlanner:
         merged, least = problem.over_nodes, _least_cost(question)
         most_stages = effort_named(self.effort).simulated_stages // (1 if merged is None else 2)
         settings = Simulations(self.name, most_stages, least)
-        found = best_simulated(problem, question, codes, settings)
-        if merged is None or question.budget.is_exhausted:
-            return found.plan, found.code
-        other = Question.of(merged, question.budget, question.seed)
-        codes = [c for c in over_nodes(merged, other) if math.isfinite(other.cost(c))]
-        if not codes:
-            return found.plan, found.code
-        best = best_simulated(merged, other, codes, settings)
-        return (best.plan, None) if best.cost * MARGIN < found.cost else (found.plan, found.code)
+        lists = [Shortlist(problem, question, settings)]
+        lists[0].consider(codes)
+        if merged is not None and not question.budget.is_exhausted:
+            other = Question.of(merged, question.budget, question.seed)
+            codes = [c for c in over_nodes(merged, other) if math.isfinite(other.cost(c))]
+            if codes:
+                lists.append(Shortlist(merged, other, settings))
+                lists[1].consider(codes)
+        if self.is_patient and question.budget.has_time_limit:
+            _use_time(lists)
+        found, *over = [entry.best() for entry in lists]
+        if over and over[0].cost * MARGIN < found.cost:
+            return over[0].plan, None
+        return found.plan, found.code
 
     def _search(self, problem: Problem, question: Question, simple: list[Code]) -> list[Code]:
         """Codes of a polished one and of those that it began with, the polished first."""
@@ -140,6 +154,17 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _use_time(lists: list[Shortlist]) -> None:
+    """Longer and longer searches with other random numbers, and moves, until the time is over."""
+    for number in count(1):
+        for entry in lists:
+            if entry.question.budget.is_exhausted:
+                return
+            question = entry.question._replace(seed=entry.question.seed + number)
+            codes = of_searches(question, number * SEARCH_EVALUATIONS)
+            entry.consider([code for code in codes if math.isfinite(question.cost(code))])
 
 
 def _least_cost(question: Question) -> float:

@@ -114,13 +114,13 @@ def of_links_within_nodes(problem: Problem, question: Question) -> list[Code]:
     return [] if code is None else [code]
 
 
-def of_searches(question: Question) -> list[Code]:
-    """What searches find that weigh the closed form differently: they stop at other placements."""
+def of_searches(question: Question, evaluations: int = SEARCH_EVALUATIONS) -> list[Code]:
+    """What searches find with so many evaluations each: they stop at different placements."""
     codes = []
     for search in SEARCHES:
         if question.budget.is_exhausted:
             break
-        own = question.budget.part(SEARCH_EVALUATIONS)
+        own = question.budget.part(evaluations)
         code = search(question._replace(budget=own))
         question.budget.spend(own.evaluations_used)
         codes += [] if code is None else [code]

@@ -80,7 +80,8 @@ class Simulations(NamedTuple):
 
     Attributes:
         planner: Name that the plan carries.
-        most_stages: Stages that may be simulated, see `SimulatedCosts`; the codes take part of it.
+        most_stages: Stages that may be simulated for some codes and moves from them, see
+            `SimulatedCosts`.
         bound: No placement costs less, simulated; None: no moves.
     """
 
@@ -89,23 +90,48 @@ class Simulations(NamedTuple):
     bound: float | None = None
 
 
-def best_simulated(
-    problem: Problem, question: Question, codes: list[Code], settings: Simulations
-) -> Simulated:
-    """Simulates placements, then small moves from the best; returns the best of all.
+class Shortlist:
+    """Placements of one problem that have been simulated, and the best of them.
 
     Args:
         problem: What was asked.
         question: The same for searches, with objective, floor, budget and seed.
-        codes: At least one; ties, and gains under `MARGIN`, go to the first.
         settings: How much is simulated.
     """
-    costs = SimulatedCosts(problem, question, settings.planner, settings.most_stages)
-    first = costs.add_all(codes)[0]
-    if settings.bound is not None:
-        improve(costs, question.kernel, question.goal, settings.bound)
-    fitting = (entry for entry in costs.best_first() if costs.fits(entry))
-    best = list(islice(fitting, NUM_FINALISTS)) or [first]
-    first, *others = [costs.with_chosen_sums(entry) for entry in (first, *best)]
-    least = min(others, key=lambda entry: entry.cost)
-    return least if least.cost * MARGIN < first.cost or not costs.fits(first) else first
+
+    def __init__(self, problem: Problem, question: Question, settings: Simulations) -> None:
+        self.problem, self.question, self._settings = problem, question, settings
+        self._costs = SimulatedCosts(problem, question, settings.planner)
+        self._first: Simulated | None = None
+
+    def consider(self, codes: list[Code]) -> None:
+        """Simulates placements, then small moves from the best of all.
+
+        Args:
+            codes: At least one in the first call; ties, and gains under `MARGIN`, go to its first.
+        """
+        self._costs.allow(self._settings.most_stages)
+        added = self._costs.add_all(codes)
+        self._first = self._first or added[0]
+        if self._settings.bound is not None:
+            question = self.question
+            improve(self._costs, question.kernel, question.goal, self._settings.bound)
+
+    def best(self) -> Simulated:
+        """The best that fits, with gradient sums where they are faster."""
+        assert self._first is not None, "nothing has been considered"
+        costs = self._costs
+        fitting = (entry for entry in costs.best_first() if costs.fits(entry))
+        best = list(islice(fitting, NUM_FINALISTS)) or [self._first]
+        first, *others = [costs.with_chosen_sums(entry) for entry in (self._first, *best)]
+        least = min(others, key=lambda entry: entry.cost)
+        return least if least.cost * MARGIN < first.cost or not costs.fits(first) else first
+
+
+def best_simulated(
+    problem: Problem, question: Question, codes: list[Code], settings: Simulations
+) -> Simulated:
+    """The best of some placements and of small moves from them, see `Shortlist`."""
+    shortlist = Shortlist(problem, question, settings)
+    shortlist.consider(codes)
+    return shortlist.best()

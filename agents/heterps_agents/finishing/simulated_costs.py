@@ -42,24 +42,29 @@ class SimulatedCosts:
         problem: What was asked.
         question: The same for searches; each simulation counts as an evaluation of its budget.
         planner: Name that plans carry.
-        most_stages: Stages that may be simulated, replicas counted: a simulation takes about half
-            a millisecond for each. But at least `LEAST_SIMULATIONS` placements.
 
     Attributes:
         found: All that were simulated, by code.
     """
 
-    def __init__(
-        self, problem: Problem, question: Question, planner: str, most_stages: float = math.inf
-    ) -> None:
+    def __init__(self, problem: Problem, question: Question, planner: str) -> None:
         self._problem, self._question, self._planner = problem, question, planner
-        self._stages_left = most_stages
+        self._stages_left, self._least_found = math.inf, 0
         self.found: dict[bytes, Simulated] = {}
+
+    def allow(self, most_stages: float) -> None:
+        """Sets what may be simulated from here on, instead of what was left.
+
+        Args:
+            most_stages: Stages, replicas counted: a simulation takes about half a millisecond for
+                each. But at least `LEAST_SIMULATIONS` placements.
+        """
+        self._stages_left, self._least_found = most_stages, len(self.found) + LEAST_SIMULATIONS
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no other placement may be simulated."""
-        is_used_up = self._stages_left <= 0 and len(self.found) >= LEAST_SIMULATIONS
+        is_used_up = self._stages_left <= 0 and len(self.found) >= self._least_found
         return is_used_up or self._question.budget.is_exhausted
 
     def add(self, code: Code) -> Simulated:
@@ -70,8 +75,8 @@ class SimulatedCosts:
         return self.found[key]
 
     def add_all(self, codes: list[Code]) -> list[Simulated]:
-        """The first is always simulated; the others while the limit allows."""
-        return [self.add(code) for i, code in enumerate(codes) if i == 0 or not self.is_exhausted]
+        """The very first is always simulated; the others while the limit allows."""
+        return [self.add(code) for code in codes if not self.found or not self.is_exhausted]
 
     def best_first(self) -> list[Simulated]:
         """All of them; of equally good ones the first that was added."""

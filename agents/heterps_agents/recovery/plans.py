@@ -64,7 +64,7 @@ def full_plan(
         asked = replace(problem, job=job)
         budget = Budget(seconds=seconds)
         try:
-            found = AutoPlanner(seed, effort).plan(asked, budget)
+            found = AutoPlanner(seed, effort, is_patient=False).plan(asked, budget)
             found = interleave(asked, found, budget)
         except InfeasibleError:
             continue

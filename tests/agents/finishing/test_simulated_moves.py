@@ -63,7 +63,8 @@ def test_two_stages_of_one_class_may_unite(make_problem: MakeProblem) -> None:
 def test_improving_never_loses_and_keeps_to_its_limit(make_problem: MakeProblem) -> None:
     problem = make_problem()
     question = Question.of(problem, Budget())
-    costs = SimulatedCosts(problem, question, "test", most_stages=200)
+    costs = SimulatedCosts(problem, question, "test")
+    costs.allow(200)
     first = costs.add(encode([PlacedStage(0, 7, 0), PlacedStage(8, 9, 1)]))
     improve(costs, question.kernel, question.goal, bound=0.0)
     best = costs.best_first()[0]
@@ -89,3 +90,17 @@ def test_under_gpipe_no_placement_that_1f1b_finds_is_missed() -> None:
     plan = AutoPlanner().plan(problem, Budget())
     found = AutoPlanner().plan(other, Budget()).changed(job=problem.job)
     assert feasible_step_time_s(problem, plan) <= 1.001 * feasible_step_time_s(problem, found)
+
+
+def test_a_limit_in_seconds_is_used_and_never_gives_a_worse_plan() -> None:
+    profile = load_profile("resnet-50")
+    problem = Problem(profile, load_cluster("a100-v100"), Job(dtype=profile.dtype))
+    usual = AutoPlanner().plan(problem, Budget())
+    budget = Budget(seconds=2.0)
+    patient = AutoPlanner().plan(problem, budget)
+    assert budget.is_exhausted
+    assert (patient.predicted_step_time_s or 0.0) <= 1.001 * (usual.predicted_step_time_s or 0.0)
+    assert patient.seed == 0
+    hurried = Budget(seconds=30.0)
+    AutoPlanner(is_patient=False).plan(problem, hurried)
+    assert not hurried.is_exhausted
