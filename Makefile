@@ -19,11 +19,13 @@ help:
 
 install: $(INSTALLED)
 
-# torch goes first: it is by far the largest, and a failure there should come at once.
+# torch goes first: it is by far the largest, and a failure there should come at once. What the tests
+# would compile is compiled here, in two processes.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -c constraints.txt torch
 	$(BIN)/python -m pip install -c constraints.txt -e ".[hf,dev]"
+	$(BIN)/heterps compile
 	touch $@
 
 demo: $(INSTALLED)

@@ -1,4 +1,4 @@
-"""The commands about shipped files: `heterps list`, `heterps copy`, `heterps schema`."""
+"""The commands about what is installed: `heterps list`, `copy`, `compile`, `schema`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ def copy(
     from heterps.commands.library import run_copy
 
     run_copy(name, destination, kind=kind, overwrite=overwrite)
+
+
+@library.command(name="compile")
+def compile_kernels() -> None:
+    """Compile what the first use of a command would compile; once after installation."""
+    from heterps.commands.compiling import run_compile
+
+    run_compile()
 
 
 @library.command()

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from heterps.planning.compare import Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
-from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps.reports.tensorboard_report import comparison_folder, write_comparison
 from heterps_agents.interface.registry import system_names
 from heterps_agents.interface.system import PERIOD
@@ -41,6 +41,7 @@ def run_compare(
     problem = load_problem(model, cluster, **problem_options)
     if log_directory is not None:
         try_outputs(folders={"--logdir": comparison_folder(problem, log_directory)})
+    say_when_compiling()
     with remarks.status("comparing planners") as status:
         comparison = compare(
             problem,

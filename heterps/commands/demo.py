@@ -20,7 +20,7 @@ from heterps.commands.run import shown
 from heterps.commands.train import load_config, train_with_progress
 from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
-from heterps.reports.console import answer
+from heterps.reports.console import answer, say_when_compiling
 from heterps.reports.tensorboard_report import write_comparison
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
@@ -73,6 +73,7 @@ def run_demo(folder: Path, *, train_s: float, seed: int) -> None:
 
 
 def _run(folder: Path, train_s: float, seed: int) -> None:
+    say_when_compiling()
     started = time.perf_counter()
     problem = _profiled_problem(folder)
     policy = _trained_policy(folder, train_s, seed)
@@ -125,7 +126,7 @@ def _profiled_problem(folder: Path) -> Problem:
 
 def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     _heading(f"2. Train a placement policy for {train_s:.0f} s")
-    config = load_config("quick").changed(budget_s=train_s, seed=seed)
+    config = load_config("quick").changed(budget_s=train_s, total_steps=None, seed=seed)
     run = folder / "train" / time.strftime("%Y%m%d-%H%M%S")
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
     answer.print(

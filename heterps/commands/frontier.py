@@ -9,7 +9,8 @@ from rich.table import Table
 
 from heterps.planning.frontier import Frontier, frontier
 from heterps.planning.problems import load_problem
-from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps.planning.warm_up import warm_up_frontier
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps.reports.save_figure import save_figure
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import HeterpsError
@@ -37,6 +38,8 @@ def run_frontier(
         )
     try_outputs({"--figure": (figure, FIGURE_SUFFIXES)})
     problem = load_problem(model, cluster, **problem_options)
+    say_when_compiling()
+    warm_up_frontier()
     found = frontier(problem, budget=Budget(seconds=seconds))
     if figure is not None:
         from heterps.reports.figures import frontier_figure

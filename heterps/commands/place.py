@@ -7,7 +7,8 @@ from typing import Any
 
 from heterps.planning.place import PlaceResult, place
 from heterps.planning.problems import is_traced, load_problem
-from heterps.reports.console import answer, print_json, remarks
+from heterps.planning.warm_up import warm_up
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.efforts import effort_named
@@ -59,12 +60,17 @@ def run_place(
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
     try_outputs(plan_files(output, model))
-    planner_named(planner)  # A misspelt name should not wait for a model to be traced.
+    # What is misspelt should not wait for a model to be traced.
+    chosen = planner_named(planner, seed=seed)
     if effort is not None:
         effort_named(effort)
+    Budget(evaluations, seconds, cpu_seconds)
     problem = load_problem(model, cluster, **problem_options)
+    say_when_compiling()
+    # What it imports and compiles is no part of its budget.
+    warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
-    result = place(problem, planner, budget=budget, seed=seed, effort=effort)
+    result = place(problem, chosen, budget=budget, effort=effort)
     try:
         if output is not None:
             save_plan(result, output)

@@ -14,7 +14,14 @@ from heterps.planning.place_graph import (
     load_graph,
     place_loaded,
 )
-from heterps.reports.console import answer, bytes_text, print_json, remarks, seconds_text
+from heterps.reports.console import (
+    answer,
+    bytes_text,
+    print_json,
+    remarks,
+    say_when_compiling,
+    seconds_text,
+)
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import effort_named
@@ -48,8 +55,8 @@ def run_place_graph(
     Budget(evaluations, seconds, cpu_seconds)
     learned = None if policy is None else GraphPolicy.load(policy)
     source = load_graph(graph, cluster, accelerators=accelerators, job_file=job, **job_options)
-    if seconds is not None or cpu_seconds is not None:
-        load_compiled_code(learned)
+    say_when_compiling()
+    load_compiled_code(learned)
     budget = Budget(evaluations, seconds, cpu_seconds)
     result = place_loaded(source, effort, budget, seed, learned)
     try:

@@ -17,7 +17,7 @@ from heterps.commands.run_request import RunRequest
 from heterps.online.drift_watch import DriftWatch
 from heterps.planning.plans import load_plan_and_problem
 from heterps.planning.trust import ask_for_trust
-from heterps.reports.console import answer, print_json, remarks
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps.reports.run_progress import RunProgress
 from heterps.reports.run_report import print_result, result_mapping
 from heterps.reports.run_tensorboard import RunBoard
@@ -50,6 +50,7 @@ def run_run(request: RunRequest) -> None:
     files = None if request.trace is None else TraceFiles.of(request.trace)
     saving, run_directory = request.settings.saving, Path(request.settings.run_directory or "")
     _try_outputs(request, files)
+    say_when_compiling()
     with ExitStack() as stack:
         stack.enter_context(_failures_explained(run_directory, saving))
         # Before all else, so that an error of any host reaches all of them.

@@ -13,7 +13,14 @@ from rich.table import Table
 
 from heterps.planning.plans import load_plan_and_problem
 from heterps.reports.chrome_trace import write_chrome_trace
-from heterps.reports.console import answer, interval_text, print_json, remarks, seconds_text
+from heterps.reports.console import (
+    answer,
+    interval_text,
+    print_json,
+    remarks,
+    say_when_compiling,
+    seconds_text,
+)
 from heterps.reports.save_figure import save_figure
 from heterps.reports.shares import recompute_share
 from heterps_configs.documents.estimate import Estimate
@@ -91,6 +98,7 @@ def run_simulate(
         return
     if tolerated is not None or any(value is not None for value in options.values()):
         warnings.warn("options of spot traces are ignored without --trace FILE.csv", stacklevel=1)
+    say_when_compiling()
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
     shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
     title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from heterps.online.spot_strategies import FullPlans, strategies
 from heterps.planning.plans import load_plan_and_problem
-from heterps.reports.console import answer, print_json, remarks
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps.reports.save_figure import save_figure
 from heterps.reports.spot_tables import SpotComparison, compared, spot_lines, spot_table
 from heterps_configs.documents.plan import Plan
@@ -104,6 +104,7 @@ def run_spot_replay(
 
     `options` are fields of `SpotSettings`; None stands for the default.
     """
+    say_when_compiling()
     trace = read_spot_trace(trace_file)
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
     given = {name: value for name, value in options.items() if value is not None}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from heterps.reports.console import answer, print_json, remarks
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps_configs import library
 from heterps_configs.documents.base import parse_yaml
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from heterps_agents.training.run import TrainingProgress, TrainingResult
 
 AnyConfig = ChainTrainingConfig | GraphTrainingConfig
+
+
+_ENDS = {"budget_s", "total_steps"}
 
 
 class Words(NamedTuple):
@@ -73,10 +77,29 @@ def run_train(
     command = shlex.join(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
     )
+    say_when_compiling()
     remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
     result = train_with_progress(settings, folder, resume=resume, command=command)
-    if output is not None:
-        result.policy.save(output)
+    try:
+        if output is not None:
+            result.policy.save(output)
+        elif result.unwritten:
+            raise HeterpsError(f"{result.unwritten}; the trained policy is lost: --output FILE")
+    finally:
+        _print(result, settings, folder, output, as_json)
+    if result.unwritten:
+        warnings.warn(result.unwritten, stacklevel=1)
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def _print(
+    result: TrainingResult[Policy] | TrainingResult[GraphPolicy],
+    settings: AnyConfig,
+    folder: Path,
+    output: Path | None,
+    as_json: bool,
+) -> None:
     if as_json:
         from heterps_agents.learned.policy_file import finite_or_none
 
@@ -94,8 +117,6 @@ def run_train(
         answer.print(f"policy: {output or result.policy_file}")
         if result.interrupted:
             answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")
-    if result.interrupted:
-        raise KeyboardInterrupt
 
 
 def load_config(reference: str) -> AnyConfig:
@@ -121,6 +142,9 @@ def override(config: AnyConfig, overrides: list[str]) -> AnyConfig:
         if not separator:
             raise HeterpsError(f"--set {text!r}: expected field=value, such as budget_s=120")
         given[name.strip()] = parse_yaml(value, f"--set {name.strip()}")
+    if len(_ENDS & given.keys()) == 1:
+        # Who names one end of a run means it, whatever the config's own is.
+        given = dict.fromkeys(_ENDS) | given
     return type(config).from_mapping({**config.to_mapping(), **given}, source="training config")
 
 

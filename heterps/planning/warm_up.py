@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
+from heterps.planning.frontier import frontier
 from heterps.planning.place import place
+from heterps.planning.place_graph import load_compiled_code
+from heterps_agents.auto import AutoPlanner
 from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
+from heterps_agents.learned.efforts import with_effort
+from heterps_agents.learned.planner import PolicyPlanner
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Objective
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 
+# Of all compiled code, about one half each.
+PARTS = ("policies", "searches")
 # Enough for greedy, which every search starts from, and for an update of every network.
 _EVALUATIONS = 600
+# So many kinds of devices that the policy's search goes through all of its parts; and what for.
+_LARGER, _LARGER_EFFORT, _LARGER_EVALUATIONS = 8, "fast", 10_000
 
 
 def warm_up(planner: Planner, objective: Objective) -> None:
-    """Lets one of the planners of this package answer a problem of three layers.
+    """Lets one of the planners of this package answer problems of a few layers.
 
     Planners of others are left alone: they may count their calls.
 
@@ -28,18 +39,54 @@ def warm_up(planner: Planner, objective: Objective) -> None:
     """
     if not type(planner).__module__.startswith("heterps_agents."):
         return
-    problem = _tiny_problem(objective, ("fast", "slow"))
+    for each, problem in _answered(planner, objective):
+        # A refusal comes again where it matters.
+        with suppress(HeterpsError):
+            is_larger = len(problem.classes) == _LARGER
+            place(problem, each, budget=Budget(_LARGER_EVALUATIONS if is_larger else _EVALUATIONS))
+
+
+def compile_part(part: str) -> None:
+    """Compiles what the commands use first: all that one of `PARTS` needs.
+
+    Args:
+        part: One of `PARTS`; each is the work of one process.
+    """
+    if part == "policies":
+        warm_up(PolicyPlanner(), "throughput")
+        load_compiled_code(None)
+        return
+    for name in ("exact", "annealing", "genetic"):
+        warm_up(planner_named(name), "throughput")
+    warm_up_frontier()
+
+
+def warm_up_frontier() -> None:
+    """Lets the exact solver find the frontier of a problem of a few layers."""
+    frontier(_tiny_problem("throughput", 2))
+
+
+def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner, Problem]]:
+    """Who answers what, so that all compiled parts of a planner are used."""
+    problem = _tiny_problem(objective, 2)
     if isinstance(planner, System) and planner.why_not(problem) is not None:
-        problem = _tiny_problem(objective, ("fast", "fast"))
-    # A refusal comes again where it matters.
-    with suppress(HeterpsError):
-        place(problem, planner, budget=Budget(_EVALUATIONS))
+        problem = _tiny_problem(objective, 1)
+    yield planner, problem
+    if isinstance(planner, AutoPlanner):
+        yield planner_named("annealing"), problem
+        yield from _answered(PolicyPlanner(), objective)
+    if isinstance(planner, PolicyPlanner):
+        yield with_effort(planner, _LARGER_EFFORT), _tiny_problem(objective, _LARGER)
 
 
-def _tiny_problem(objective: Objective, kinds: tuple[str, str]) -> Problem:
+def _tiny_problem(objective: Objective, num_kinds: int) -> Problem:
+    """Two layers for each kind of device and one more; four devices, or one of each."""
+    kinds = [f"kind{index}" for index in range(num_kinds)]
+    count = 4 // num_kinds or 1
     layer = {
         "kind": "layer",
-        "num_parameters": 1000,
+        # Of the larger problem a device holds three layers: there are many stages.
+        "num_parameters": 20_000_000 if num_kinds == _LARGER else 1000,
         "forward_flops": 1e9,
         "backward_flops": 2e9,
         "activation_bytes": 1000.0,
@@ -49,15 +96,15 @@ def _tiny_problem(objective: Objective, kinds: tuple[str, str]) -> Problem:
         {
             "name": name,
             "memory_bytes": 10**9,
-            "peak_flops_per_s": {"float32": flops_per_s},
+            "peak_flops_per_s": {"float32": 1e12 * (1 + index)},
             "memory_bandwidth_bytes_per_s": 1e11,
             "price_usd_per_hour": 1.0,
         }
-        for name, flops_per_s in (("fast", 2e12), ("slow", 1e12))
+        for index, name in enumerate(kinds)
     ]
     link = {"latency_s": 1e-5, "bandwidth_bytes_per_s": 1e9}
     devices = [
-        {"name": f"group{index}", "type": kind, "count": 2} for index, kind in enumerate(kinds)
+        {"name": f"group{index}", "type": kind, "count": count} for index, kind in enumerate(kinds)
     ]
     cluster = {
         "name": "warm-up",
@@ -68,7 +115,8 @@ def _tiny_problem(objective: Objective, kinds: tuple[str, str]) -> Problem:
         ModelProfile(
             name="warm-up",
             layers=tuple(
-                LayerProfile.model_validate({"name": f"layer{i}", **layer}) for i in range(3)
+                LayerProfile.model_validate({"name": f"layer{i}", **layer})
+                for i in range(1 + 2 * num_kinds)
             ),
         ),
         Cluster.from_mapping(cluster),

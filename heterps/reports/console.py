@@ -47,6 +47,19 @@ answer = Console(file=cast("IO[str]", _StandardOutput()), soft_wrap=True, highli
 remarks = Console(stderr=True, highlight=False)
 
 
+def say_when_compiling() -> None:
+    """Lets a command say why its first use takes long. Imports numba."""
+    from heterps_envs.kernel_cache import tell_when_compiling
+
+    tell_when_compiling(
+        lambda: remarks.print(
+            "compiling kernels: once after installation, one to two minutes; no part of any budget "
+            "(`heterps compile` does it beforehand)",
+            soft_wrap=True,
+        )
+    )
+
+
 def print_json(data: Any) -> None:
     """Prints one JSON document and nothing else."""
     answer.file.write(json.dumps(data, indent=2, allow_nan=False) + "\n")

@@ -31,7 +31,6 @@ from heterps_agents.training.problems import (
 from heterps_agents.training.timed_env import TimedVecEnv
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_envs.environments.stage.episodes import StageEpisodes
-from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.priced_pool import PricedPool
 from heterps_envs.environments.stage.state import Limits
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
@@ -80,10 +79,22 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         )
         self._timed = TimedVecEnv(self._env)
         self._sets = TestSets(_test_sets(config), _cheapest_set(config))
-        _load_compiled_code(pool)
         self.model = make_model(config, self._timed, clock, log)
+        self._load_compiled_code()
         if not resumes:
             run_state.begin(self.model)
+
+    def _load_compiled_code(self) -> None:
+        """Does once and small what the run will do, so that compilation is no part of its time."""
+        pool = self._env.pool
+        episodes, row = StageEpisodes(pool, 1, isinstance(pool, PricedPool)), np.zeros(1, np.int64)
+        episodes.begin(row, row, Limits(pool.step_time_s[:1], *np.full((2, 1), np.inf)))
+        episodes.step(episodes.view.allowed.argmax(axis=1))
+        if self.is_imitating:
+            self._optima.examples(pool, np.random.default_rng(0), 1)
+        in_range = DRAWN_CHAINS[IN_RANGE].problems(1)
+        cheapest = in_range if self._sets.cheapest is not None else ()
+        TestSets({IN_RANGE: in_range}, cheapest).gaps(self.policy())
 
     def update(self) -> None:
         """One pass of imitation, or one update of PPO."""
@@ -210,13 +221,6 @@ def numbers_of(gaps: Mapping[str, Gap]) -> dict[str, float]:
 def _mean_reward(model: MaskablePPO) -> float:
     recent = model.ep_info_buffer or ()
     return float(np.mean([info["r"] for info in recent])) if recent else float("nan")
-
-
-def _load_compiled_code(pool: ProblemPool) -> None:
-    """One step of an episode of its own, so that compilation is no part of the training time."""
-    episodes, row = StageEpisodes(pool, 1, isinstance(pool, PricedPool)), np.zeros(1, np.int64)
-    episodes.begin(row, row, Limits(pool.step_time_s[:1], *np.full((2, 1), np.inf)))
-    episodes.step(episodes.view.allowed.argmax(axis=1))
 
 
 def _cheapest_set(config: ChainTrainingConfig) -> list[CostTables]:

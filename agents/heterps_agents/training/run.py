@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
@@ -67,6 +68,7 @@ class TrainingResult(NamedTuple, Generic[PolicyType]):
             `beam16_gap_median`, ... in range; other sets with their names in front:
             `longer/beam16_gap_median`. Graphs: see `heterps_agents.graphs.evaluation`.
         interrupted: Whether the user stopped it; `resume=True` goes on.
+        unwritten: Why the directory lacks the policy; empty where it has it.
     """
 
     policy: PolicyType
@@ -75,6 +77,7 @@ class TrainingResult(NamedTuple, Generic[PolicyType]):
     seconds: float
     scores: dict[str, float]
     interrupted: bool
+    unwritten: str = ""
 
 
 class TrainingRun(Generic[PolicyType]):
@@ -121,6 +124,8 @@ class TrainingRun(Generic[PolicyType]):
                         progress(self._progress())
             except KeyboardInterrupt:
                 interrupt.requested = True
+        if self._clock.steps == 0 and not interrupt.requested:
+            self._warn_of_no_step()
         if interrupt.requested:
             logger.warning("interrupted; resume goes on from %s", self.directory / CHECKPOINT_FILE)
         self._save_checkpoint()
@@ -151,6 +156,16 @@ class TrainingRun(Generic[PolicyType]):
             self._save_checkpoint()
         self._plan_next()
 
+    def _warn_of_no_step(self) -> None:
+        passes = f"; {self.learner.passes} of {self.learner.num_passes} passes of imitation"
+        warnings.warn(
+            f"the budget (budget_s {self._config.budget_s}, total_steps {self._config.total_steps})"
+            f" ended before the first step of training"
+            f"{passes if self.learner.num_passes else ''}: the policy is as it began, or as "
+            "imitation left it; give more, such as --set total_steps=100000",
+            stacklevel=3,
+        )
+
     def _progress(self) -> TrainingProgress:
         clock, learner = self._clock, self.learner
         return TrainingProgress(
@@ -165,7 +180,7 @@ class TrainingRun(Generic[PolicyType]):
         self._next_checkpoint_s = _next_multiple(now_s, config.checkpoint_every_s)
 
     def _save_checkpoint(self) -> None:
-        """Writes the checkpoint in one move."""
+        """Writes the checkpoint in one move; where the disk is full, the next one may succeed."""
         content = {
             **self.learner.state(),
             "version": CHECKPOINT_VERSION,
@@ -176,7 +191,10 @@ class TrainingRun(Generic[PolicyType]):
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        write_bytes(self.directory / CHECKPOINT_FILE, buffer.getvalue())
+        try:
+            write_bytes(self.directory / CHECKPOINT_FILE, buffer.getvalue())
+        except HeterpsError as error:
+            warnings.warn(f"{error}; the training goes on without it", stacklevel=3)
 
     def _finish(self, interrupted: bool) -> TrainingResult[PolicyType]:
         """Scores and exports the policy."""
@@ -193,10 +211,14 @@ class TrainingRun(Generic[PolicyType]):
             **self.learner.remarks(),
             scores=finite_or_none(scores),
         )
-        path = self.directory / POLICY_FILE
-        policy.save(path)
-        write_text(self.directory / RESULT_FILE, json.dumps(policy.meta, indent=1) + "\n")
-        return TrainingResult(policy, path, steps, seconds, scores, interrupted)
+        path, unwritten = self.directory / POLICY_FILE, ""
+        try:
+            policy.save(path)
+            write_text(self.directory / RESULT_FILE, json.dumps(policy.meta, indent=1) + "\n")
+        except HeterpsError as error:
+            # Hours of training: who called can still write it elsewhere.
+            unwritten = str(error)
+        return TrainingResult(policy, path, steps, seconds, scores, interrupted, unwritten)
 
 
 def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> None:

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from heterps_agents.training.run import TrainingProgress
 from heterps_agents.training.train import train
 from heterps_configs.errors import HeterpsError
 from tests.agents.training.conftest import CHAINS, CONFIGS, GRAPHS, AnyConfig, Runs
+from tests.configs.test_outputs import full_disk
 
 CURVES = {
     "chains": {
@@ -148,3 +152,47 @@ def test_a_broken_checkpoint_is_refused(config: AnyConfig, tmp_path: Path) -> No
     torch.save({"steps": 3}, tmp_path / "checkpoint.pt")
     with pytest.raises(HeterpsError, match="another version of heterps"):
         train(config, tmp_path, resume=True)
+
+
+def test_a_budget_that_ends_before_the_first_step_is_a_warning(tmp_path: Path) -> None:
+    config = CHAINS.changed(total_steps=None, budget_s=1e-6)
+    with pytest.warns(UserWarning, match=r"ended before the first step of training; 0 of 2 passes"):
+        result = train(config, tmp_path / "run")
+    assert result.steps == 0
+
+
+def test_a_full_disk_does_not_end_a_training_run(tmp_path: Path) -> None:
+    with ExitStack() as stack, pytest.warns(UserWarning, match="cannot be written"):
+        # From the first update on; once more changes nothing.
+        result = train(
+            GRAPHS, tmp_path / "run", progress=lambda state: stack.enter_context(full_disk())
+        )
+    assert result.steps >= 600
+    assert "policy.npz: cannot be written" in result.unwritten
+    result.policy.save(tmp_path / "elsewhere.npz")
+
+
+@pytest.mark.slow
+def test_all_kernels_are_loaded_before_the_budget_begins(tmp_path: Path) -> None:
+    # In a process of its own: others have loaded them.
+    code = f"""
+import gc, pathlib
+from numba.core.dispatcher import Dispatcher
+from stable_baselines3.common.logger import Logger
+from heterps_agents.training.chains import ChainLearner
+from heterps_agents.training.clock import Clock
+from heterps_agents.training.run import TrainingRun
+from tests.agents.training.conftest import CONFIGS
+def loaded():
+    kernels = [entry for entry in gc.get_objects() if isinstance(entry, Dispatcher)]
+    return {{(kernel.__name__, str(each)) for kernel in kernels for each in kernel.signatures}}
+config = CONFIGS["chains"]
+learner = ChainLearner(config, Clock(config), Logger(None, []), resumes=False)
+run = TrainingRun(learner, pathlib.Path({str(tmp_path)!r}))
+before = loaded()
+assert before
+run.go(None)
+print(loaded() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr
