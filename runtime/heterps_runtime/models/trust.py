@@ -10,6 +10,7 @@ A rank trusts what the specification says that its launcher put down.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import os
@@ -92,32 +93,38 @@ def code_of(factory: str) -> Code:
         HeterpsError: There is no such module.
     """
     module = factory.partition(":")[0]
-    digest, file = hashlib.sha256(), ""
-    path: Sequence[str] | None = None
+    digest, file, content = hashlib.sha256(), "", b""
+    places: Sequence[str] | None = None
     for depth in range(module.count(".") + 1):
         name = ".".join(module.split(".")[: depth + 1])
-        found = _find(name, path)
+        found = _find(name, places)
         if found is None:
             raise HeterpsError(f"{factory}: there is no module {name}")
-        file = found.origin or "a folder"
-        content = Path(file).read_bytes() if found.has_location else b""
+        file, places = found
+        content = b"" if not Path(file).is_file() else Path(file).read_bytes()
         digest.update(hashlib.sha256(f"{name}\0{file}\0".encode() + content).digest())
-        path = found.submodule_search_locations
     return Code(factory, file, digest.hexdigest())
 
 
-def _find(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-    """As an import would, with the working directory as the last place."""
+def _find(name: str, places: Sequence[str] | None) -> tuple[str, Sequence[str]] | None:
+    """File of a module, and where its own modules are; as an import would find it.
+
+    Args:
+        name: With the names of the packages that hold it.
+        places: Of the package that holds it; None: the usual ones, and at last the working
+            directory.
+    """
+    last = name.rpartition(".")[2]
+    folders = [*sys.path, os.getcwd()] if places is None else places
+    found: importlib.machinery.ModuleSpec | None = None
     for finder in sys.meta_path:
-        try:
-            found = finder.find_spec(name, path)
-        except KeyError:
-            # A folder without `__init__` asks for the package around it, which is not imported.
-            folders = [Path(entry, name.rpartition(".")[2]) for entry in path or ()]
-            found = importlib.machinery.ModuleSpec(name, None, is_package=True)
-            found.submodule_search_locations = [str(each) for each in folders if each.is_dir()]
-        if found is not None:
-            return found
-    if path is None:
-        return importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
-    return None
+        # (Where a folder in a folder is no package, Python asks for the imported one around it.)
+        with contextlib.suppress(KeyError):
+            found = found or finder.find_spec(name, places)
+    if found is None and places is None:
+        found = importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
+    if found is not None and found.origin is not None:
+        return found.origin, list(found.submodule_search_locations or ())
+    inner = [str(Path(folder or ".", last)) for folder in folders]
+    inner = [folder for folder in inner if Path(folder).is_dir()]
+    return (inner[0], inner) if inner else None

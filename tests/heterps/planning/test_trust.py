@@ -123,11 +123,14 @@ def test_answers_that_others_could_have_written_do_not_count() -> None:
 
 
 def test_a_fingerprint_covers_the_packages_that_hold_a_module() -> None:
-    os.makedirs("evilpackage")
-    for name in ("__init__", "inner"):
+    os.makedirs("evilpackage/inner")
+    os.makedirs("evilfolder/inner")
+    for name in ("__init__", "inner/__init__"):
         Path(f"evilpackage/{name}.py").write_text(EVIL)
+    Path("evilfolder/inner/last.py").write_text(EVIL)
+    assert code_of("evilfolder.inner.last:build").file.endswith("evilfolder/inner/last.py")
     before = code_of("evilpackage.inner:build")
-    assert before.file.endswith("evilpackage/inner.py")
+    assert before.file.endswith("evilpackage/inner/__init__.py")
     Path("evilpackage/__init__.py").write_text(EVIL + "# more")
     assert code_of("evilpackage.inner:build").fingerprint != before.fingerprint
     assert not Path("ran").exists()
