@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import ipaddress
 import os
 import shutil
 import socket
@@ -21,6 +22,8 @@ from heterps_runtime.network.secret import VARIABLE
 
 SECRET = "a secret of these tests, thirty-two bytes long"
 _HOLDER = "sleep 600"
+# Of proc_net(5).
+_LISTENING = "0A"
 
 
 class Host(NamedTuple):
@@ -89,6 +92,18 @@ def network() -> Iterator[Network]:
 def cut_cable(hosts: Network) -> None:
     """From now on nothing reaches the second host, and nobody is told."""
     _run(hosts.hosts[1].prefix, "ip link set v0 down")
+
+
+def listening_addresses(host: Host) -> set[str]:
+    """IPv4 addresses that something listens on, on a host with a namespace of its own."""
+    command = [*host.prefix, "cat", "/proc/net/tcp", "/proc/net/tcp6"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = [line.split() for line in found.splitlines()]
+    return {
+        str(ipaddress.ip_address(bytes.fromhex(row[1].partition(":")[0])[::-1]))
+        for row in rows
+        if row[3] == _LISTENING
+    }
 
 
 def start(host: Host, *arguments: str, secret: str | None = SECRET) -> subprocess.Popen[str]:

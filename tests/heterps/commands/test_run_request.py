@@ -48,7 +48,6 @@ def test_events_of_several_files_come_together(tmp_path: Path) -> None:
         (RunRequest(Path("p"), TORCH, trace=Path("t.png")), "--trace: not with engine torch"),
         (RunRequest(Path("p"), TORCH, hosts=HOSTS), "engine torch: not with --nodes"),
         (RunRequest(Path("p"), TORCH, is_elastic=True), "--elastic: not with engine torch"),
-        (RunRequest(Path("p"), RunSettings(), hosts=HOSTS, is_elastic=True), "not with --nodes"),
         (RunRequest(Path("p"), RunSettings(port=29401), hosts=HOSTS), "port: not with --nodes"),
         (RunRequest(Path("p"), RunSettings(resume=True)), "--resume: needs --checkpoint"),
     ],

@@ -12,54 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from tests.runtime.networks import SECRET, Network, ends, free_port, network, start
+from tests.runtime.networks import Network, ends, free_port, listening_addresses, network, start
 from tests.runtime.processes import processes_of, ranks_of
-from tests.runtime.small_runs import chain_of, problem_of
+from tests.runtime.runs_on_hosts import plan_file, start_run
 from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
 
 LIMIT_S = 120.0
 
 
-def _files(folder: Path) -> Path:
-    """A plan of three stages on two nodes of one and of two devices, with its model and cluster."""
-    problem = problem_of("sequential")
-    link = Link(latency_s=2e-3, bandwidth_bytes_per_s=1e6)
-    (node,) = problem.cluster.nodes
-
-    def part(name: str, devices: tuple[DeviceGroup, ...]) -> Node:
-        return Node(name=name, devices=devices, link=link)
-
-    cluster = Cluster(
-        name=problem.cluster.name,
-        device_types=problem.cluster.device_types,
-        nodes=(part("one", node.devices[:1]), part("two", node.devices[1:])),
-        inter_node_link=link,
-    )
-    cluster.to_file(folder / "cluster.yaml")
-    problem.profile.to_file(folder / "model.yaml")
-    references = {"model_reference": "model.yaml", "cluster_reference": "cluster.yaml"}
-    chain_of(problem, 3, 6).changed(**references).to_file(folder / "plan.yaml")
-    return folder / "plan.yaml"
-
-
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Network]:
     with network() as made:
         yield made
-
-
-def _start(
-    hosts: Network, plan: Path, rank: int, port: int, *options: str, secret: str = SECRET
-) -> subprocess.Popen[str]:
-    command = [
-        "-m", "heterps", "run", str(plan), "--nodes", "2", "--node-rank", str(rank),
-        "--rendezvous", f"{hosts.hosts[0].address}:{port}", "--trust-code",
-        # As on a shared file system.
-        "--run-directory", str(plan.parent / "run"), *options,
-    ]  # fmt: skip
-    return start(hosts.hosts[rank], *command, secret=secret)
 
 
 def _wait_for_ranks(plan: Path) -> None:
@@ -73,11 +38,11 @@ def test_two_hosts_train_as_one_process_whatever_a_stranger_does(
     hosts: Network, tmp_path: Path
 ) -> None:
     """They have different numbers of devices. The stranger knows where they meet."""
-    plan, port = _files(tmp_path), free_port()
+    plan, port = plan_file(tmp_path), free_port()
     options = "--steps", "40", "--json", "--verify"
     where = hosts.hosts[0].address, str(port)
     stranger = start(hosts.stranger, "-m", "tests.runtime.network.stranger", *where, secret=None)
-    processes = [_start(hosts, plan, rank, port, *options) for rank in (0, 1)]
+    processes = [start_run(hosts, plan, rank, port, *options) for rank in (0, 1)]
     first, second = ends(processes)
     assert first[0] == 0, first[2]
     assert second[0] == 0, second[2]
@@ -101,9 +66,12 @@ def test_two_hosts_train_as_one_process_whatever_a_stranger_does(
 def test_a_host_that_dies_is_noticed_as_soon_as_its_connections_break(
     hosts: Network, tmp_path: Path
 ) -> None:
-    plan, port = _files(tmp_path), free_port()
-    processes = [_start(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
+    plan, port = plan_file(tmp_path), free_port()
+    processes = [start_run(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
     _wait_for_ranks(plan)
+    if hosts.are_apart:
+        for host in hosts.hosts:
+            assert listening_addresses(host) <= {"127.0.0.1", host.address}
     own = [found.pid for found in processes_of(plan.parent / "run" / "host-1")]
     began_s = time.monotonic()
     for pid in (processes[1].pid, *own):
@@ -117,8 +85,8 @@ def test_a_host_that_dies_is_noticed_as_soon_as_its_connections_break(
 
 @pytest.mark.slow
 def test_a_killed_rank_of_one_host_ends_both_with_its_name(hosts: Network, tmp_path: Path) -> None:
-    plan, port = _files(tmp_path), free_port()
-    processes = [_start(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
+    plan, port = plan_file(tmp_path), free_port()
+    processes = [start_run(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
     _wait_for_ranks(plan)
     *_, last = ranks_of(tmp_path / "run" / "host-1").values()
     os.kill(last, signal.SIGKILL)
@@ -131,13 +99,13 @@ def test_a_killed_rank_of_one_host_ends_both_with_its_name(hosts: Network, tmp_p
 
 
 @pytest.mark.slow
-def test_a_host_with_another_plan_ends_both_before_workers_start(
+def test_a_host_with_another_plan_ends_both_before_workersstart_run(
     hosts: Network, tmp_path: Path
 ) -> None:
-    plan, port = _files(tmp_path), free_port()
+    plan, port = plan_file(tmp_path), free_port()
     processes = [
-        _start(hosts, plan, 0, port, "--steps", "3"),
-        _start(hosts, plan, 1, port, "--steps", "4"),
+        start_run(hosts, plan, 0, port, "--steps", "3"),
+        start_run(hosts, plan, 1, port, "--steps", "4"),
     ]
     for code, _, errors in ends(processes):
         assert code == 2
