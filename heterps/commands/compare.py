@@ -10,6 +10,7 @@ from rich.table import Table
 from heterps.planning.compare import Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
+from heterps.reports.tables import job_text
 from heterps.reports.tensorboard_report import comparison_folder, write_comparison
 from heterps_agents.interface.registry import system_names
 from heterps_agents.interface.system import PERIOD
@@ -64,6 +65,7 @@ def run_compare(
 
 def print_comparison(comparison: Comparison) -> None:
     """Prints the table and what its gaps are measured against."""
+    answer.print(f"job: {job_text(comparison.problem)}")
     answer.print(comparison_table(comparison))
     answer.print(_gap_legend(comparison))
     for row in comparison.rows:

@@ -23,6 +23,7 @@ from heterps.reports.console import (
 )
 from heterps.reports.save_figure import save_figure
 from heterps.reports.shares import recompute_share
+from heterps.reports.tables import job_text
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
@@ -150,6 +151,7 @@ def _print(shown: Estimate, problem: Problem, plan: Plan) -> None:
     types = unmeasured_types(problem, plan)
     interval = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
     bubble = 100 * (shown.bubble_share or 0)
+    answer.print(f"job: {job_text(problem)}")
     answer.print(
         f"step time {seconds_text(shown.step_time_s)}{interval}, "
         f"{shown.throughput_samples_per_s:.5g} samples/s, bubble {bubble:.0f} %, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from heterps.planning.place import PlaceResult, place
@@ -16,6 +16,7 @@ from heterps_agents.interface.registry import (
     predicted_training_s,
     system_names,
 )
+from heterps_configs.documents.plan import Bound, BoundStatus
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.usable import on_usable_devices
@@ -150,6 +151,8 @@ def compare(
     if not results:
         raise next(iter(failures.values())).error
     reference, is_proven = _reference(problem, results)
+    if problem.job.objective == "throughput":
+        results = {name: _judged(result, reference) for name, result in results.items()}
     rows = [_row(problem, name, results, failures, reference) for name in names]
     return Comparison(problem, tuple(rows), reference, is_proven, results, left_out)
 
@@ -184,7 +187,18 @@ def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float
         for result in results.values():
             if result.bound.status == "proven" and result.bound.step_time_s is not None:
                 return result.bound.step_time_s, True
-    return lower_bound(problem.tables), False
+    bounds = [result.bound.step_time_s or 0.0 for result in results.values()]
+    return max([lower_bound(problem.tables), *bounds]), False
+
+
+def _judged(result: PlaceResult, reference: float) -> PlaceResult:
+    """The result with the one bound that all planners of a comparison are measured against."""
+    actual = result.estimate.closed_form_step_time_s
+    gap = None if actual is None else max(0.0, actual / reference - 1)
+    was_proven = result.bound.status == "proven"
+    status: BoundStatus = "unknown" if gap is None else "proven" if was_proven else "bounded"
+    bound = Bound(step_time_s=reference, gap=gap, status=status)
+    return replace(result, bound=bound, plan=result.plan.changed(bound=bound))
 
 
 def _row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,20 @@ class PlaceResult:
             "own_cost": self.own_cost and self.own_cost._asdict(),
         }
 
+    def optimality(self, seconds_text: Callable[[float], str] = "{:.4g} s".format) -> str:
+        """How far the plan can be from the best, in words, and the numbers that this is about.
+
+        Args:
+            seconds_text: How a number of seconds is written.
+        """
+        times = {
+            "closed form": self.estimate.closed_form_step_time_s,
+            "bound": self.bound.step_time_s,
+            "simulated": self.estimate.step_time_s,
+        }
+        known = [f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None]
+        return f"{describe_bound(self.bound, self.plan.job.schedule)}: {', '.join(known)}"
+
     def summary(self) -> str:
         """One paragraph in words."""
         shown = self.estimate
@@ -78,7 +93,7 @@ class PlaceResult:
             f"on {len(self.plan.devices)} devices, "
             f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
             f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
-            f"{describe_bound(self.bound, self.plan.job.schedule)}; "
+            f"{self.optimality()}; "
             f"layer times: {shown.layer_times}"
         )
 

@@ -22,6 +22,8 @@ from heterps_envs.problem import Problem
 
 # Of all compiled code, about one half each.
 PARTS = ("policies", "searches")
+# Planners whose searches `auto` uses beside the policy.
+_OF_AUTO = ("annealing", "genetic", "cross-entropy", "random")
 # Enough for greedy, which every search starts from, and for an update of every network.
 _EVALUATIONS = 600
 # So many kinds of devices that the policy's search goes through all of its parts; and what for.
@@ -56,7 +58,7 @@ def compile_part(part: str) -> None:
         warm_up(PolicyPlanner(), "throughput")
         load_compiled_code(None)
         return
-    for name in ("exact", "annealing", "genetic"):
+    for name in ("exact", *_OF_AUTO):
         warm_up(planner_named(name), "throughput")
     warm_up_frontier()
 
@@ -73,9 +75,10 @@ def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner,
         problem = _tiny_problem(objective, 1)
     yield planner, problem
     if isinstance(planner, AutoPlanner):
-        yield planner_named("annealing"), problem
+        for name in _OF_AUTO:
+            yield planner_named(name), problem
         yield from _answered(PolicyPlanner(), objective)
-    if isinstance(planner, PolicyPlanner):
+    if isinstance(planner, AutoPlanner | PolicyPlanner):
         yield with_effort(planner, _LARGER_EFFORT), _tiny_problem(objective, _LARGER)
 
 

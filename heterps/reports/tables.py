@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from heterps.planning.place import PlaceResult, describe_bound
+from heterps.planning.place import PlaceResult
 from heterps.reports.console import bytes_text, interval_text, seconds_text
+from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 
 # Narrower terminals have no room for the names of layers beside what matters more.
@@ -42,20 +43,38 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
     return table
 
 
+def job_text(problem: Problem) -> str:
+    """What is placed: batch, samples, formats, schedule, and the model's size."""
+    job, profile, source = problem.job, problem.profile, problem.profile.source
+    batch = f"batch {job.global_batch_size} in {job.num_micro_batches} micro-batches of up to "
+    batch += str(job.micro_batch_size)
+    if job.num_micro_batches * job.micro_batch_size == job.global_batch_size:
+        batch = batch.replace("up to ", "")
+    inputs = () if source is None else source.inputs
+    shapes = [f"{each.name} {'x'.join(map(str, each.shape)) or 'scalar'}" for each in inputs]
+    goal = "" if job.objective == "throughput" else f", for the least {job.objective}"
+    if job.min_throughput_samples_per_s is not None:
+        goal += f" from {job.min_throughput_samples_per_s:g} samples/s on"
+    return (
+        f"{batch}{', samples of ' + ' and '.join(shapes) if shapes else ''}, {job.dtype}, "
+        f"{job.optimizer}, {job.schedule}{goal}; {profile.num_layers} layers, "
+        f"{profile.num_parameters:,} parameters"
+    )
+
+
 def result_lines(result: PlaceResult) -> list[str]:
     """The estimate, the bound, and what they rest on."""
     shown, plan = result.estimate, result.plan
     idle = [d.name for d in result.problem.cluster.devices if d.name not in plan.devices]
     bubble = "" if shown.bubble_share is None else f", bubble {100 * shown.bubble_share:.0f} %"
-    bound_s = result.bound.step_time_s
     types = unmeasured_types(result.problem, plan)
     sure = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
     lines = [
+        f"job           {job_text(result.problem)}",
         f"step time     {seconds_text(shown.step_time_s)} simulated{sure}{bubble}",
         f"throughput    {shown.throughput_samples_per_s:.5g} samples/s",
         f"price         {shown.price_usd_per_million_samples:.5g} USD per million samples",
-        f"optimality    {describe_bound(result.bound, result.plan.job.schedule)}"
-        + (f" ({seconds_text(bound_s)})" if bound_s else ""),
+        f"optimality    {result.optimality(seconds_text)}",
         f"planner       {plan.planner}, {seconds_text(result.planning_s)}",
         f"layer times   {shown.layer_times}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -140,3 +141,19 @@ def test_planning_imports_neither_torch_nor_stable_baselines(blocks: Path) -> No
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_place_simulate_and_compare_say_what_was_placed(heterps: Heterps, tmp_path: Path) -> None:
+    plan, options = tmp_path / "plan.yaml", ("perceptron", "-c", "local-emulated")
+    job = ("--global-batch", 10, "--micro-batch", 4, "--dtype", "float16", "--schedule", "gpipe")
+    expected = (
+        r"batch 10 in 3 micro-batches of up to 4, samples of \w+ \d+, float16, adamw, gpipe; "
+        r"\d+ layers, [\d,]+ parameters\n"
+    )
+    placed = heterps("place", *options, *job, "-p", "even", "-o", plan)
+    others = (
+        heterps("simulate", plan),
+        heterps("compare", *options, *job, "-p", "even", "--no-tensorboard"),
+    )
+    for outcome in (placed, *others):
+        assert re.search(expected, outcome.out)

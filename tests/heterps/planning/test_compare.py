@@ -172,3 +172,18 @@ def test_a_budget_of_nothing_is_refused(heterps: Heterps, blocks: Path, option: 
     outcome = heterps("compare", blocks, "-c", "local-emulated", "-p", "even", option, 0)
     assert outcome.code == 2
     assert "more than 0 seconds" in outcome.err
+
+
+def test_all_results_of_a_comparison_name_the_same_bound() -> None:
+    comparison = compare(load_problem("perceptron", "local-emulated"), ["even", "exact"])
+    bounds = {name: result.bound for name, result in comparison.results.items()}
+    assert {bound.step_time_s for bound in bounds.values()} == {comparison.bound_step_time_s}
+    assert (bounds["exact"].status, bounds["even"].status) == ("proven", "bounded")
+    for row in comparison.rows:
+        result = comparison.results[row.planner]
+        assert result.plan.bound == result.bound
+        assert row.gap == pytest.approx(result.bound.gap)
+        text = result.summary()
+        assert f"closed form {result.estimate.closed_form_step_time_s:.4g} s" in text
+        assert f"bound {comparison.bound_step_time_s:.4g} s" in text
+        assert f"simulated {result.estimate.step_time_s:.4g} s" in text

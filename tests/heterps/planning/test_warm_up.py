@@ -23,7 +23,7 @@ before = loaded()
 assert before
 for model, cluster in (("llama-7b", "a100-v100-t4"), ("resnet-50", "eight-types")):
     place(load_problem(model, cluster), "auto", effort="fast")
-print(loaded() - before)
+print({name for name, _ in loaded() - before})
 """
 
 
