@@ -32,6 +32,7 @@ from heterps.cli.options import (
     Model,
     ObjectiveOption,
     OptimizerOption,
+    PolicyFile,
     ScheduleOption,
     Seconds,
     Seed,
@@ -39,6 +40,7 @@ from heterps.cli.options import (
     finite,
     problem_options,
 )
+from heterps.cli.policy import policies
 from heterps.cli.profile import profile
 from heterps.cli.run import run
 from heterps.cli.simulate import simulate, spot_trace
@@ -52,6 +54,7 @@ app = typer.Typer(
 )
 app.add_typer(library)
 app.add_typer(graphs)
+app.add_typer(policies)
 
 _settings = {"debug": False}
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -97,6 +100,7 @@ def place(
     seconds: Seconds = None,
     cpu_seconds: CpuSeconds = None,
     effort: Effort = None,
+    policy: PolicyFile = None,
     seed: Seed = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")
@@ -121,9 +125,10 @@ def place(
     if frontier:
         from heterps.commands.frontier import run_frontier
 
-        if effort is not None or cpu_seconds is not None:
+        if any(option is not None for option in (effort, cpu_seconds, policy)):
             warnings.warn(
-                "--frontier is exact: --effort and --cpu-seconds are ignored", stacklevel=1
+                "--frontier is exact: --effort, --cpu-seconds and --policy are ignored",
+                stacklevel=1,
             )
         run_frontier(
             model, cluster, planner, options,
@@ -143,6 +148,7 @@ def place(
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         effort=effort,
+        policy=policy,
         seed=seed,
         output=output,
         as_json=as_json,
@@ -181,6 +187,7 @@ def compare(
         bool,
         typer.Option("--all", help="Also planners that train a network, where that takes long."),
     ] = False,
+    policy: PolicyFile = None,
     seed: Seed = 0,
     log_directory: Annotated[Path, typer.Option("--logdir", help="TensorBoard folder.")] = Path(
         "runs/compare"
@@ -213,6 +220,7 @@ def compare(
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         with_all=with_all,
+        policy=policy,
         seed=seed,
         log_directory=log_directory if tensorboard else None,
         as_json=as_json,

@@ -86,6 +86,10 @@ Effort = Annotated[
     str | None,
     typer.Option("--effort", help="fast, normal or high: how hard planners ppo and auto try."),
 ]
+PolicyFile = Annotated[
+    str | None,
+    typer.Option("--policy", help="Planner ppo with this policy: a name or a .npz file."),
+]
 FrontierFlag = Annotated[
     bool,
     typer.Option("--frontier", help="Show every plan that is best for some price of time."),

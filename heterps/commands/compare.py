@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from heterps.planning.compare import Comparison, ComparisonRow, compare
+from heterps.commands.place import with_policy
+from heterps.planning.compare import USUAL, Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps.reports.tables import job_text
@@ -30,6 +31,7 @@ def run_compare(
     seconds: float | None,
     cpu_seconds: float | None,
     with_all: bool,
+    policy: str | None,
     seed: int,
     log_directory: Path | None,
     as_json: bool,
@@ -39,6 +41,8 @@ def run_compare(
     `planners` may be several names with commas between.
     """
     try_outputs(folders={"--logdir": log_directory})
+    own = [] if policy is None else [with_policy(policy)]
+    names = [name for text in planners for name in text.split(",")]
     problem = load_problem(model, cluster, **problem_options)
     if log_directory is not None:
         try_outputs(folders={"--logdir": comparison_folder(problem, log_directory)})
@@ -46,7 +50,7 @@ def run_compare(
     with remarks.status("comparing planners") as status:
         comparison = compare(
             problem,
-            [name for text in planners for name in text.split(",")],
+            [*(names or [USUAL]), *own],
             evaluations=evaluations,
             seconds=seconds,
             cpu_seconds=cpu_seconds,

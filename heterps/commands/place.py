@@ -12,6 +12,9 @@ from heterps.reports.console import answer, print_json, remarks, say_when_compil
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.efforts import effort_named
+from heterps_agents.learned.planner import PolicyPlanner
+from heterps_agents.learned.policy import Policy
+from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, Files, try_outputs
 
 
@@ -44,6 +47,19 @@ def save_plan(result: PlaceResult, path: Path) -> None:
     remarks.print(f"plan written to {path}")
 
 
+def with_policy(policy: str, planner: str = "auto") -> PolicyPlanner:
+    """The planner `ppo` with a policy of the user's; plans name the policy.
+
+    Raises:
+        HeterpsError: Another planner was asked for, or there is no such policy for chains.
+    """
+    if planner not in ("auto", PolicyPlanner.name):
+        raise HeterpsError(f"--policy belongs to the planner ppo, not to --planner {planner}")
+    chosen = PolicyPlanner(policy=Policy.load(policy))
+    chosen.name = f"{chosen.name}:{Path(policy).stem}"
+    return chosen
+
+
 def run_place(
     model: str,
     cluster: str,
@@ -54,6 +70,7 @@ def run_place(
     seconds: float | None,
     cpu_seconds: float | None,
     effort: str | None,
+    policy: str | None,
     seed: int,
     output: Path | None,
     as_json: bool,
@@ -61,7 +78,7 @@ def run_place(
     """Places, prints, and writes the plan file where one is asked for."""
     try_outputs(plan_files(output, model))
     # What is misspelt should not wait for a model to be traced.
-    chosen = planner_named(planner, seed=seed)
+    chosen = planner_named(planner, seed=seed) if policy is None else with_policy(policy, planner)
     if effort is not None:
         effort_named(effort)
     Budget(evaluations, seconds, cpu_seconds)

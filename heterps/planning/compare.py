@@ -26,6 +26,8 @@ from heterps_envs.problem import Problem
 LONGEST_TRAINING_S = 4.0
 # In place of names: all planners, and all systems of papers.
 ALL = "all"
+# Beside planners of one's own: those that are compared where none is named.
+USUAL = "usual"
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,14 @@ def compare(
     """
     limits = (evaluations, seconds, cpu_seconds)
     is_all = ALL in planners
-    left_out = () if with_all or (planners and not is_all) else _too_slow(problem, *limits)
+    is_usual = not planners or USUAL in planners
+    left_out = _too_slow(problem, *limits) if (is_usual or is_all) and not with_all else ()
     chosen = list(planners)
     if is_all:
         chosen = [*planner_names(), *system_names()]
-    elif not planners:
-        chosen = list(planner_names())
+    elif is_usual:
+        own = [entry for entry in planners if entry != USUAL]
+        chosen = [*planner_names(), *own]
     objects = [
         planner_named(entry, seed=seed) if isinstance(entry, str) else entry
         for entry in chosen

@@ -27,7 +27,7 @@ _OF_AUTO = ("annealing", "genetic", "cross-entropy", "random")
 # Enough for greedy, which every search starts from, and for an update of every network.
 _EVALUATIONS = 600
 # So many kinds of devices that the policy's search goes through all of its parts; and what for.
-_LARGER, _LARGER_EFFORT, _LARGER_EVALUATIONS = 8, "fast", 10_000
+_LARGER, _LARGER_EFFORT, _LARGER_EVALUATIONS = 8, "fast", 100_000
 
 
 def warm_up(planner: Planner, objective: Objective) -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from heterps_agents.graphs.decode import GraphDecoder
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_envs.environments.graph.pool import GraphPool
+from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.problem_sets.graphs import generate_graphs
 
 HELD_OUT_SEED = 20_261_121
@@ -21,10 +22,12 @@ class HeldOutGraphs:
 
     Args:
         count: How many.
+        tables: Other problems instead.
     """
 
-    def __init__(self, count: int) -> None:
-        self.pool = GraphPool.from_tables(generate_graphs(count, HELD_OUT_SEED))
+    def __init__(self, count: int, tables: list[GraphTables] | None = None) -> None:
+        problems = generate_graphs(count, HELD_OUT_SEED) if tables is None else tables[:count]
+        self.pool = GraphPool.from_tables(problems)
 
     def shares(self, policy: GraphPolicy) -> NDArray[np.float64]:
         """(N, 2) step times over earliest finish: greedy, and best of 16 with greedy among them."""

@@ -128,6 +128,16 @@ class StoredPolicy(ABC):
         return out if bias is None else out + bias
 
 
+def problems_of(reference: str | os.PathLike[str]) -> str | None:
+    """What a policy file calls the problems that it places; None: chains of layers.
+
+    Raises:
+        HeterpsError: Nothing of that name, or no policy.
+    """
+    problems = _read(reference)[1].get("problems")
+    return None if problems is None else str(problems)
+
+
 def finite_or_none(scores: Mapping[str, float]) -> dict[str, float | None]:
     """Scores as JSON has them: null in place of infinity, where some problem has no placement."""
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}

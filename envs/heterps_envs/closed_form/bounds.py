@@ -61,7 +61,8 @@ def layer_bound_s(tables: CostTables) -> Floats:
     out = np.empty(tables.num_layers)
     _best_alone(
         np.where(layers_that_fit(tables), tables.compute_s, np.inf),
-        tables.optimizer_s,
+        # In one order of its numbers: the kernel is compiled for each.
+        np.ascontiguousarray(tables.optimizer_s),
         tables.gradient_bytes,
         tables.device_count,
         tables.latency_s,
