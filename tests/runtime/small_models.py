@@ -16,6 +16,7 @@ from heterps_runtime.models.initialise import initial_values, place
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.profiling.trace import trace_source
+from tests.runtime import functional_models
 
 HERE = "tests.runtime.small_models"
 TOKENS = 12
@@ -85,6 +86,24 @@ CONFIGS: dict[str, dict[str, Any]] = {
         # Attention without scaling: at the usual size rounding errors of float32 grow with depth.
         "initializer_factor": 0.3,
     },
+    "swin": {
+        "model_type": "swin",
+        "architectures": ["SwinForImageClassification"],
+        "image_size": 32,
+        "patch_size": 4,
+        "embed_dim": 8,
+        "depths": [2, 2],
+        "num_heads": [2, 2],
+        "window_size": 4,
+        "drop_path_rate": 0.0,
+    },
+    "convnext": {
+        "model_type": "convnext",
+        "architectures": ["ConvNextForImageClassification"],
+        "hidden_sizes": [8, 16],
+        "depths": [2, 2],
+        "num_stages": 2,
+    },
 }
 ODD_MODULES = ("long_skip", "in_place", "repeated", "root_parameter", "shortcut")
 NAMES = (*CONFIGS, "ctr", "sequential", *ODD_MODULES)
@@ -94,7 +113,7 @@ NAMES = (*CONFIGS, "ctr", "sequential", *ODD_MODULES)
 def source_of(name: str) -> ModelSource:
     """Source of a small model."""
     if name in CONFIGS:
-        size = 32 if name == "resnet" else None
+        size = 32 if name in ("resnet", "convnext") else None
         return huggingface_source(CONFIGS[name], sequence_length=TOKENS, image_size=size)
     if name == "ctr":
         return ModelSource(
@@ -108,6 +127,10 @@ def source_of(name: str) -> ModelSource:
             ),
             target=InputSpecification(name="click", shape=(1,), num_classes=2),
             loss="binary_cross_entropy",
+        )
+    if name in functional_models.INPUTS:
+        return factory_source(
+            f"{functional_models.__name__}:{name}", functional_models.INPUTS[name]
         )
     return factory_source(f"{HERE}:{name}", [f"x={WIDTH}:float32"])
 

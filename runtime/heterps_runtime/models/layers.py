@@ -1,14 +1,20 @@
 """Layers: where a model can be cut, and which tensors cross each cut.
 
-A cut is allowed where everything that crosses it is an output of a unit, untouched by glue; what
-glue computes from unit outputs stays on one side. Units between two allowed cuts form one layer.
+A cut lies between two units; functions that are called between them may lie on either side, so that
+as little as possible crosses. It is allowed where everything that crosses is an output of a call;
+what no function of torch is known to compute stays on one side. Units between two cuts form one
+layer. Where functions lie between two units, each of the two layers must compute products: a stage
+of a norm or an activation alone would only wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 
-from heterps_runtime.models.recording import Recording, UnitOutput, Use
+from heterps_runtime.models.recording import Call, Recording, UnitOutput, Use
 
 # A layer of more units than this is named by its first and last one.
 MAX_JOINED_NAMES = 8
@@ -16,14 +22,15 @@ MAX_JOINED_NAMES = 8
 
 @dataclass(frozen=True)
 class Layer:
-    """A run of unit calls that no plan may separate.
+    """A run of calls that no plan may separate.
 
     Attributes:
-        name: Names of its calls, joined by `+`.
-        kind: Classes of its calls, joined by `+`.
+        name: Names of its units, joined by `+`.
+        kind: Classes of its units, joined by `+`.
         first_call, last_call: Numbers of its calls (inclusive).
         crossing: What crosses the cut behind it, in order of origin; empty for the last layer.
         parameters: Names of the parameters that it uses.
+        reasons: For each pair of neighbours among its units, why there is no cut between them.
     """
 
     name: str
@@ -32,6 +39,7 @@ class Layer:
     last_call: int
     crossing: tuple[UnitOutput, ...]
     parameters: frozenset[str]
+    reasons: tuple[str, ...] = ()
 
     @property
     def calls(self) -> range:
@@ -48,63 +56,189 @@ def layers_of(recording: Recording) -> tuple[Layer, ...]:
     calls = recording.calls
     if not calls:
         raise ValueError("the model calls no module that could be placed")
-    ends = [*allowed_cuts(recording), len(calls) - 1]
+    flow = _Flow(recording)
+    cuts, reasons = _cuts(flow)
+    ends = [*cuts, len(calls) - 1]
     starts = [0, *(end + 1 for end in ends[:-1])]
     layers = []
     for first, last in zip(starts, ends, strict=True):
         part = calls[first : last + 1]
+        units = [number for number in range(first, last + 1) if calls[number].function is None]
         layers.append(
             Layer(
-                name=_joined([call.name for call in part]),
-                kind=_joined([call.kind for call in part]),
+                name=_joined([calls[number].name for number in units]),
+                kind=_joined([calls[number].kind for number in units]),
                 first_call=first,
                 last_call=last,
-                crossing=crossing(recording, last) if last < len(calls) - 1 else (),
+                crossing=flow.crossing(last),
                 parameters=frozenset().union(*(call.parameters for call in part)),
+                reasons=tuple(reasons[unit] for unit in units[:-1]),
             )
         )
     return tuple(layers)
 
 
-def allowed_cuts(recording: Recording) -> list[int]:
-    """Numbers of the calls after which the model can be cut."""
-    calls = recording.calls
-    cuts = set(range(len(calls) - 1))
-    for reader, use in _uses(recording):
-        if use.is_identity:
+def unit_calls(recording: Recording, layer: Layer) -> list[Call]:
+    """The calls of a layer that are units."""
+    return [
+        recording.calls[number]
+        for number in layer.calls
+        if recording.calls[number].function is None
+    ]
+
+
+class _Flow:
+    """What is read when.
+
+    Attributes:
+        units: Numbers of the calls that are units.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.units = [i for i, call in enumerate(recording.calls) if call.function is None]
+        self._shared = recording.shared_memory
+        self._last_read: dict[UnitOutput, int] = {}
+        # Calls after which no cut may lie, and why.
+        self.forbidden: dict[int, str] = {}
+        for reader, use in _uses(recording):
+            for source in use.sources:
+                self._last_read[source] = max(self._last_read.get(source, -1), reader)
+            first, last = min(use.sources).call, max(use.sources).call
+            if use.is_stale:
+                for cut in range(first, reader):
+                    self.forbidden[cut] = "a tensor is written into under two names"
+            elif not use.is_identity:
+                for cut in range(last, reader):
+                    self.forbidden[cut] = f"{_some(recording.hidden)} lies between them"
+        self._starting: dict[int, list[UnitOutput]] = {}
+        for source in self._last_read:
+            self._starting.setdefault(source.call, []).append(source)
+        self._live = self._sweep()
+
+    def crossing(self, cut: int) -> tuple[UnitOutput, ...]:
+        """Outputs of calls up to `cut` that are read after it."""
+        return self._live[cut]
+
+    def num_bytes(self, cut: int) -> int:
+        """Bytes that cross a cut."""
+        specs = map(self.recording.spec, self.crossing(cut))
+        return sum(prod(spec.shape) * spec.dtype.itemsize for spec in specs)
+
+    def objection(self, cut: int) -> str | None:
+        """Why no cut can lie after a call; None where one can."""
+        if cut in self.forbidden:
+            return self.forbidden[cut]
+        crossing = self.crossing(cut)
+        if not crossing:
+            return "nothing goes from one to the other"
+        for memory in self._shared:
+            objects = {number for source, number in memory.objects if source in crossing}
+            if len(objects) > 1 and memory.last_write > cut:
+                return "a tensor is written into under two names"
+        return None
+
+    def _sweep(self) -> list[tuple[UnitOutput, ...]]:
+        found: list[tuple[UnitOutput, ...]] = []
+        live: list[UnitOutput] = []
+        for cut in range(len(self.recording.calls)):
+            live = [source for source in live if self._last_read[source] > cut]
+            live += sorted(s for s in self._starting.get(cut, ()) if self._last_read[s] > cut)
+            found.append(tuple(live))
+        found[-1] = ()
+        return found
+
+
+def _cuts(flow: _Flow) -> tuple[list[int], dict[int, str]]:
+    """The last calls of all layers but the last, and by unit why none lies between it and the next.
+
+    Where the next unit reads what this one returned, or it continues the chain, a cut lies directly
+    behind the unit; else as late as that makes less cross.
+    """
+    plain, cuts, reasons = _plain_cuts(flow), list[int](), dict[int, str]()
+    segment: list[tuple[int, int | None, str]] = []
+    for unit, following in pairwise(flow.units):
+        if unit in plain:
+            _divide(flow, segment, unit, cuts, reasons)
+            cuts.append(unit)
+            segment = []
             continue
-        first, last = min(use.sources).call, max(use.sources).call
-        # The glue itself may not be cut from the last unit that it reads.
-        cuts.difference_update(range(last, reader))
-        # An older source may cross (a long skip), where the next unit continues the chain.
-        cuts.difference_update(
-            behind for behind in range(first, last) if not _continues(recording, behind)
+        places = [cut for cut in range(unit, following) if flow.objection(cut) is None]
+        best = min(places, key=flow.num_bytes) if places else None
+        segment.append((unit, best, (flow.objection(unit) or "") if best is None else ""))
+    _divide(flow, segment, len(flow.recording.calls) - 1, cuts, reasons)
+    return sorted(cuts), reasons
+
+
+def _divide(
+    flow: _Flow,
+    segment: Sequence[tuple[int, int | None, str]],
+    last: int,
+    cuts: list[int],
+    reasons: dict[int, str],
+) -> None:
+    """Cuts what lies between two plain cuts, so that each layer computes products."""
+    calls = flow.recording.calls
+    start = cuts[-1] + 1 if cuts else 0
+    for unit, place, reason in segment:
+        if place is None:
+            reasons[unit] = reason
+            continue
+        sides = calls[start : place + 1], calls[place + 1 : last + 1]
+        if all(any(call.multiplies for call in side) for side in sides):
+            cuts.append(place)
+            start = place + 1
+        else:
+            idle = _joined([call.name for call in sides[0] if call.function is None])
+            if any(call.multiplies for call in sides[0]):
+                idle = _joined([call.name for call in sides[1] if call.function is None])
+            reasons[unit] = f"{idle} multiplies no matrices"
+
+
+def _plain_cuts(flow: _Flow) -> set[int]:
+    """Units behind which a cut lies whatever they compute: no function combines across it."""
+    calls, units = flow.recording.calls, flow.units
+    place = {call: index for index, call in enumerate(units)}
+    origins: list[frozenset[int]] = []  # by call, the units that it depends on
+    for call in calls:
+        sources = {source.call for use in call.uses for source in use.sources}
+        is_unit = call.function is None
+        origins.append(
+            frozenset({place[len(origins)]})
+            if is_unit
+            else frozenset().union(*(origins[source] for source in sources))
         )
-    return sorted(cut for cut in cuts if crossing(recording, cut))
+    uses = []  # reader, units, whether it reads the output of a unit itself
+    for reader, use in _uses(flow.recording):
+        index = place.get(reader, len(units) if reader == len(calls) else None)
+        if index is not None:
+            is_identity = use.is_identity and min(use.sources).call in place
+            found = frozenset().union(*(origins[source.call] for source in use.sources))
+            uses.append((index, found, is_identity))
+    continues = [False] * (len(units) + 1)
+    for reader, found, is_identity in uses:
+        continues[reader] = continues[reader] or (is_identity and min(found) < reader)
+    cuts = set(range(len(units) - 1))
+    for reader, found, is_identity in uses:
+        if not is_identity:
+            cuts.difference_update(range(max(found), reader))
+            cuts.difference_update(
+                behind for behind in range(min(found), max(found)) if not continues[behind + 1]
+            )
+    return {units[cut] for cut in cuts if flow.objection(units[cut]) is None}
 
 
-def crossing(recording: Recording, cut: int) -> tuple[UnitOutput, ...]:
-    """The unit outputs that are made by calls up to `cut` and read after it."""
-    found = {
-        source
-        for reader, use in _uses(recording)
-        if reader > cut
-        for source in use.sources
-        if source.call <= cut
-    }
-    return tuple(sorted(found))
-
-
-def _uses(recording: Recording) -> list[tuple[int, Use]]:
+def _uses(recording: Recording) -> Iterator[tuple[int, Use]]:
     """Every use with the number of the call that reads; the model's output reads last."""
-    uses = [(reader, use) for reader, call in enumerate(recording.calls) for use in call.uses]
-    return uses + [(len(recording.calls), use) for use in recording.output_uses]
+    for reader, call in enumerate(recording.calls):
+        for use in call.uses:
+            yield reader, use
+    for use in recording.output_uses:
+        yield len(recording.calls), use
 
 
-def _continues(recording: Recording, cut: int) -> bool:
-    return any(
-        use.is_identity and min(use.sources).call <= cut for use in recording.calls[cut + 1].uses
-    )
+def _some(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:3]) or "what a unit reads besides its arguments"
 
 
 def _joined(names: list[str]) -> str:

@@ -20,7 +20,8 @@ from heterps_configs.documents.model_profile import ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
 from heterps_runtime.models.mixed_precision import autocast
-from heterps_runtime.models.recording import Recorder, Recording
+from heterps_runtime.models.recorder import Recorder
+from heterps_runtime.models.recording import Recording
 from heterps_runtime.models.recording_messages import packed, unpacked
 
 # A device with several stages, and a process with several devices, need one recording again.

@@ -25,12 +25,13 @@ from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, 
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
 from heterps_runtime.models.cut_tensors import sent_tensors
 from heterps_runtime.models.fake_operations import call_fake
-from heterps_runtime.models.layers import Layer, layers_of
+from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of
+from heterps_runtime.models.layers import Layer, layers_of, unit_calls
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.mixed_precision import autocast, autocast_format, is_copy, is_mixed
-from heterps_runtime.models.recording import Recorder, Recording, canonical_names
+from heterps_runtime.models.recorder import Recorder
+from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
-from heterps_runtime.profiling.flop_formulas import UncountedOperations, flops_of
 from heterps_runtime.stages.deferred_gradients import can_defer
 
 # A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
@@ -296,7 +297,7 @@ def _layer_profiles(
             sent=sent_tensors(recording, layers, index, batch_size),
             shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls),
             buffer_bytes=_buffer_bytes(
-                module, {recording.calls[call].path for call in layer.calls}
+                module, {part.path for part in unit_calls(recording, layer)}
             ),
             cast_bytes=sum(costs.cast_bytes.get(call, 0.0) for call in calls)
             if costs.is_mixed

@@ -2,8 +2,9 @@
 
 The whole model's `forward` runs on every stage. Units in front of the stage return what they
 returned when the model was recorded, with the received tensors in the places that cross the cut and
-zeros elsewhere; the stage's own units compute; the pass ends after the last of them. What lies
-between units (masks, rotary tables, positions) is thereby computed where it is needed.
+zeros elsewhere; the stage's own units compute; the pass ends after the last of them. The same holds
+for functions of torch that are called with what units made (`models.functional_calls`). What lies
+between units besides (masks, rotary tables, positions) is thereby computed where it is needed.
 
 Random numbers (dropout) are a function of seed, step, micro-batch and unit call, so that they do
 not depend on the split. On batch normalisation see `heterps_runtime.stages.batch_norm`.
@@ -142,12 +143,6 @@ class StageModule(nn.Module):
         )
         self._pass = StagePass(module, recording, self._calls, frozenset(self._sends), recomputed)
         self.module = module
-
-    @property
-    def first_unit(self) -> nn.Module:
-        """The module that its first call runs."""
-        path = self._recordings[self.micro_batch_size].calls[self._calls.start].path
-        return self.module.get_submodule(path)
 
     def specs(self, batch_size: int) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """What crosses the front and the back cut for `batch_size` samples.
@@ -306,7 +301,8 @@ class StageModule(nn.Module):
         del before
         units = units_of(module)
         own_paths = {recording.calls[number].path for number in self._calls}
-        for path in {call.path for call in recording.calls} - own_paths:
+        paths = {call.path for call in recording.calls if call.function is None}
+        for path in paths - own_paths:
             for part in units[path].modules():
                 for attribute, buffer in list(part._buffers.items()):
                     del part._buffers[attribute]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
+from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
 from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput, units_of
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
@@ -20,6 +22,18 @@ class _StageDoneError(Exception):
     """Ends the forward pass after the stage's last unit; never leaves this module."""
 
 
+class FunctionObserver(Protocol):
+    """Is told of the functions that the stage calls between its units."""
+
+    def enter(self, number: int, arguments: Any) -> None:
+        """Call `number` begins."""
+        ...
+
+    def leave(self, number: int, output: Any) -> None:
+        """Call `number` has returned."""
+        ...
+
+
 class StagePass:
     """Steers one forward pass: which calls compute, which replay, and where it ends.
 
@@ -27,7 +41,10 @@ class StagePass:
         collected: Outputs of the stage's own calls that cross its back cut.
         is_chain: Whether the stage is its calls, one after the other, and nothing else
             (`run_chain`).
+        observer: Sees functions of the stage, if set; the pass has to run functions for it.
     """
+
+    observer: FunctionObserver | None = None
 
     def __init__(
         self,
@@ -43,14 +60,25 @@ class StagePass:
         self._collected_calls = {source.call for source in wanted} | {own.stop - 1}
         self._own, self._is_last = own, own.stop == len(recording.calls)
         self._numbers = {
-            (call.path, call.occurrence): number for number, call in enumerate(recording.calls)
+            (call.path, call.occurrence): number
+            for number, call in enumerate(recording.calls)
+            if call.function is None
         }
+        self._functions = {
+            call.function: number
+            for number, call in enumerate(recording.calls)
+            if call.function is not None
+        }
+        self._mode = FunctionalCalls(self._function)
+        self._is_watched = False
+        self._zeros: dict[tuple[TensorSpec, torch.device], Tensor] = {}
         self._count: dict[str, int] = {}
         self._inside = False
         self._recording = recording
         self._normalisations = normalisations(module)
         self._draw: Callable[[int], None] | None = None
         self._arrived: dict[UnitOutput, Tensor] = {}
+        self._watches_functions = self._must_watch()
         units = units_of(module)
         self.is_chain = not recomputed and _is_chain(module, units, recording)
         self._chain = [
@@ -84,8 +112,12 @@ class StagePass:
             source: self._as_input(source, tensor) for source, tensor in arrived.items()
         }
         args, kwargs = call_arguments
+        self._is_watched = self._watches_functions or self.observer is not None
+        if self._is_watched:
+            self._mode.begin()
         try:
-            return module(*args, **kwargs)
+            with self._mode if self._is_watched else nullcontext():
+                return module(*args, **kwargs)
         except _StageDoneError:
             return None
         finally:
@@ -115,6 +147,17 @@ class StagePass:
             self._inside = False
         return tensor
 
+    def _must_watch(self) -> bool:
+        """Whether functions between units matter: some are replayed, sent, or draw numbers."""
+        ends_in = self._own.stop - 1
+        return any(
+            number < self._own.start
+            or self._recording.calls[number].is_random
+            or (number == ends_in and not self._is_last)
+            or any(source.call == number for source in self._wanted)
+            for number in self._functions.values()
+        )
+
     def _as_input(self, source: UnitOutput, tensor: Tensor) -> Tensor:
         overwritten = source.leaf in self._recording.calls[source.call].overwritten
         return tensor.clone() if overwritten else tensor
@@ -129,6 +172,8 @@ class StagePass:
                 return forward(*args, **kwargs)
             if number not in self._own:
                 output = self._replay(number)
+                if self._is_watched:
+                    self._mode.after_unit(number, output)
                 if self._draw is not None:
                     self._draw(2 * number + 1)
                 return output
@@ -139,6 +184,8 @@ class StagePass:
                 output = self._run_recomputed(forward, args, kwargs)
             else:
                 output = self._run(forward, args, kwargs)
+            if self._is_watched:
+                self._mode.after_unit(number, output)
             if self._draw is not None:
                 # The model's own code after the call runs on other stages as well.
                 self._draw(2 * number + 1)
@@ -152,10 +199,55 @@ class StagePass:
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         self._inside = True
+        is_paused = self._is_watched and self._mode.pause()
         try:
+            self._mode.is_inside = True
             return forward(*args, **kwargs)
         finally:
-            self._inside = False
+            self._inside = self._mode.is_inside = False
+            if is_paused:
+                self._mode.__enter__()
+
+    def _function(self, key: FunctionKey, function: Any, args: Any, kwargs: Any) -> Any:
+        """A function of torch between units: runs, or replays in front of the stage."""
+        number = self._functions.get(key)
+        if number is None:
+            return function(*args, **kwargs)
+        call = self._recording.calls[number]
+        if number < self._own.start:
+            output = self._replay_function(number, call, (args, kwargs))
+            self._mode.mark(output)
+            return output
+        if call.is_random and self._draw is not None:
+            self._draw(2 * number)
+        if self.observer is not None:
+            self.observer.enter(number, (args, kwargs))
+        output = function(*args, **kwargs)
+        if self.observer is not None:
+            self.observer.leave(number, output)
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        written = [tensors[position] for position in call.written]
+        self._mode.mark([output, written])
+        if not self._is_last and number in self._collected_calls:
+            self._collect(number, [*tree_leaves(output), *written])
+        return output
+
+    def _replay_function(self, number: int, call: Call, arguments: Any) -> Any:
+        """What a function in front of the stage returned; it writes what was received."""
+        tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)]
+        num_returned = len(call.leaves) - len(call.written)
+        for leaf, position in enumerate(call.written, num_returned):
+            self._mode.mark(tensors[position])
+            if (arrived := self._arrived.get(UnitOutput(number, leaf))) is not None:
+                tensors[position].copy_(arrived)
+        device, passed = next(iter(self._arrived.values())).device, dict(call.passed)
+        leaves = [
+            tensors[passed[index]]
+            if index in passed
+            else self._leaf(call, UnitOutput(number, index), leaf, device)
+            for index, leaf in enumerate(call.leaves[:num_returned])
+        ]
+        return tree_unflatten(leaves, call.structure)
 
     def _run_recomputed(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -201,7 +293,13 @@ class StagePass:
             return self._arrived[source]
         if source.leaf in call.overwritten:
             return zeros_of(leaf, device).contiguous()
-        return _shared_zeros(leaf, device)
+        if not self._is_watched:
+            return _shared_zeros(leaf, device)
+        # What is marked belongs to this pass alone.
+        key = leaf, device
+        if key not in self._zeros:
+            self._zeros[key] = zeros_of(leaf, device)
+        return self._zeros[key]
 
     def _collect(self, number: int, output: Any) -> None:
         for index, leaf in enumerate(tree_leaves(output)):

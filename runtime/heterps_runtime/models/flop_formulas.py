@@ -79,6 +79,11 @@ class UncountedOperations:
             )
 
 
+def has_formula(operation: Any) -> bool:
+    """Whether an operation has FLOPs that `flops_of` knows."""
+    return operation._schema.name in _FORMULAS or operation._overloadpacket in flop_registry
+
+
 def flops_of(operation: Any, args: Any, kwargs: Any, result: Any) -> float | None:
     """FLOPs of one call; None where the operation has no formula.
 
