@@ -18,6 +18,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "functions_in_place": (f"x={WIDTH}:float32",),
     "functions_that_split": (f"x={WIDTH}:float32",),
     "function_of_own": (f"x={WIDTH}:float32",),
+    "mixture": (f"x={WIDTH}:float32",),
 }
 
 
@@ -200,3 +201,21 @@ def function_of_own() -> nn.Module:
         return torch.as_tensor(self.end(fourth(x) * x))  # type: ignore[operator]
 
     return _Lambda(run, {"layers": _linear(4), "end": nn.Linear(WIDTH, 5)})
+
+
+class _Mixture(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.gate = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
+        self.experts = nn.ModuleList(_Block() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        shares = self.gate(x).softmax(-1)
+        parts = [shares[:, i : i + 1] * expert(x) for i, expert in enumerate(self.experts)]
+        return x + torch.stack(parts).sum(0)
+
+
+def mixture() -> nn.Module:
+    """Blocks whose experts all compute, side by side."""
+    return nn.Sequential(_Mixture(), _Mixture(), nn.Linear(WIDTH, 5))

@@ -155,9 +155,13 @@ def _cuts(flow: _Flow) -> tuple[list[int], dict[int, str]]:
     Where the next unit reads what this one returned, or it continues the chain, a cut lies directly
     behind the unit; else as late as that makes less cross.
     """
-    plain, cuts, reasons = _plain_cuts(flow), list[int](), dict[int, str]()
+    (plain, beside), cuts, reasons = _plain_cuts(flow), list[int](), dict[int, str]()
     segment: list[tuple[int, int | None, str]] = []
     for unit, following in pairwise(flow.units):
+        if unit in beside:
+            names = " and ".join(flow.recording.calls[call].name for call in (unit, following))
+            segment.append((unit, None, f"{names} run side by side"))
+            continue
         if unit in plain:
             _divide(flow, segment, unit, cuts, reasons)
             cuts.append(unit)
@@ -195,8 +199,11 @@ def _divide(
             reasons[unit] = f"{idle} multiplies no matrices"
 
 
-def _plain_cuts(flow: _Flow) -> set[int]:
-    """Units behind which a cut lies whatever they compute: no function combines across it."""
+def _plain_cuts(flow: _Flow) -> tuple[set[int], set[int]]:
+    """Units behind which a cut lies whatever they compute: no function combines across it.
+
+    And units of a block (such as its experts) of which the next one reads nothing.
+    """
     calls, units = flow.recording.calls, flow.units
     place = {call: index for index, call in enumerate(units)}
     origins: list[frozenset[int]] = []  # by call, the units that it depends on
@@ -225,7 +232,16 @@ def _plain_cuts(flow: _Flow) -> set[int]:
             cuts.difference_update(
                 behind for behind in range(min(found), max(found)) if not continues[behind + 1]
             )
-    return {units[cut] for cut in cuts if flow.objection(units[cut]) is None}
+    plain = {units[cut] for cut in cuts if flow.objection(units[cut]) is None}
+    read = {(reader, unit) for reader, found, _ in uses for unit in found if unit == reader - 1}
+    beside = {
+        units[unit]
+        for unit in range(len(units) - 1)
+        if calls[units[unit]].entry
+        and calls[units[unit]].entry == calls[units[unit + 1]].entry
+        and (unit + 1, unit) not in read
+    }
+    return plain, beside
 
 
 def _uses(recording: Recording) -> Iterator[tuple[int, Use]]:

@@ -31,6 +31,7 @@ from heterps_runtime.models.recording import (
     UnitOutput,
     Use,
     canonical_names,
+    entries_of_units,
     select_output,
     units_of,
 )
@@ -65,7 +66,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self.parameter_storages: set[int] = set()
         self._module = module
-        self._units = units_of(module)
+        self._units, self._entries = units_of(module), entries_of_units(module)
         names = canonical_names(module)
         self._unit_parameters = {
             path: {names[id(parameter)] for parameter in unit.parameters()}
@@ -270,6 +271,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             uses=tuple(dict.fromkeys(self._uses)),
             parameters=own | _parameter_names(self._seen),
             multiplies=self._multiplies,
+            entry=self._entries.get(path, ""),
         )
         self._functions.after_unit(self.cursor, output)
         self._append(call, tensors)

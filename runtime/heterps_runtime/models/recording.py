@@ -5,7 +5,7 @@ Made by `models.recorder`; `models.layers` knows what a cut would send.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,6 +70,7 @@ class Call:
         written: Of a function, which of the tensors that it was called with it wrote into.
         multiplies: Whether it has FLOPs: products of matrices, convolutions.
         is_random: Whether a function draws random numbers.
+        entry: Of a unit in a list within an entry of a list, the path of that entry.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Call:
     written: tuple[int, ...] = ()
     multiplies: bool = False
     is_random: bool = False
+    entry: str = ""
 
 
 class SharedMemory(NamedTuple):
@@ -136,27 +138,51 @@ def units_of(module: nn.Module) -> dict[str, nn.Module]:
     """The modules that a plan may place, by path: entries of lists, and all beside the lists.
 
     Walks down while a module holds a `ModuleList` or `Sequential`. An entry of a list is a unit,
-    unless it is a list itself or holds nothing but one (a stage of a ResNet).
+    unless it is a list itself, holds nothing but one (a stage of a ResNet), or has most of its
+    parameters in lists of modules that have parts of their own (a stage of a Swin).
     """
-    units: dict[str, nn.Module] = {}
+    return {path: unit for path, unit, _ in _units("", module, False, "")}
 
-    def is_list(entry: nn.Module) -> bool:
-        return isinstance(entry, nn.ModuleList | nn.Sequential)
 
-    def walk(path: str, entry: nn.Module, is_entry: bool) -> None:
-        children = list(entry.named_children())
-        holds_only_a_list = len(children) == 1 and is_list(children[0][1])
-        holds_list = any(is_list(inner) for inner in entry.modules() if inner is not entry)
-        descend = is_list(entry) or (holds_only_a_list if is_entry else holds_list or not path)
-        if not children or not descend:
-            if not is_list(entry):
-                units[path] = entry
-            return
-        for name, child in children:
-            walk(f"{path}.{name}" if path else name, child, is_list(entry))
+def entries_of_units(module: nn.Module) -> dict[str, str]:
+    """Of units that lie in lists within an entry of a list, the path of that entry."""
+    return {path: entry for path, _, entry in _units("", module, False, "") if entry}
 
-    walk("", module, False)
-    return units
+
+def _units(
+    path: str, part: nn.Module, is_entry: bool, entry: str
+) -> Iterator[tuple[str, nn.Module, str]]:
+    """Path, module, and the path of the entry that it lies in."""
+    children = list(part.named_children())
+    holds_only_a_list = len(children) == 1 and _is_list(children[0][1])
+    descend = _is_list(part)
+    if is_entry:
+        holds_stages = not (_is_list(part) or holds_only_a_list) and _is_mostly_lists(part)
+        descend = descend or holds_only_a_list or holds_stages
+        entry = path if holds_stages else entry
+    elif not descend:
+        descend = not path or any(_is_list(inner) for inner in part.modules() if inner is not part)
+    if not children or not descend:
+        if not _is_list(part):
+            yield path, part, entry
+        return
+    for name, child in children:
+        yield from _units(f"{path}.{name}" if path else name, child, _is_list(part), entry)
+
+
+def _is_list(part: nn.Module) -> bool:
+    return isinstance(part, nn.ModuleList | nn.Sequential)
+
+
+def _is_mostly_lists(part: nn.Module) -> bool:
+    """Whether lists of modules with parts of their own hold most of its parameters."""
+    lists = [
+        child
+        for child in part.children()
+        if _is_list(child) and any(list(inner.children()) for inner in child.children())
+    ]
+    inner = sum(parameter.numel() for child in lists for parameter in child.parameters())
+    return bool(lists) and 2 * inner > sum(parameter.numel() for parameter in part.parameters())
 
 
 def select_output(output: Any) -> Tensor:

@@ -1,9 +1,9 @@
 """A stage whose passes are observed layer by layer.
 
-A forward pass enters a layer where the layer's first unit is called; what the model computes
-between two layers belongs to the one in front. A backward pass enters a layer where the gradient of
-what it sent on is complete: autograd takes its nodes in the reverse order of their making, so the
-next node is the layer's own. The loss belongs to the last layer of the model.
+A forward pass enters a layer where the layer's first unit, or function between units, is called;
+what the model computes besides belongs to the one in front. A backward pass enters a layer where
+the gradient of what it sent on is complete: autograd takes its nodes in the reverse order of their
+making, so the next node is the layer's own. The loss belongs to the last layer of the model.
 
 Observing takes no time that counts: the clock stands while it does, calls are wrapped where a stage
 wraps them anyway (hooks of `nn.Module` cost microseconds more for each call), and what autograd
@@ -168,7 +168,9 @@ class ObservedStage:
         self._crossing = frozenset(source for layer in layers for source in layer.crossing)
         calls = model.recording.calls
         self._numbers = {
-            (calls[number].path, calls[number].occurrence): number for number in self._layer_of
+            (calls[number].path, calls[number].occurrence): number
+            for number in self._layer_of
+            if calls[number].function is None
         }
         self._count: dict[str, int] = {}
         self._current = Pass(())
@@ -187,9 +189,11 @@ class ObservedStage:
         def observed(*args: Any, **kwargs: Any) -> Any:
             if not self.is_observed:
                 return forward(*args, **kwargs)
-            self._enter(path, (args, kwargs))
+            count = self._count[path] = self._count.get(path, 0) + 1
+            number = self._numbers.get((path, count))
+            self.enter(number, (args, kwargs))
             output = forward(*args, **kwargs)
-            self._leave(path, output)
+            self.leave(number, output)
             return output
 
         unit.forward = observed
@@ -212,6 +216,7 @@ class ObservedStage:
         made = self._current = Pass(received)
         self._count = {}
         made.forward.began = self.watch.now()
+        self.stage.observe_functions(self if self.is_observed else None)
         outputs = self.stage(inputs, received)
         if self.stage.is_last:
             outputs = (loss_sum(self._source, outputs[0], target),)
@@ -244,10 +249,9 @@ class ObservedStage:
         made.roots, made.made, made.received = [], [], ()
         stamps.freed = self.watch.now()
 
-    def _enter(self, path: str, arguments: object) -> None:
+    def enter(self, number: int | None, arguments: object) -> None:
+        """Call `number` begins; None: of a unit that every stage has."""
         self.watch.pause()
-        self._count[path] = self._count.get(path, 0) + 1
-        number = self._numbers.get((path, self._count[path]))
         if number in self._first_calls:
             index = self._layer_of[number]
             if self.on_layer is not None:
@@ -258,9 +262,9 @@ class ObservedStage:
         else:
             self.watch.resume()
 
-    def _leave(self, path: str, output: object) -> None:
+    def leave(self, number: int | None, output: object) -> None:
+        """Call `number` has returned."""
         self.watch.pause()
-        number = self._numbers.get((path, self._count[path]))
         if number is not None:
             for leaf, tensor in enumerate(tree_leaves(output)):
                 is_sent = UnitOutput(number, leaf) in self._crossing

@@ -36,7 +36,7 @@ from heterps_runtime.models.recording import (
 from heterps_runtime.models.recordings import recorded
 from heterps_runtime.stages.batch_norm import normalisations
 from heterps_runtime.stages.deferred_gradients import defer_weight_gradients
-from heterps_runtime.stages.stage_pass import StagePass, zeros_of
+from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass, zeros_of
 from heterps_runtime.stages.start_values import Initialised, StartValues
 
 
@@ -178,6 +178,10 @@ class StageModule(nn.Module):
         """Persistent buffers (running statistics) by their names in the whole model."""
         state = self.module.state_dict(keep_vars=True)
         return {name: state[name] for name, _ in self.module.named_buffers() if name in state}
+
+    def observe_functions(self, observer: FunctionObserver | None) -> None:
+        """Shows somebody the functions that it calls between its units; None: nobody any more."""
+        self._pass.observer = observer
 
     def use(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Replaces own parameters by others of the same name, moved here or shared."""

@@ -25,11 +25,11 @@ class _StageDoneError(Exception):
 class FunctionObserver(Protocol):
     """Is told of the functions that the stage calls between its units."""
 
-    def enter(self, number: int, arguments: Any) -> None:
+    def enter(self, number: int | None, arguments: object) -> None:
         """Call `number` begins."""
         ...
 
-    def leave(self, number: int, output: Any) -> None:
+    def leave(self, number: int | None, output: object) -> None:
         """Call `number` has returned."""
         ...
 
@@ -112,7 +112,9 @@ class StagePass:
             source: self._as_input(source, tensor) for source, tensor in arrived.items()
         }
         args, kwargs = call_arguments
-        self._is_watched = self._watches_functions or self.observer is not None
+        self._is_watched = self._watches_functions or (
+            self.observer is not None and bool(self._functions)
+        )
         if self._is_watched:
             self._mode.begin()
         try:
