@@ -11,6 +11,8 @@ from heterps.reports.console import seconds_text
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 
 MEGABYTE = 1e6
+# Of layers that are several modules, how many are shown one by one.
+MAX_JOINED_LINES = 12
 
 
 def print_profile(profile: ModelProfile, console: Console) -> None:
@@ -21,6 +23,7 @@ def print_profile(profile: ModelProfile, console: Console) -> None:
         f"{sum(layer.forward_flops for layer in layers) / 1e9:.4g} GFLOP forward and "
         f"{sum(layer.backward_flops for layer in layers) / 1e9:.4g} backward for one sample"
     )
+    print_joined(profile, console)
     for entry in profile.measurements:
         console.print(
             f"  {entry.device_type}, {entry.dtype}, micro-batch {entry.micro_batch_size}: forward "
@@ -30,6 +33,16 @@ def print_profile(profile: ModelProfile, console: Console) -> None:
     # Equal tables of many old measurements would bury the newest.
     if profile.measurements and profile.measurements[-1].num_repeats:
         console.print(layer_table(profile, profile.measurements[-1]))
+
+
+def print_joined(profile: ModelProfile, console: Console) -> None:
+    """One line for each layer that is several modules: which, and why no cut lies between them."""
+    joined = [layer for layer in profile.layers if layer.joined_because]
+    for layer in joined[:MAX_JOINED_LINES]:
+        reasons = "; ".join(dict.fromkeys(layer.joined_because))
+        console.print(f"  one layer: {layer.name} ({reasons})", markup=False, soft_wrap=True)
+    if len(joined) > MAX_JOINED_LINES:
+        console.print(f"  and {len(joined) - MAX_JOINED_LINES} more layers of several modules")
 
 
 def layer_table(profile: ModelProfile, entry: Measurement) -> Table:

@@ -129,6 +129,8 @@ class LayerProfile(Document):
             known.
         parameter_sizes: How many numbers each of its parameters has, the largest first, tied ones
             included; empty when it is not known: all may then be small.
+        joined_because: Where it is several modules, why there is no cut between them: one reason
+            for each pair of neighbours; empty when it is one module, or not known.
     """
 
     name: Name
@@ -150,6 +152,7 @@ class LayerProfile(Document):
     buffer_bytes: WholeBytes = 0
     cast_bytes: Bytes | None = None
     parameter_sizes: tuple[Annotated[Parameters, Field(ge=1)], ...] = ()
+    joined_because: tuple[str, ...] = ()
 
 
 class Measurement(Document):
@@ -324,6 +327,7 @@ class ModelProfile(Document):
         """
         differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
         differing |= {"saved_input_bytes", "saved_output_bytes", "deferred_bytes", "sent"}
+        differing.add("joined_because")
         first: dict[str, int] = {}
         return tuple(
             first.setdefault(layer.model_dump_json(exclude=differing), index)
@@ -344,6 +348,7 @@ class ModelProfile(Document):
             "buffer_bytes": 0,
             "cast_bytes": None,
             "parameter_sizes": (),
+            "joined_because": (),
         }
         return self.changed(
             layers=tuple(layer.changed(**unknown) for layer in self.layers),

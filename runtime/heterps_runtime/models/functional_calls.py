@@ -66,7 +66,7 @@ class FunctionalCalls(TorchFunctionMode):
 
     def pause(self) -> bool:
         """Leaves the mode for a unit, which needs not be watched; whether that was possible."""
-        if _get_current_function_mode() is not self:
+        if _get_current_function_mode() is not self:  # type: ignore[no-untyped-call]
             return False
         self.__exit__(None, None, None)
         return True

@@ -63,10 +63,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.recording = Recording()
+        self._units, self._entries = units_of(module), entries_of_units(module)
+        self.recording = Recording(units=tuple(self._units))
         self.parameter_storages: set[int] = set()
         self._module = module
-        self._units, self._entries = units_of(module), entries_of_units(module)
         names = canonical_names(module)
         self._unit_parameters = {
             path: {names[id(parameter)] for parameter in unit.parameters()}

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_leaves
 
@@ -107,6 +106,7 @@ class Recording:
     """What one forward pass did.
 
     Attributes:
+        units: Paths of all units (`units_of`), whether called or not.
         calls: Calls of units and functions in order. What computes from shapes and integers alone
             (masks, positions, rotary tables) is left out: every stage repeats it.
         output_uses: What the model's output depends on.
@@ -118,6 +118,7 @@ class Recording:
         hidden: Operations on what units made that no function of torch is known to call.
     """
 
+    units: tuple[str, ...] = ()
     calls: list[Call] = field(default_factory=list)
     output_uses: tuple[Use, ...] = ()
     output: TensorSpec | None = None
@@ -126,6 +127,10 @@ class Recording:
     is_random: bool = False
     shared_memory: tuple[SharedMemory, ...] = ()
     hidden: set[str] = field(default_factory=set)
+
+    def modules(self, module: nn.Module) -> dict[str, nn.Module]:
+        """The units of a module that was recorded, by path."""
+        return {path: module.get_submodule(path) for path in self.units}
 
     def spec(self, source: UnitOutput) -> TensorSpec:
         """Shape and dtype of what a call returned."""
@@ -139,7 +144,7 @@ def units_of(module: nn.Module) -> dict[str, nn.Module]:
 
     Walks down while a module holds a `ModuleList` or `Sequential`. An entry of a list is a unit,
     unless it is a list itself, holds nothing but one (a stage of a ResNet), or has most of its
-    parameters in lists of modules that have parts of their own (a stage of a Swin).
+    parameters in `ModuleList`s of modules that have parts of their own (a stage of a Swin).
     """
     return {path: unit for path, unit, _ in _units("", module, False, "")}
 
@@ -179,7 +184,8 @@ def _is_mostly_lists(part: nn.Module) -> bool:
     lists = [
         child
         for child in part.children()
-        if _is_list(child) and any(list(inner.children()) for inner in child.children())
+        if isinstance(child, nn.ModuleList)
+        and any(list(inner.children()) for inner in child.children())
     ]
     inner = sum(parameter.numel() for child in lists for parameter in child.parameters())
     return bool(lists) and 2 * inner > sum(parameter.numel() for parameter in part.parameters())

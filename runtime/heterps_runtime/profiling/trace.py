@@ -23,7 +23,6 @@ from torch.utils.hooks import RemovableHandle
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, ModelSource
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
-from heterps_runtime.models.cut_tensors import sent_tensors
 from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of
 from heterps_runtime.models.layers import Layer, layers_of, unit_calls
@@ -32,6 +31,7 @@ from heterps_runtime.models.mixed_precision import autocast, autocast_format, is
 from heterps_runtime.models.recorder import Recorder
 from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
+from heterps_runtime.profiling.cut_tensors import sent_tensors
 from heterps_runtime.stages.deferred_gradients import can_defer
 
 # A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
@@ -305,6 +305,7 @@ def _layer_profiles(
             parameter_sizes=tuple(
                 sorted((sizes[name] for name in layer.parameters if sizes[name]), reverse=True)
             ),
+            joined_because=layer.reasons,
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)

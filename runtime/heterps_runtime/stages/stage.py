@@ -31,7 +31,6 @@ from heterps_runtime.models.recording import (
     TensorSpec,
     canonical_names,
     select_output,
-    units_of,
 )
 from heterps_runtime.models.recordings import recorded
 from heterps_runtime.stages.batch_norm import normalisations
@@ -303,7 +302,7 @@ class StageModule(nn.Module):
                     zeros_of(TensorSpec.of(parameter), device) if is_read else parameter.detach()
                 )
         del before
-        units = units_of(module)
+        units = recording.modules(module)
         own_paths = {recording.calls[number].path for number in self._calls}
         paths = {call.path for call in recording.calls if call.function is None}
         for path in paths - own_paths:

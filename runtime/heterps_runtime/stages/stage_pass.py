@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
-from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput, units_of
+from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
 
@@ -79,7 +79,7 @@ class StagePass:
         self._draw: Callable[[int], None] | None = None
         self._arrived: dict[UnitOutput, Tensor] = {}
         self._watches_functions = self._must_watch()
-        units = units_of(module)
+        units = recording.modules(module)
         self.is_chain = not recomputed and _is_chain(module, units, recording)
         self._chain = [
             (number, units[recording.calls[number].path]) for number in own if self.is_chain
@@ -208,7 +208,7 @@ class StagePass:
         finally:
             self._inside = self._mode.is_inside = False
             if is_paused:
-                self._mode.__enter__()
+                self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _function(self, key: FunctionKey, function: Any, args: Any, kwargs: Any) -> Any:
         """A function of torch between units: runs, or replays in front of the stage."""
