@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps.planning.place import PlaceResult, place
-from heterps.planning.problems import is_traced, load_problem
+from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.warm_up import warm_up
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps_agents.interface.planner import Budget
@@ -38,7 +38,7 @@ def save_plan(result: PlaceResult, path: Path) -> None:
         path: The plan file; a traced profile goes to the same name with the ending `.model.yaml`.
     """
     plan = result.plan
-    if is_traced(result.problem.model_reference):
+    if needs_file(result.problem.model_reference, result.problem.profile):
         profile_path = _profile_path(path)
         result.problem.profile.to_file(profile_path)
         plan = plan.changed(model_reference=profile_path.name)

@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from heterps.planning.problems import load_model
+from heterps.planning.problems import is_traced, load_model
 from heterps.planning.trust import ask_for_trust
 from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.profile_tables import print_profile
@@ -80,7 +80,9 @@ def run_profile(
     try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
     sizes = _parse_sizes(micro_batches)
     if device is None:
-        for name, value in {"device-type": device_type, "dtype": dtype}.items():
+        # What is traced is traced in any dtype.
+        needing = {"device-type": device_type, "dtype": None if is_traced(model) else dtype}
+        for name, value in needing.items():
             if value is not None:
                 raise HeterpsError(f"--{name} needs --device: without it nothing is measured")
     elif device_type is None:
@@ -91,8 +93,7 @@ def run_profile(
             )
         device_type = HOST_TYPE
     wanted = None if dtype is None else _one_of("dtype", dtype, get_args(Dtype))
-    mixed: Dtype = "mixed-bfloat16"
-    profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
+    profile = load_model(model, inputs, sequence_length, cast("Dtype | None", wanted))
     if device is not None:
         assert device_type is not None
         ask_for_trust(

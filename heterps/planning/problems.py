@@ -26,8 +26,8 @@ def load_model(
 
     Args:
         reference: Shipped name, profile file, Hugging Face config, or `package.module:factory`.
-        inputs: `name=shape:dtype` for each input, for a factory.
-        sequence_length: Tokens of one sample, for a Hugging Face language model.
+        inputs: `name=shape:dtype` for each input; a saved model is traced again for others.
+        sequence_length: Tokens of one sample, for a language model.
         dtype: What a model is traced in; None for the usual one.
 
     Raises:
@@ -43,6 +43,11 @@ def is_traced(reference: str) -> bool:
     from heterps_runtime.profiling.model_source import is_factory, is_huggingface
 
     return is_factory(reference) or is_huggingface(reference)
+
+
+def needs_file(reference: str, profile: ModelProfile) -> bool:
+    """Whether MODEL alone does not lead to the profile: it was traced for this call."""
+    return is_traced(reference) or load_model(reference) != profile
 
 
 def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any) -> Job:
@@ -91,7 +96,7 @@ def load_problem(
     document = load_cluster(cluster) if isinstance(cluster, str) else cluster
     mixed: Dtype = "mixed-bfloat16"
     wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
-    profile = load_model(model, inputs, sequence_length, mixed if wanted == mixed else None)
+    profile = load_model(model, inputs, sequence_length, wanted)
     if trust_code:
         trust_source(profile.source)
     job = make_job(profile, job_file, **job_options)

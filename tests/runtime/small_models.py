@@ -105,6 +105,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_stages": 2,
     },
 }
+IMAGE_MODELS = ("vit", "resnet", "swin", "convnext")
 ODD_MODULES = ("long_skip", "in_place", "repeated", "root_parameter", "shortcut")
 NAMES = (*CONFIGS, "ctr", "sequential", *ODD_MODULES)
 
@@ -114,7 +115,8 @@ def source_of(name: str) -> ModelSource:
     """Source of a small model."""
     if name in CONFIGS:
         size = 32 if name in ("resnet", "convnext") else None
-        return huggingface_source(CONFIGS[name], sequence_length=TOKENS, image_size=size)
+        length = None if name in IMAGE_MODELS else TOKENS
+        return huggingface_source(CONFIGS[name], sequence_length=length, image_size=size)
     if name == "ctr":
         return ModelSource(
             kind="factory",
@@ -247,6 +249,17 @@ class _Spectrum(nn.Module):
 def spectrum() -> nn.Module:
     """A linear layer and Fourier transforms."""
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), _Spectrum())
+
+
+class _WithBuffer(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+        self.register_buffer("ones", torch.ones(1024, 1024))
+
+
+def large() -> nn.Sequential:
+    """Sixteen GiB of parameters, in float32."""
+    return nn.Sequential(nn.Embedding(2**29 + 1, 8), _WithBuffer())
 
 
 def raises() -> nn.Module:

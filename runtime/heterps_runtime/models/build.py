@@ -19,7 +19,7 @@ from heterps_runtime.models.huggingface import (
     build_huggingface,
     one_line,
 )
-from heterps_runtime.models.trust import check_trusted, is_shipped
+from heterps_runtime.models.trust import UntrustedCodeError, check_trusted, is_shipped
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,11 +62,8 @@ def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "floa
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, parameter_format(dtype)))
     try:
-        if device == "meta":
-            with _parameters_on_meta():
-                module = _build(source)
-        else:
-            module = _build(source).to(device)
+        is_meta = device == "meta"
+        module = _built_without_memory(source) if is_meta else _build(source).to(device)
     finally:
         torch.set_default_dtype(before)
     return module.train()
@@ -164,6 +161,21 @@ def _imported(factory: str) -> Callable[[], Any]:
         raise HeterpsError(f"{factory}: is not a function")
     found: Callable[[], Any] = function
     return found
+
+
+def _built_without_memory(source: ModelSource) -> nn.Module:
+    """Large memory that a constructor asks for is none; where it needs the values, it gets them."""
+    from heterps_runtime.models.fake_operations import LargeOnMeta, is_without_memory
+
+    with _parameters_on_meta():
+        try:
+            with LargeOnMeta():
+                module = _build(source)
+        except UntrustedCodeError:
+            raise
+        except HeterpsError:
+            return _build(source)
+        return _build(source) if is_without_memory(module) else module
 
 
 @contextmanager

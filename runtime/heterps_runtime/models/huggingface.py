@@ -5,7 +5,11 @@ transformers is imported only when a function here is called.
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
+import warnings
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 DEFAULT_SEQUENCE_LENGTH = 512
+# What a language model's loss compares its output with, by the name of the input.
+_TOKENS = ("decoder_input_ids", "input_ids")
 DEFAULT_IMAGE_SIZE = 224
 # Fields of a config that name what is somewhere else: code, or weights of a backbone.
 _FETCHES = ("auto_map", "trust_remote_code", "use_pretrained_backbone", "custom_pipelines")
@@ -27,10 +33,15 @@ _IMPLEMENTATIONS = (
     "grouped_mm", "batched_mm",
 )  # fmt: skip
 _DEEPEST = 20
+# A plan cannot follow layers that are skipped at random.
+_SKIPS_LAYERS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 
 
 def huggingface_source(
-    config: dict[str, Any], sequence_length: int | None = None, image_size: int | None = None
+    config: dict[str, Any],
+    sequence_length: int | None = None,
+    image_size: int | None = None,
+    inputs: Sequence[InputSpecification] = (),
 ) -> ModelSource:
     """Source of a Hugging Face `config.json`, with default inputs and target.
 
@@ -38,47 +49,59 @@ def huggingface_source(
         config: Content of the file; `architectures` names the class.
         sequence_length: Default: 512, or the longest that the model has positions for.
         image_size: Default: the config's, else 224.
+        inputs: Take the place of defaults of the same name; one called `target` that of the target.
 
     Raises:
-        HeterpsError: transformers is missing, or it does not know the model.
+        HeterpsError: transformers is missing, or it does not know the model or an input.
     """
     built = _huggingface_config(config)
     architecture = (config.get("architectures") or [_default_architecture(built)])[0]
-    inputs: tuple[InputSpecification, ...]
-    main = getattr(_huggingface_class(architecture), "main_input_name", "input_ids")
-    if main == "pixel_values":
-        size = image_size or getattr(built, "image_size", None) or DEFAULT_IMAGE_SIZE
-        height, width = (size, size) if isinstance(size, int) else size
-        channels = getattr(built, "num_channels", 3)
-        inputs = (InputSpecification(name=main, shape=(channels, height, width)),)
-    elif main == "input_ids":
-        text = built.get_text_config()
-        longest = getattr(text, "max_position_embeddings", None) or DEFAULT_SEQUENCE_LENGTH
-        length = sequence_length or min(DEFAULT_SEQUENCE_LENGTH, longest)
-        ids = InputSpecification(
-            name=main, shape=(length,), dtype="int64", num_classes=text.vocab_size
+    kind = _huggingface_class(architecture)
+    main = getattr(kind, "main_input_name", "input_ids")
+    given = {entry.name: entry for entry in inputs}
+    own_target = given.pop("target", None)
+    _check_names(architecture, kind, given)
+    entries = {
+        entry.name: entry for entry in _default_inputs(built, main, sequence_length, image_size)
+    }
+    takes_tokens = any(name in entries for name in _TOKENS)
+    if sequence_length is not None and not takes_tokens:
+        raise HeterpsError(f"{architecture}: takes no tokens, so --sequence-length says nothing")
+    entries |= given
+    if main not in entries:
+        raise HeterpsError(
+            f"{architecture}: its input {main!r} has no default; give it, such as "
+            f"--input {main}=16000:float32"
         )
-        inputs = (ids,)
-        if getattr(built, "is_encoder_decoder", False):
-            inputs += (ids.changed(name="decoder_input_ids"),)
-    else:
-        raise HeterpsError(f"{architecture}: its input {main!r} has no default; give --input")
+    for name in filter(entries.get, _TOKENS):
+        if sequence_length is not None and entries[name].shape != (sequence_length,):
+            raise HeterpsError(f"--sequence-length {sequence_length} and --input {name} differ")
+    if any(config.get(name) for name in _SKIPS_LAYERS):
+        warnings.warn(f"{architecture}: layerdrop is ignored: no layer is skipped", stacklevel=2)
     source = ModelSource(
-        kind="huggingface", config=config, architecture=architecture, inputs=inputs
+        kind="huggingface",
+        config=config,
+        architecture=architecture,
+        inputs=tuple(entries.values()),
     )
-    target = _target_of_architecture(source, built)
+    target = own_target or _target_of_architecture(source, built)
     if target is None:
-        raise HeterpsError(f"{architecture}: its loss is not known; name one with a head")
+        raise HeterpsError(
+            f"{architecture}: its loss is not known; name one with a head, or give "
+            "--input target=SHAPE:int64<CLASSES"
+        )
     return source.changed(target=target, loss="cross_entropy")
 
 
-def config_dtype(config: dict[str, Any]) -> Dtype:
-    """The dtype that a Hugging Face config names, else float32."""
-    named = str(config.get("dtype") or config.get("torch_dtype") or "float32")
-    for dtype in ("bfloat16", "float16", "float32"):
-        if named.removeprefix("torch.") == dtype:
-            return dtype
-    return "float32"
+def config_dtype(config: dict[str, Any]) -> Dtype | None:
+    """The dtype that a Hugging Face config names; None where it names none that is known."""
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, dict) else {}):
+        named = str(part.get("dtype") or part.get("torch_dtype")).removeprefix("torch.")
+        for dtype in ("bfloat16", "float16", "float32"):
+            if named == dtype:
+                return dtype
+    return None
 
 
 def build_huggingface(source: ModelSource) -> nn.Module:
@@ -92,6 +115,9 @@ def build_huggingface(source: ModelSource) -> nn.Module:
     config = _huggingface_config(source.config)
     for part in (config, config.get_text_config()):
         part.use_cache = False
+        for name in _SKIPS_LAYERS:
+            if hasattr(part, name):
+                setattr(part, name, 0.0)
     try:
         module: nn.Module = _huggingface_class(source.architecture)(config)
     except Exception as error:
@@ -105,12 +131,51 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
+def _default_inputs(
+    config: Any, main: str, sequence_length: int | None, image_size: int | None
+) -> Iterator[InputSpecification]:
+    """What the model takes, as far as its config says so; the main input first."""
+    text = config.get_text_config()
+    is_pair = getattr(config, "is_encoder_decoder", False)
+    if main == "pixel_values":
+        size = image_size or getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
+        height, width = (size, size) if isinstance(size, int) else size
+        channels = getattr(config, "num_channels", 3)
+        yield InputSpecification(name=main, shape=(channels, height, width))
+    elif main == "input_features" and hasattr(config, "max_source_positions"):
+        # Whisper: its convolutions halve the number of frames.
+        shape = (config.num_mel_bins, 2 * config.max_source_positions)
+        yield InputSpecification(name=main, shape=shape)
+    if main == "input_ids" or is_pair:
+        names = ("max_position_embeddings", "max_target_positions")
+        longest = [n for n in (getattr(text, name, None) for name in names) if n and n > 0]
+        length = sequence_length or min([DEFAULT_SEQUENCE_LENGTH, *longest])
+        ids = InputSpecification(
+            name="input_ids", shape=(length,), dtype="int64", num_classes=text.vocab_size
+        )
+        if main == "input_ids":
+            yield ids
+        if is_pair:
+            yield ids.changed(name="decoder_input_ids")
+
+
+def _check_names(architecture: str, kind: Any, given: dict[str, InputSpecification]) -> None:
+    known = list(inspect.signature(kind.forward).parameters)[1:]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}"
+            raise HeterpsError(f"--input {name}: {architecture} has no such input{hint}")
+
+
 def _target_of_architecture(source: ModelSource, config: Any) -> InputSpecification | None:
     architecture = source.architecture or ""
     if architecture.endswith(
         ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
     ):
-        return source.inputs[-1].changed(name="labels")
+        inputs = {entry.name: entry for entry in source.inputs}
+        tokens = next((inputs[name] for name in _TOKENS if name in inputs), None)
+        return None if tokens is None else tokens.changed(name="labels")
     if architecture.endswith(("ForImageClassification", "ForSequenceClassification")):
         return InputSpecification(name="labels", dtype="int64", num_classes=config.num_labels)
     return None

@@ -7,6 +7,7 @@ MODEL is a shipped name, a profile file, a Hugging Face `config.json` (or its fo
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.trust import trust
 
+# Of a Hugging Face config that names none.
+DEFAULT_DTYPE: Dtype = "bfloat16"
 _INPUT = re.compile(
     r"(?P<name>\w+)=(?P<shape>\d*(?:[,x]\d+)*):(?P<dtype>float32|int64)(?:<(?P<classes>\d+))?"
 )
@@ -48,25 +51,105 @@ def resolve_profile(
     Args:
         reference: Shipped name, profile file, Hugging Face config file or folder, or
             `package.module:factory`.
-        inputs: For a factory, `name=shape:dtype` for each input; see `parse_input`.
+        inputs: `name=shape:dtype` for each input, see `parse_input`; a factory needs them, any
+            other model has its own.
         sequence_length: Tokens of one sample, for language models.
-        dtype: Format that the byte counts are for; None: what the config says, else float32.
+        dtype: What is traced in; None: what the config says, else bfloat16, with a warning; of a
+            factory float32. A saved profile keeps its own.
 
     Raises:
         HeterpsError: Unknown name, broken file, or a model that cannot be built or traced.
     """
+    parsed = _parsed_inputs(reference, inputs)
     if is_factory(reference):
+        if sequence_length is not None:
+            raise HeterpsError(
+                f"{reference}: --sequence-length is for language models; use --input"
+            )
         source = factory_source(reference, inputs)
+        dtype = dtype or "float32"
     elif is_huggingface(reference):
-        source = huggingface_source(_read_config(reference), sequence_length)
-        if inputs:
-            source = source.changed(inputs=tuple(map(parse_input, inputs)))
-        dtype = dtype or config_dtype(source.config or {})
+        config = _read_config(reference)
+        source = huggingface_source(config, sequence_length, inputs=parsed)
+        dtype = dtype or config_dtype(config) or _default_dtype(reference)
     else:
-        return load_profile(reference)
+        profile = load_profile(reference)
+        if not parsed and sequence_length is None:
+            return profile
+        return _traced_again(profile, reference, parsed, sequence_length)
     from heterps_runtime.profiling.trace import trace_source
 
-    return trace_source(source, name=reference, dtype=dtype or "float32")
+    return trace_source(source, name=reference, dtype=dtype)
+
+
+def _default_dtype(reference: str) -> Dtype:
+    """What most models are trained in on the GPUs that this software knows; says so."""
+    warnings.warn(
+        f"{reference}: names no dtype, so {DEFAULT_DTYPE} is taken, in which most such models are "
+        "trained; another one with --dtype",
+        stacklevel=3,
+    )
+    return DEFAULT_DTYPE
+
+
+def _traced_again(
+    profile: ModelProfile,
+    reference: str,
+    inputs: tuple[InputSpecification, ...],
+    sequence_length: int | None,
+) -> ModelProfile:
+    """A saved profile for other inputs: as it is where they are its own, else traced."""
+    saved = profile.source
+    if saved is None:
+        raise HeterpsError(
+            f"{reference}: does not say how the model is built, so it cannot be traced again for "
+            "--input or --sequence-length"
+        )
+    if saved.kind == "huggingface":
+        config = {"architectures": [saved.architecture], **(saved.config or {})}
+        own = () if sequence_length is not None else saved.inputs
+        named = {entry.name: entry for entry in (*own, *inputs)}
+        source = huggingface_source(config, sequence_length, inputs=tuple(named.values()))
+        source = source.changed(config=saved.config)
+    else:
+        source = _changed_inputs(saved, reference, inputs, sequence_length)
+    if source == saved:
+        return profile
+    if profile.measurements:
+        warnings.warn(
+            f"{reference}: is traced again for other inputs, without what was measured for its own",
+            stacklevel=3,
+        )
+    from heterps_runtime.profiling.trace import trace_source
+
+    traced = trace_source(source, profile.name, profile.dtype)
+    return traced.changed(description=profile.description)
+
+
+def _changed_inputs(
+    source: ModelSource,
+    reference: str,
+    inputs: tuple[InputSpecification, ...],
+    sequence_length: int | None,
+) -> ModelSource:
+    """The source of a factory with other inputs of the same names."""
+    if sequence_length is not None:
+        raise HeterpsError(f"{reference}: --sequence-length is for language models; use --input")
+    given = {entry.name: entry for entry in inputs}
+    target = given.pop("target", source.target)
+    known = [entry.name for entry in source.inputs]
+    for name in given:
+        if name not in known:
+            raise HeterpsError(f"--input {name}: {reference} takes {', '.join(known)} and target")
+    found = tuple(given.get(entry.name, entry) for entry in source.inputs)
+    return source.changed(inputs=found, target=target)
+
+
+def _parsed_inputs(reference: str, inputs: Sequence[str]) -> tuple[InputSpecification, ...]:
+    parsed = tuple(map(parse_input, inputs))
+    if len({entry.name for entry in parsed}) < len(parsed):
+        raise HeterpsError(f"{reference}: two inputs have the same name")
+    return parsed
 
 
 def is_huggingface(reference: str) -> bool:
@@ -129,10 +212,7 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
     Raises:
         HeterpsError: No inputs, a malformed one, or a model that cannot be built or run.
     """
-    parsed = tuple(map(parse_input, inputs))
-    given = {entry.name: entry for entry in parsed}
-    if len(given) < len(parsed):
-        raise HeterpsError(f"{factory}: two inputs have the same name")
+    given = {entry.name: entry for entry in _parsed_inputs(factory, inputs)}
     target = given.pop("target", None)
     if not given:
         raise HeterpsError(f"{factory}: say what it takes, such as --input x=32:float32")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import InputSpecification
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import shipped
@@ -190,3 +194,115 @@ def test_resolving_a_shipped_name_imports_no_torch() -> None:
 def test_models_are_shipped() -> None:
     assert {"llama-7b", "llama-70b", "gpt2", "bert-large", "vit-large", "resnet-50", "resnet-152",
             "ctr", "llama-tiny", "perceptron"} <= set(shipped("models"))  # fmt: skip
+
+
+def _config(folder: Path, name: str, **changed: object) -> str:
+    (folder / "config.json").write_text(json.dumps({**CONFIGS[name], **changed}))
+    return str(folder)
+
+
+def test_a_config_without_dtype_is_traced_in_bfloat16_and_says_so(tmp_path: Path) -> None:
+    reference = _config(tmp_path, "llama")
+    with pytest.warns(UserWarning, match="names no dtype, so bfloat16 is taken"):
+        profile = resolve_profile(reference, sequence_length=8)
+    assert profile.dtype == "bfloat16"
+    assert profile.layers[0].output_bytes == 8 * 32 * 2
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "expected"),
+    [("float16", None, "float16"), ("float32", None, "float32"), (None, "float32", "float32"),
+     ("float32", "bfloat16", "bfloat16")],
+)  # fmt: skip
+def test_a_dtype_that_is_named_or_asked_for_is_the_traced_one(
+    tmp_path: Path, named: str | None, asked: Dtype | None, expected: str
+) -> None:
+    reference = _config(tmp_path, "llama", num_hidden_layers=1, dtype=named)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resolve_profile(reference, sequence_length=8, dtype=asked).dtype == expected
+
+
+def test_a_shipped_model_is_traced_again_for_another_length() -> None:
+    shipped_profile = resolve_profile("llama-tiny")
+    assert resolve_profile("llama-tiny", sequence_length=64) == shipped_profile
+    shorter = resolve_profile("llama-tiny", sequence_length=16)
+    assert shorter.layers[1].output_bytes == shipped_profile.layers[1].output_bytes / 4
+    given = resolve_profile("llama-tiny", ["input_ids=16:int64<256"])
+    assert given.layers == shorter.layers
+
+
+def test_a_shipped_factory_is_traced_again_for_other_inputs() -> None:
+    profile = resolve_profile("perceptron", ["target=:int64<5"])
+    assert profile.source is not None
+    assert profile.source.target is not None
+    assert profile.source.target.num_classes == 5
+    assert profile.source.inputs[0].shape == (64,)
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "length", "reason"),
+    [
+        ("llama-tiny", ["ids=16:int64<256"], None, "no such input"),
+        ("perceptron", ["y=64:float32"], None, "perceptron takes x and target"),
+        ("perceptron", [], 16, "--sequence-length is for language models"),
+        ("resnet-50", [], 16, "takes no tokens"),
+        ("llama-tiny", ["input_ids=8:int64<256"], 16, "differ"),
+    ],
+)
+def test_options_that_a_saved_model_cannot_follow_are_refused(
+    reference: str, inputs: list[str], length: int | None, reason: str
+) -> None:
+    with pytest.raises(HeterpsError, match=reason):
+        resolve_profile(reference, inputs, sequence_length=length)
+
+
+def test_a_profile_without_source_cannot_be_traced_again(tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    resolve_profile("perceptron").changed(source=None).to_file(path)
+    with pytest.raises(HeterpsError, match="cannot be traced again"):
+        resolve_profile(str(path), ["x=64:float32"])
+
+
+SPEECH: dict[str, dict[str, Any]] = {
+    "whisper": {
+        "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"],
+        "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+        "vocab_size": 64, "num_mel_bins": 8, "max_source_positions": 10, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "dtype": "float32",
+    },
+    "wav2vec2": {
+        "model_type": "wav2vec2", "architectures": ["Wav2Vec2ForSequenceClassification"],
+        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 32, "conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3],
+        "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4,
+        "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0, "dtype": "float32",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("whisper", ["input_features=8,20:float32", "decoder_input_ids=6:int64<64"]),
+        ("wav2vec2", ["input_values=400:float32"]),
+    ],
+)
+def test_inputs_of_speech_models_are_taken(tmp_path: Path, name: str, inputs: list[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SPEECH[name]))
+    profile = resolve_profile(str(path), inputs)
+    assert profile.source is not None
+    assert profile.source.inputs == tuple(map(parse_input, inputs))
+    assert profile.num_layers > 4
+
+
+def test_large_parameters_take_no_memory_while_a_model_is_built() -> None:
+    source = factory_source(f"{HERE}:large", ["x=4:int64<10", "target=4:int64<8"])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    module = build_module(source)
+    assert sum(parameter.numel() for parameter in module.parameters()) > 2**32
+    assert torch.equal(module[1].ones, torch.ones(1024, 1024))  # type: ignore[index]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
+    assert grown < 200
