@@ -165,7 +165,7 @@ def _imported(factory: str) -> Callable[[], Any]:
 
 def _built_without_memory(source: ModelSource) -> nn.Module:
     """Large memory that a constructor asks for is none; where it needs the values, it gets them."""
-    from heterps_runtime.models.fake_operations import LargeOnMeta, is_without_memory
+    from heterps_runtime.models.initialise import LargeOnMeta, is_without_memory
 
     with _parameters_on_meta():
         try:

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from heterps_runtime.models.recording import canonical_names
+
+# Numbers of a tensor that are not worth a value: of random ones or none, and of constants.
+_MANY, _VERY_MANY = 2**20, 2**26
+_ARBITRARY = (torch.empty, torch.rand, torch.randn)
+_CONSTANT = (torch.zeros, torch.ones)
 
 DEFAULT_STD = 0.02
 
@@ -119,3 +128,26 @@ def _fill_if_blank(attribute: str, parameter: Tensor | None) -> None:
 
 def _is_blank(parameter: Tensor) -> bool:
     return not parameter.is_meta and bool(parameter.isnan().any())
+
+
+class LargeOnMeta(TorchFunctionMode):
+    """Large tensors that a constructor makes have shapes and no memory."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _ARBITRARY or func in _CONSTANT:
+            most = _MANY if func in _ARBITRARY else _VERY_MANY
+            sizes = tree_leaves((args, kwargs.get("size")))
+            is_here = kwargs.get("device") is None or torch.device(kwargs["device"]).type == "cpu"
+            numbers = [size for size in sizes if isinstance(size, int)]
+            if is_here and numbers and prod(numbers) >= most:
+                kwargs = {**kwargs, "device": "meta", "pin_memory": False}
+        return func(*args, **kwargs)
+
+
+def is_without_memory(module: nn.Module) -> bool:
+    """Whether a tensor that is no parameter has lost its values."""
+    attributes = (value for part in module.modules() for value in vars(part).values())
+    return any(
+        isinstance(tensor, Tensor) and tensor.is_meta for tensor in (*module.buffers(), *attributes)
+    )

@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
-from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.flop_formulas import has_formula
 from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
 from heterps_runtime.models.random_numbers import draws_numbers
@@ -41,6 +40,8 @@ FLOAT_INPUT = "<float input>"
 Labels = frozenset[UnitOutput | str]
 _NOTHING: Labels = frozenset()
 
+# Operations that torch knows on fake tensors for fewer formats than its kernels do.
+_ONLY_BFLOAT16 = frozenset({"aten::_grouped_mm"})
 # Operations whose result has the shape of their argument, but not its values.
 _VALUE_FREE = frozenset(
     f"aten::{name}"
@@ -50,6 +51,24 @@ _VALUE_FREE = frozenset(
         "randint_like",
     )
 )
+
+
+def call_fake(operation: Any, args: Any, kwargs: Any) -> Any:
+    """Calls an operation; where only bfloat16 has shapes, by way of that.
+
+    A single random number is 0.5: models ask for one to skip layers, and none is skipped here.
+    """
+    if operation._schema.name == "aten::rand" and list(args[0]) == []:
+        return torch.tensor(0.5)
+    if operation._schema.name not in _ONLY_BFLOAT16 or args[0].dtype == torch.bfloat16:
+        return operation(*args, **kwargs)
+
+    def converted(tensor: Tensor) -> Tensor:
+        return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+
+    own = args[0].dtype
+    args, kwargs = tree_map_only(Tensor, converted, (args, kwargs))
+    return operation(*args, **kwargs).to(own)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
