@@ -248,9 +248,12 @@ def read_checkpoint(directory: Path) -> State:
     """
     path = directory / CHECKPOINT_FILE
     try:
+        # Builds tensors and plain values alone.
         content = torch.load(path, weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken file
-        raise HeterpsError(f"{path}: is not a checkpoint: {error}") from None
+        raise HeterpsError(f"{path}: is not a checkpoint of a training run") from error
+    if not isinstance(content, dict):
+        raise HeterpsError(f"{path}: is not a checkpoint of a training run")
     if content.get("version") != CHECKPOINT_VERSION:
         raise HeterpsError(f"{path}: was written by another version of heterps; train anew")
     return dict(content)
