@@ -132,7 +132,8 @@ class _Agent(contextlib.AbstractContextManager["_Agent", None]):
 
         def say(line: Line) -> None:
             is_told.wait()
-            if line.content.get("is_done"):
+            if line.content.get("is_done") or "step_time_s" in line.content:
+                # Results, or what an online run learns from.
                 self._send_files(ticket)
             self._tell(Told(ticket=ticket, line=line.content))
 
