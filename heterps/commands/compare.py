@@ -11,7 +11,7 @@ from heterps.commands.place import with_policy
 from heterps.planning.compare import USUAL, Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
-from heterps.reports.tables import job_text
+from heterps.reports.tables import dtype_hint, job_text
 from heterps.reports.tensorboard_report import comparison_folder, write_comparison
 from heterps_agents.interface.registry import system_names
 from heterps_agents.interface.system import PERIOD
@@ -80,6 +80,9 @@ def print_comparison(comparison: Comparison) -> None:
             remarks.print(f"refused: {row.reason}")
         elif not row.feasible and row.planner in system_names():
             remarks.print(f"infeasible: {row.reason}")
+    hint = dtype_hint(comparison.problem)
+    if hint is not None:
+        remarks.print(f"hint: {hint}")
     if comparison.left_out:
         names = " and ".join(comparison.left_out)
         remarks.print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast, get_args
@@ -13,9 +14,10 @@ from heterps.planning.trust import ask_for_trust
 from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.profile_tables import print_profile
 from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_configs.library import load_profile
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
 from heterps_runtime.profiling.merged_profiles import merge_profiles
@@ -92,6 +94,8 @@ def run_profile(
                 "such as A100-40G"
             )
         device_type = HOST_TYPE
+    else:
+        _warn_of_unknown_type(device_type)
     wanted = None if dtype is None else _one_of("dtype", dtype, get_args(Dtype))
     profile = load_model(model, inputs, sequence_length, cast("Dtype | None", wanted))
     if device is not None:
@@ -114,6 +118,18 @@ def run_profile(
             partial=None if output is None else output.with_name(f"{output.name}.partial"),
         )
     _write_and_print(profile, output, as_json)
+
+
+def _warn_of_unknown_type(name: str) -> None:
+    """A type of one's own is allowed; a misspelt one would never be found again."""
+    try:
+        device_type_named(name)
+    except UnknownNameError as error:
+        warnings.warn(
+            f"--device-type: {error}; a cluster that uses these times has to define it under "
+            "device_types",
+            stacklevel=2,
+        )
 
 
 def run_merge(files: Sequence[str], *, output: Path | None, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from heterps.planning.place import PlaceResult
 from heterps.reports.console import bytes_text, interval_text, seconds_text
+from heterps_configs.documents.base import compute_format
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 
@@ -62,6 +63,24 @@ def job_text(problem: Problem) -> str:
     )
 
 
+def dtype_hint(problem: Problem) -> str | None:
+    """Which devices would be faster in float16, where the job has bfloat16."""
+    if compute_format(problem.job.dtype) != "bfloat16":
+        return None
+    types = {device.type.name: device.type for device in problem.cluster.devices}
+    slow = [
+        name
+        for name, each in types.items()
+        if "bfloat16" not in each.peak_flops_per_s and each.peak("float16") > each.peak("bfloat16")
+    ]
+    if not slow:
+        return None
+    return (
+        f"{', '.join(slow)}: without bfloat16 in hardware, at the rate of float32; "
+        "--dtype float16 may be faster"
+    )
+
+
 def result_lines(result: PlaceResult) -> list[str]:
     """The estimate, the bound, and what they rest on."""
     shown, plan = result.estimate, result.plan
@@ -83,4 +102,7 @@ def result_lines(result: PlaceResult) -> list[str]:
         lines.append(f"own cost      {seconds_text(own_s)} a {of}, predicted by {plan.planner}")
     if idle:
         lines.append(f"idle          {', '.join(idle)}")
+    hint = dtype_hint(result.problem)
+    if hint is not None:
+        lines.append(f"hint          {hint}")
     return [*lines, *(f"note          {note}" for note in shown.notes)]

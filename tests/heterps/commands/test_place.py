@@ -157,3 +157,10 @@ def test_place_simulate_and_compare_say_what_was_placed(heterps: Heterps, tmp_pa
     )
     for outcome in (placed, *others):
         assert re.search(expected, outcome.out)
+
+
+def test_devices_without_bfloat16_come_with_a_hint(heterps: Heterps) -> None:
+    options = ("place", "gpt2", "-c", "a100-v100", "-p", "even", "--dtype")
+    hint = "V100-16G: without bfloat16 in hardware, at the rate of float32; --dtype float16 may"
+    assert hint in heterps(*options, "bfloat16").out
+    assert "hint" not in heterps(*options, "float16").out

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +94,8 @@ def test_the_node_of_this_machine_is_found_by_its_name() -> None:
     first = cluster.nodes[0].changed(name=platform.node())
     named = Cluster.model_construct(**{**dict(cluster), "nodes": (first, *cluster.nodes[1:])})
     assert node_of_this_machine(named, "x") == first
+
+
+def test_a_device_type_that_nobody_knows_is_a_warning(heterps: Callable[..., Any]) -> None:
+    with pytest.warns(UserWarning, match=r"--device-type: unknown device type 'A100-40'.*A100-40G"):
+        heterps("profile", "nosuchmodel", "--device", "cpu", "--device-type", "A100-40")
