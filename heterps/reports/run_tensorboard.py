@@ -6,6 +6,10 @@ lines. Steps count from 1, as in the names of checkpoints.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -23,6 +27,14 @@ if TYPE_CHECKING:
     from heterps_agents.training.board import Board
 
 NAMES = ("measured", "predicted")
+_LATE_MODULES = (
+    "heterps.reports.figures",
+    "heterps.reports.memory_figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "torch.utils.tensorboard.summary",
+)
+_LOW_PRIORITY = 19
 
 
 class RunBoard:
@@ -111,6 +123,8 @@ class RunBoard:
                 self._folder / name, purge_step=first_step, replaces=not self._is_resumed
             )
         self._writers["measured"].add_text("run/plan", _plan_text(self._plan), first_step)
+        # Else the command would go on for seconds when the run is over.
+        threading.Thread(target=_import_figures, name="figures", daemon=True).start()
 
     def _write_figures(self, name: str, figures: StepFigures, step: int) -> None:
         scalars = {
@@ -153,6 +167,14 @@ class RunBoard:
         # `add_hparams` would open a run of its own; its parts go into this one.
         for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
             self._writers["measured"].add_summary(summary)
+
+
+def _import_figures() -> None:
+    """What `finish` needs, at a low priority: ranks may compute on the same cores."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
+    for module in _LATE_MODULES:
+        importlib.import_module(module)
 
 
 def _plan_text(plan: Plan) -> str:
