@@ -23,11 +23,19 @@ class Injection:
         self, processes: Processes, events: Sequence[RunEvent], start: Callable[[str], None]
     ) -> None:
         self._processes, self._events, self._start = processes, list(events), start
+        # Devices that should come and are still there: each comes when it has been lost.
+        self._waiting: list[str] = []
 
     @property
     def has_joins(self) -> bool:
-        """Whether a device will come."""
-        return any(event.kind == "join" for event in self._events)
+        """Whether a device will come that is not there."""
+        coming = [event.subject for event in self._events if event.kind == "join"]
+        return bool(coming) or any(name not in self._processes.members for name in self._waiting)
+
+    @property
+    def unneeded(self) -> tuple[str, ...]:
+        """Devices that should have come and were there all the time."""
+        return tuple(self._waiting)
 
     def carry_out(self, num_steps: int, first_step_s: float) -> None:
         """Does what is due.
@@ -46,12 +54,14 @@ class Injection:
             if is_due:
                 self._events.remove(event)
                 self._carry_out(event)
+        for name in [name for name in self._waiting if name not in self._processes.members]:
+            self._waiting.remove(name)
+            self._start(name)
 
     def _carry_out(self, event: RunEvent) -> None:
         member = self._processes.members.get(event.subject)
         if event.kind == "join":
-            if member is None:
-                self._start(event.subject)
+            self._waiting.append(event.subject)
         elif member is not None:
             member.fault_s = time.monotonic()
             is_stop = event.kind == "stop"
