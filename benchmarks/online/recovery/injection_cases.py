@@ -36,6 +36,7 @@ class Action(Document):
     Attributes:
         step: Waits until so many steps are done; None: only for the action before it.
         message: Waits for a remark of the run that has these words.
+        generation: Waits until the run goes on under so many new plans.
         delay_s: Then waits for so long.
         device: Whose process it is done to.
     """
@@ -43,6 +44,7 @@ class Action(Document):
     act: Act
     step: int | None = None
     message: str | None = None
+    generation: int = 0
     delay_s: float = 0.0
     device: str = ""
 

@@ -86,20 +86,32 @@ class Injector:
 
     Attributes:
         done: What was done, with the time since the begin.
+        done_at_s: When something was done to a process, since the begin.
+        steps_at_s: When each report of a step came, since the begin.
     """
 
     case: Case
     folder: Path
     done: list[str] = field(default_factory=list)
+    done_at_s: list[float] = field(default_factory=list)
+    steps_at_s: list[float] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     num_steps_done: int = 0
+    num_plans: int = 0
     _news: threading.Condition = field(default_factory=threading.Condition)
     _began_s: float = field(default_factory=time.monotonic)
 
     def on_progress(self, progress: StepProgress) -> None:
         """A step is done."""
+        self.steps_at_s.append(self._elapsed_s())
         with self._news:
             self.num_steps_done = max(self.num_steps_done, progress.step + 1)
+            self._news.notify_all()
+
+    def on_plan(self, update: PlanUpdate, alive: Sequence[str]) -> None:
+        """The run goes on under another plan."""
+        with self._news:
+            self.num_plans += 1
             self._news.notify_all()
 
     def on_message(self, text: str) -> None:
@@ -116,12 +128,18 @@ class Injector:
                     self.done.append(f"{action.act} {action.device}: its moment did not come")
                     continue
             time.sleep(action.delay_s)
+            at_s = self._elapsed_s()
             text = _ACTS[action.act](self, action)
-            self.done.append(f"{time.monotonic() - self._began_s:.3f} s {text}")
+            self.done_at_s.append(at_s)
+            self.done.append(f"{at_s:.3f} s {text}")
 
     def _is_due(self, action: Action) -> bool:
         is_said = action.message is None or any(action.message in text for text in self.messages)
-        return is_said and (action.step is None or self.num_steps_done >= action.step)
+        has_steps = action.step is None or self.num_steps_done >= action.step
+        return is_said and has_steps and self.num_plans >= action.generation
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
 
     def signal(self, action: Action, number: signal.Signals) -> str:
         """Sends a signal to the process of a device."""
@@ -230,7 +248,11 @@ def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> No
             ),
             replanner,
             events=[RunEvent(step=step, join=device) for device, step in case.joins],
-            hooks=RunHooks(on_progress=injector.on_progress, on_message=injector.on_message),
+            hooks=RunHooks(
+                on_progress=injector.on_progress,
+                on_message=injector.on_message,
+                on_plan=injector.on_plan,
+            ),
         )
         outcome["first_step"] = result.first_step
         outcome["losses"] = list(result.losses)
@@ -238,6 +260,7 @@ def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> No
     except Exception as error:
         outcome["error"] = f"{type(error).__name__}: {error}"
     outcome["messages"], outcome["done"] = injector.messages, injector.done
+    outcome["done_at_s"], outcome["steps_at_s"] = injector.done_at_s, injector.steps_at_s
     write_text(folder / "outcome.json", json.dumps(outcome, indent=1))
 
 

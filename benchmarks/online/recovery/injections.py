@@ -49,6 +49,8 @@ LIMIT_S = 120.0
 # Workers see within about a second that the supervisor has gone.
 ORPHAN_S = 8.0
 TOLERANCE = 1e-5
+# A step that is reported so soon after a fault was done before it.
+SEEN_S = 0.05
 FAILURES = ("hang", "error", "wrong losses", "wrong state", "bad checkpoint", "processes left")
 TARGETS = [
     Target("injections that hang, of all", "hang", 0),
@@ -142,8 +144,21 @@ def case_row(case: Case, keep: Path | None = None) -> Row:
         "detail": detail,
         "loss_difference": max(differences, default=0.0),
         "pauses": [entry["pause_s"] for entry in outcome.get("recoveries", [])],
+        "first_step_s": first_new_step_s(
+            outcome.get("done_at_s", []), outcome.get("steps_at_s", [])
+        ),
         "wall_s": time.monotonic() - began_s,
     }
+
+
+def first_new_step_s(faults_s: Sequence[float], steps_s: Sequence[float]) -> float:
+    """The longest time from a fault to the next step, where no further fault came between."""
+    longest_s = 0.0
+    for fault_s, next_fault_s in zip(faults_s, [*faults_s, math.inf][1:], strict=True):
+        step_s = next((step_s for step_s in steps_s if step_s > fault_s + SEEN_S), None)
+        if step_s is not None and step_s < next_fault_s:
+            longest_s = max(longest_s, step_s - fault_s)
+    return longest_s
 
 
 def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:

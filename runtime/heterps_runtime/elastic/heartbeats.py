@@ -18,6 +18,11 @@ HELD_UP_S = 0.1
 
 # Of `ElasticSettings.stall_s`, by default.
 STALL_S, STALL_STEPS = 30.0, 10
+# Processes that do nothing get so long to leave a generation that has been superseded: at least,
+# and in steps. (An emulated device does nothing while it keeps its time.)
+LEAVE_S, LEAVE_STEPS = 5.0, 2
+# A recovery that takes longer says what it waits for; then after times that grow by the factor.
+DELAY_S, DELAY_FACTOR = 2.0, 4.0
 
 
 def with_stall_s(limits: ElasticSettings, step_time_s: float) -> ElasticSettings:
@@ -30,6 +35,26 @@ def stall_to_begin_s(limits: ElasticSettings) -> float:
     """`stall_s` until the first step of a generation: much may be read before it."""
     assert limits.stall_s is not None
     return 4 * limits.stall_s
+
+
+def leave_s(step_time_s: float) -> float:
+    """How long a process that does nothing may take to leave a generation that is superseded."""
+    return max(LEAVE_S, LEAVE_STEPS * step_time_s)
+
+
+def whom_to_wait_for(members: Iterable[Member], generation: int) -> str:
+    """What the processes do that a generation waits for, by their heartbeats."""
+    doing: dict[str, list[str]] = {}
+    for member in members:
+        words = _progress(member.beat).split()
+        if len(words) < 2:
+            text = "starting"
+        elif words[0] != str(generation) and words[1] != "waiting":
+            text = f"still {words[1]} under plan {words[0]}"
+        else:
+            text = words[1]
+        doing.setdefault(text, []).append(member.device)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in doing.items())
 
 
 class Heartbeats:
@@ -91,9 +116,18 @@ class Heartbeats:
                 if _progress(beat) != _progress(member.beat):
                     self._progress_s = now_s
                 member.beat, member.beat_at_s = beat, now_s
-            elif now_s - member.beat_at_s > self._allowed_s(member):
-                late.append((member, self._allowed_s(member)))
+            elif (silent_s := self._overdue_s(member, now_s - member.beat_at_s)) is not None:
+                late.append((member, silent_s))
         return late
+
+    def _overdue_s(self, member: Member, silent_s: float) -> float | None:
+        """How long a process was silent that may not be so for so long; None where it may."""
+        least_s, allowed_s = self._limits.heartbeat_s, self._allowed_s(member)
+        if silent_s <= least_s or not member.is_ready:
+            return allowed_s if silent_s > allowed_s else None
+        if silent_s > allowed_s:
+            return allowed_s
+        return least_s if member.process.is_stopped() else None
 
     def _allowed_s(self, member: Member) -> float:
         limits = self._limits

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heterps_runtime.elastic.heartbeats import DELAY_FACTOR, DELAY_S
 from heterps_runtime.run.recovery_record import Recovery
 
 
@@ -18,6 +19,7 @@ class OpenRecovery:
         last_step_s: When the last step before it was done.
         steps_done: How many steps were done by then.
         fault_s: When the fault was injected; None where nobody knows.
+        tell_after_s: So long it may take without a word.
     """
 
     noticed_s: float
@@ -29,6 +31,14 @@ class OpenRecovery:
     decision: str = ""
     handed_out_s: float = 0.0
     state: Mapping[str, Any] = field(default_factory=dict)
+    tell_after_s: float = DELAY_S
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether it is time to say what it waits for, once more."""
+        if now_s - self.noticed_s < self.tell_after_s:
+            return False
+        self.tell_after_s *= DELAY_FACTOR
+        return True
 
     def lose(self, device: str, fault_s: float | None) -> None:
         """One more device has gone; the first known fault counts."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
-from pydantic import ValidationError
+from pydantic import PositiveFloat, ValidationError
 from torch.distributed import (  # type: ignore[attr-defined]
     PrefixStore,
     Store,
@@ -30,6 +30,9 @@ from heterps_runtime.transport.lost_ranks import LostRankError, talking
 
 HOST = "127.0.0.1"
 _NEWEST = "newest"
+# Ranks that have met connect in milliseconds; on a busy host in a fraction of a second. Where one
+# of them goes meanwhile, gloo tries so many times, and nothing can interrupt it.
+CONNECT_S, CONNECT_TRIES = 1.0, 5
 # How long a request to the store may take; its server lives as long as the supervisor.
 REQUEST_TIMEOUT = timedelta(seconds=30)
 # A standby waits as long as the run takes; the end of the supervisor ends its connection.
@@ -51,11 +54,13 @@ class Notice(Document):
         number: Of the notice, and of the generation that it announces.
         broken_below: Generations of smaller numbers are broken, and are left at once; others end at
             their next step boundary.
+        connect_s: How long one try of its ranks to connect may take.
         specification: Of the new generation, whose ranks are its devices; None for the end.
     """
 
     number: int
     broken_below: int = 0
+    connect_s: PositiveFloat = CONNECT_S
     specification: RunSpecification | None = None
 
 
@@ -179,7 +184,7 @@ def generation_store(store: Store, number: int) -> Store:
 
 
 def beat(store: Store, device: str, progress: str) -> None:
-    """Says that a process is alive, and how far it is."""
+    """Says that a process is alive, and how far it is: generation, what it does, and counts."""
     with talking():
         store.set(_beat_key(device), f"{time.monotonic()} {progress}")
 

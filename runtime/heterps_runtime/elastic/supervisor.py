@@ -18,12 +18,12 @@ from typing import Any
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
-from heterps_runtime.elastic.heartbeats import Heartbeats, stall_to_begin_s
+from heterps_runtime.elastic.heartbeats import Heartbeats, leave_s, whom_to_wait_for
 from heterps_runtime.elastic.injection import Injection
 from heterps_runtime.elastic.open_recovery import OpenRecovery
 from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.records import MembershipChange, Replanner
-from heterps_runtime.elastic.store import Notice, allow_beats, publish, serve
+from heterps_runtime.elastic.store import CONNECT_S, Notice, allow_beats, publish, serve
 from heterps_runtime.elastic.watch import STUCK
 from heterps_runtime.fleet.processes import LOST_HOST, Line, Member, Processes
 from heterps_runtime.fleet.worker_settings import WorkerSettings
@@ -121,6 +121,8 @@ class Supervisor:
                     raise HeterpsError(f"the run was ended after {timeout_s:g} s")
         finally:
             self._planner.shutdown(wait=False, cancel_futures=True)
+        for name in self._events.unneeded:
+            self._on_message(f"join {name!r} was not needed: it was there all the time")
         self._end()
 
     def _end(self) -> None:
@@ -149,6 +151,7 @@ class Supervisor:
             self._lose(member, f"no sign of life for {silent_s:g} s")
         self._look_at_plan()
         self._look_for_repairs(time.monotonic())
+        self._tell_delay(time.monotonic())
         self._run.on_poll()
         if self._run.updates and self._planning is None and not self._is_broken:
             update = self._run.updates.pop()
@@ -219,7 +222,7 @@ class Supervisor:
                 number=self._names.index(device),
                 port=self._store.port,
                 torch_device=self._torch_devices[device],
-                grace_s=stall_to_begin_s(self._limits),
+                leave_s=leave_s(self._run.predicted_step_time_s),
                 is_standby=self._number >= 0 or device not in self._run.newest.devices,
             )
         )
@@ -228,7 +231,8 @@ class Supervisor:
         if code == 1:
             self._raise_first_error(member.device)
         why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        why = {STUCK: "it hung", LOST_HOST: "its host has gone"}.get(code, why)
+        hung = "it hung in a plan that was given up; its log says where"
+        why = {STUCK: hung, LOST_HOST: "its host has gone"}.get(code, why)
         self._lose(member, why)
         if code == STUCK and self._restarts.get(member.device, 0) < MAX_RESTARTS:
             self._restarts[member.device] = self._restarts.get(member.device, 0) + 1
@@ -359,6 +363,8 @@ class Supervisor:
         notice = Notice(
             number=self._number,
             broken_below=self._broken_below,
+            # Where they could not connect in time, they get twice as long.
+            connect_s=CONNECT_S * 2**self._num_repairs,
             specification=self._run.newest,
         )
         publish(self._store, notice)
@@ -391,6 +397,19 @@ class Supervisor:
         self._open_recovery()
         self._is_broken = True
         self._adopt(self._run.update_of(self._run.newest.plan))
+
+    def _tell_delay(self, now_s: float) -> None:
+        """Says what a recovery waits for that takes long."""
+        recovery = self._recovery
+        is_waiting = self._is_broken or not self._has_steps
+        if recovery is None or not is_waiting or not recovery.is_late(now_s):
+            return
+        if self._is_broken:
+            what = "waiting for a plan" if self._planning is not None else "waiting for devices"
+        else:
+            ranks = [self._processes.members.get(name) for name in self._run.newest.devices]
+            what = whom_to_wait_for((rank for rank in ranks if rank), self._number)
+        self._on_message(f"recovering for {now_s - recovery.noticed_s:.0f} s: {what}")
 
     def _all_ready(self) -> bool:
         members = self._processes.members

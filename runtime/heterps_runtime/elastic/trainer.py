@@ -55,6 +55,7 @@ class ElasticTrainer(Trainer):
         self._holding, self._tiers, self._asked_to_end = holding, tiers, is_ending
         self._is_ending = False
         self._num_read = 0
+        self._phase = "beginning"
         super().__init__(specification, directory, communicator, on_step)
 
     def _open(self) -> None:
@@ -64,6 +65,7 @@ class ElasticTrainer(Trainer):
         """Gets the values, and runs steps; returns whether the last step is done."""
         specification = self._specification
         super()._open()
+        self._phase = "training"
         for step in range(self._first_step, specification.num_steps):
             self._holding.begin_step()
             self._run_step(step)
@@ -84,9 +86,9 @@ class ElasticTrainer(Trainer):
 
     @property
     def progress(self) -> str:
-        """Changes whenever this rank has done something."""
+        """What this rank does; and counts, which change whenever it has done something."""
         done = -1 if self._executor is None else self._executor.num_done
-        return f"{self._holding.step} {done} {self._num_read}"
+        return f"{self._phase} {self._holding.step} {done} {self._num_read}"
 
     @property
     def _executor(self) -> Executor | None:
@@ -101,10 +103,13 @@ class ElasticTrainer(Trainer):
             self._holding.take(self.owned, step)
             return step
         began_s = time.monotonic()
+        self._phase = "settling"
         known = self._holding.settle(communicator)
         if known is not None and self._is_first_rank:
             self._on_step({"committed": known._asdict()})
+        self._phase = "building"
         modules = build_stages(specification, self._device, Blank(), communicator.device)
+        self._phase = "recovering"
         built_s = time.monotonic()
         found = recover(
             self._holding.state,

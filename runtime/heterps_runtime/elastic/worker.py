@@ -48,8 +48,6 @@ from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.lost_ranks import LostRankError, forget_frames, talking
 
 logger = logging.getLogger(__name__)
-# Ranks that have met connect in milliseconds; on a busy host in a second.
-CONNECT_TIMEOUT = timedelta(seconds=10)
 
 
 class ElasticWorker:
@@ -66,6 +64,7 @@ class ElasticWorker:
         self._device = settings.device
         self._lock = threading.Lock()
         self._trainer: ElasticTrainer | None = None
+        self._generation, self._phase = -1, "waiting"
         self._holding = Holding()
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
         trust_source(specification.profile.source)
@@ -79,7 +78,7 @@ class ElasticWorker:
         """Takes part until the supervisor ends the run."""
         settings = self._settings
         store = connect(settings.port)
-        watch = Watch(settings.port, self._device, self._progress, settings.grace_s)
+        watch = Watch(settings.port, self._device, self._progress, settings.leave_s)
         self._tell({"ready": os.getpid()})
         number = -1
         while True:
@@ -112,7 +111,8 @@ class ElasticWorker:
 
     def _take_part(self, notice: Notice, specification: RunSpecification, watch: Watch) -> None:
         """One generation."""
-        watch.enter(notice.number)
+        watch.enter(notice.number, notice.connect_s)
+        self._generation = notice.number
         lost: str | None = None
         is_done = False
         try:
@@ -120,7 +120,9 @@ class ElasticWorker:
         except LostRankError as error:
             lost = str(error).strip().partition("\n")[0]
             forget_frames(error)
-        watch.leave(is_broken=lost is not None)
+        self._phase = "leaving"
+        if lost is not None:
+            watch.cut()
         trainer, self._trainer = self._trainer, None
         _let_go()
         if lost is not None:
@@ -130,21 +132,23 @@ class ElasticWorker:
         self._tell({"left": notice.number, "is_done": is_done, "lost": lost})
         del trainer
         gc.collect()
+        watch.leave()
+        self._phase = "waiting"
 
     def _train(self, notice: Notice, specification: RunSpecification, watch: Watch) -> bool:
         store = connect(self._settings.port)
+        self._phase = "meeting"
         meet(store, notice, self._device)
+        self._phase, limit = "connecting", timedelta(seconds=notice.connect_s)
         with talking():
             dist.init_process_group(
                 "gloo",
                 store=generation_store(store, notice.number),
                 rank=specification.ranks[self._device],
                 world_size=len(specification.devices),
-                timeout=CONNECT_TIMEOUT,
+                timeout=limit,
             )
-        communicator = Communicator(
-            self._torch_device, has_nccl=False, connect_timeout=CONNECT_TIMEOUT
-        )
+        communicator = Communicator(self._torch_device, has_nccl=False, connect_timeout=limit)
         rank, size = communicator.rank, communicator.world_size
         logger.info("generation %d: rank %d of %d", notice.number, rank, size)
         self._trainer = ElasticTrainer(
@@ -161,7 +165,10 @@ class ElasticWorker:
         return is_done
 
     def _progress(self) -> str:
-        return "-" if self._trainer is None else self._trainer.progress
+        """The generation, what it does in it, and counts of what is done."""
+        trainer = self._trainer
+        done = f"{self._phase} -" if trainer is None else trainer.progress
+        return f"{self._generation} {done}"
 
     def _tell(self, line: dict[str, Any]) -> None:
         with self._lock:

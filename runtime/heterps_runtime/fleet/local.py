@@ -88,6 +88,11 @@ class LocalProcess(DeviceProcess):
         """Whether the system has done away with it."""
         return self._process.poll() is not None
 
+    def is_stopped(self) -> bool:
+        """As the system's list of processes says."""
+        fields = _status_of(self.pid)
+        return fields is not None and fields[0] in "Tt"
+
     def signal(self, number: Signals) -> None:
         """To its process group."""
         with contextlib.suppress(ProcessLookupError):
@@ -106,13 +111,20 @@ class LocalProcess(DeviceProcess):
                     self._say(Line(self._device, json.loads(text)))
 
 
-def _coming_code(pid: int) -> int | None:
+def _status_of(pid: int) -> list[str] | None:
+    """Fields 3 and up of proc_pid_stat(5)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None  # no such file system, or it has just been done away with
-    # After the name, which may hold spaces: fields 3 (state), 9 (flags) and 52 (exit code).
-    fields = text.rpartition(")")[2].split()
+    return text.rpartition(")")[2].split()  # after the name, which may hold spaces
+
+
+def _coming_code(pid: int) -> int | None:
+    fields = _status_of(pid)
+    if fields is None:
+        return None
+    # Fields 9 (flags) and 52 (exit code).
     status = int(fields[49])
     if not int(fields[6]) & _EXITING or status == 0:
         return None

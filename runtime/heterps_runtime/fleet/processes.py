@@ -48,6 +48,10 @@ class DeviceProcess(ABC):
     def is_gone(self) -> bool:
         """Whether nothing is left of it."""
 
+    def is_stopped(self) -> bool:
+        """Whether it is known to be stopped by a signal: it does nothing, not even slowly."""
+        return False
+
     @abstractmethod
     def signal(self, number: Signals) -> None:
         """Sends a signal to it and its children."""

@@ -13,7 +13,8 @@ class WorkerSettings(Document):
         number: Of the device in its cluster, which names the log.
         port: Of the supervisor's store.
         torch_device: Where the device should compute.
-        grace_s: What it gets to leave a generation that has been superseded.
+        leave_s: What it gets to leave a generation that has been superseded, beside the time in
+            which it computes.
         is_standby: It has no part in the generation that begins next, and time to prepare for its
             first one.
     """
@@ -22,5 +23,5 @@ class WorkerSettings(Document):
     number: int
     port: int
     torch_device: str = "cpu"
-    grace_s: float
+    leave_s: float
     is_standby: bool = False

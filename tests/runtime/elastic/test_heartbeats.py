@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from unittest.mock import Mock
 
 import pytest
 
 from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_runtime.elastic import heartbeats as elastic_heartbeats
-from heterps_runtime.elastic.heartbeats import Heartbeats, with_stall_s
-from heterps_runtime.fleet.processes import Member
+from heterps_runtime.elastic.heartbeats import Heartbeats, whom_to_wait_for, with_stall_s
+from heterps_runtime.fleet.processes import DeviceProcess, Member
 
 LIMITS = ElasticSettings(stall_s=30.0)
 
@@ -21,9 +20,10 @@ class _Scene:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, is_ready: bool = False, is_warm: bool = False
     ) -> None:
-        self.now_s = 100.0
+        self.now_s, self.is_stopped = 100.0, False
         self.beat = "1 -"
-        process = Mock(spec=subprocess.Popen)
+        process = Mock(spec=DeviceProcess)
+        process.is_stopped = lambda: self.is_stopped
         self.member = Member("d0", process, is_ready, is_warm, beat_at_s=self.now_s)
         monkeypatch.setattr(
             elastic_heartbeats, "read_beats", lambda store, devices: {"d0": self.beat}
@@ -44,6 +44,23 @@ def test_a_silent_process_is_overdue_after_the_limit(monkeypatch: pytest.MonkeyP
     scene = _Scene(monkeypatch, is_ready=True, is_warm=True)
     assert scene.pass_s(1.4) == []
     assert scene.pass_s(0.3)[0] == 1.5
+
+
+def test_a_process_that_is_known_to_be_stopped_builds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = _Scene(monkeypatch, is_ready=True)
+    assert scene.pass_s(3.0) == []
+    scene.is_stopped = True
+    assert scene.pass_s(0.2)[0] == LIMITS.heartbeat_s
+
+
+def test_a_long_recovery_says_who_does_what() -> None:
+    beats = {"d0": "9.5 3 meeting -", "d1": "9.4 2 recovering 5 1 0", "d2": "", "d3": "9 2 waiting"}
+    members = [Member(name, Mock(spec=DeviceProcess), beat=beat) for name, beat in beats.items()]
+    assert whom_to_wait_for(members, 3) == (
+        "d0: meeting; d1: still recovering under plan 2; d2: starting; d3: waiting"
+    )
 
 
 def test_a_process_with_heartbeats_may_take_as_long_as_it_likes(
