@@ -31,7 +31,8 @@ ClusterOption = Annotated[
 InputOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", help="name=shape:dtype of a factory's input, such as x=3x32x32:float32."
+        "--input",
+        help="name=shape:dtype of an input, such as x=3x32x32:float32; a factory needs them all.",
     ),
 ]
 SequenceLength = Annotated[
