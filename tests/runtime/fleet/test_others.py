@@ -65,6 +65,12 @@ class Site:
         words = iter(lines)
         return lines, words, Welcome.from_mapping(next(words)).refusal
 
+    def let_go(self) -> None:
+        """Nobody waits any more: a host stays until that is seen."""
+        staying = self.come()
+        assert wait_until(lambda: bool(self.places), 10)
+        staying[0].connection.close()
+
     def _wait(self) -> None:
         self.places = self.others.places(self.specification, DEVICES, self.folder, 1)
 
@@ -74,7 +80,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         made = Site(stack, tmp_path)
         yield made
-        made.come()  # so that nobody waits any more
+        made.let_go()
 
 
 def _settings(device: str) -> WorkerSettings:
@@ -124,8 +130,11 @@ def test_processes_of_another_host_are_as_those_of_this_one(site: Site) -> None:
         for device in ("d1", "d2"):
             processes.remove(device)
         assert processes.come_back() == []
-        site.come()
+        staying = site.come()
+        assert wait_until(lambda: site.places[0].is_there, 5)
         assert processes.come_back() == ["d1", "d2"]
+        assert processes.come_back() == []
+        staying[0].connection.close()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,7 @@ def test_the_agent_of_a_run_that_fails_or_vanishes_says_so(tmp_path: Path) -> No
         site = Site(stack, tmp_path)
         with pytest.raises(HeterpsError, match="host 0: it was started for another run"):
             serve_host(site.hosts(1), {}, tmp_path / "host-1", said.append)
-        site.come()
+        site.let_go()
     host_0 = site.hosts(1).host_0
     with Gate(host_0, said.append) as gate:
         gate.serve(SERVICE, lambda connection, hello: connection.cut())
