@@ -17,10 +17,12 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.numbers import MOST_COUNT
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_configs.library import load_profile
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
 from heterps_runtime.profiling.merged_profiles import merge_profiles
+from heterps_runtime.specification.machine import available_memory_bytes
 
 HOST_TYPE = "host-cpu"
 
@@ -100,6 +102,7 @@ def run_profile(
     profile = load_model(model, inputs, sequence_length, cast("Dtype | None", wanted))
     if device is not None:
         assert device_type is not None
+        _check_memory(profile, sizes[-1], device)
         ask_for_trust(
             profile.source,
             f"{model}: this profile",
@@ -196,4 +199,23 @@ def _parse_sizes(text: str) -> tuple[int, ...]:
         sizes = ()
     if not sizes or sizes[0] < 1:
         raise HeterpsError(f"--micro-batch {text!r}: expected whole numbers above 0, such as 1,2,4")
+    if sizes[-1] > MOST_COUNT:
+        raise HeterpsError(f"--micro-batch {text!r}: at most {MOST_COUNT} samples are measured")
     return sizes
+
+
+def _check_memory(profile: ModelProfile, samples: int, device: str) -> None:
+    """Refuses micro-batches that this machine cannot hold, before any is made.
+
+    Raises:
+        HeterpsError: With what the largest layer takes, and what there is.
+    """
+    if device != "cpu":
+        return
+    needed = samples * max(layer.activation_bytes + layer.output_bytes for layer in profile.layers)
+    there = available_memory_bytes()
+    if needed > there:
+        raise HeterpsError(
+            f"--micro-batch {samples}: a layer of {profile.name} takes {needed / 1e9:.4g} GB for "
+            f"so many samples; this machine has {there / 1e9:.4g} GB left"
+        )

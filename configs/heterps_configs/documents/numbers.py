@@ -33,10 +33,11 @@ def _is_number(value: Value) -> Value:
     return value
 
 
-def _is_whole_number(value: Value) -> Value:
+def _is_whole_number(value: object) -> object:
     if isinstance(value, bool):
         raise PydanticCustomError("int_type", "must be a whole number")
-    return value
+    # pydantic has a message of its own for those that no 64 bits hold.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_a_price(value: float) -> float:
