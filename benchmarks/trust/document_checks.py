@@ -50,11 +50,15 @@ class Verdict:
         code: Its exit code.
         seconds: Wall clock.
         findings: What is wrong with that, one line each.
+        is_through: It read everything, and answered or would have begun its work.
+        text: What it wrote to stderr.
     """
 
     code: int
     seconds: float
     findings: tuple[str, ...]
+    is_through: bool
+    text: str
 
 
 def check_command(arguments: Sequence[str], folder: Path, limit_s: float = LONGEST_S) -> Verdict:
@@ -83,7 +87,8 @@ def check_command(arguments: Sequence[str], folder: Path, limit_s: float = LONGE
         findings.append(f"left behind: {', '.join(path.name for path in left)}")
     for path in sorted(left, reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    return Verdict(code, seconds, tuple(findings))
+    is_through = code == ANSWERED or BEGINS in error
+    return Verdict(code, seconds, tuple(findings), is_through, error[-1000:])
 
 
 def _run(

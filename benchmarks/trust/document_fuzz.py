@@ -5,7 +5,8 @@
 
 Hypothesis draws the files (`broken_documents`), a valid one of the kind or one of its schema first;
 `document_checks` runs the command and says what is wrong with what it did. The same seed draws the
-same files. A kind of file that another part of heterps reads gets a line in `KINDS`.
+same files. A kind of file that another part of heterps reads gets its name in `KINDS` and a line in
+`kinds`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -163,6 +164,10 @@ TRACE = """time_s,scope,name,event,count,price_usd_per_hour
 600,trace,,end,,
 """
 FILE = "file"
+KINDS = (
+    "cluster", "profile", "job", "plan", "settings", "events", "trace", "training", "graph",
+    "huggingface", "policy",
+)  # fmt: skip
 PLACE = ("-p", "greedy", "--evaluations", "20")
 
 
@@ -289,7 +294,7 @@ def kinds() -> Mapping[str, Kind]:
     }
     names = {name: f"{name}.yaml" for name in found}
     names |= {"huggingface": "config.json", "trace": "trace.csv", "policy": ""}
-    return {name: replace(kind, valid=names[name]) for name, kind in found.items()}
+    return {name: replace(found[name], valid=names[name]) for name in KINDS}
 
 
 @cache
@@ -321,13 +326,17 @@ def _write_others(folder: Path) -> None:
     (folder / "trace.csv").write_text(TRACE)
 
 
-def _warm_up(chosen: Mapping[str, Kind], folder: Path) -> None:
-    """Every command once with valid files: what it imports and compiles takes no broken file."""
-    for kind in chosen.values():
-        for command in kind.commands:
+def _warm_up(chosen: Mapping[str, Kind], folder: Path) -> Iterator[str]:
+    """Every command once with valid files: what it imports and compiles counts for no broken one.
+
+    What it has against a valid file is a finding too: it would have as much against all others.
+    """
+    for name, kind in chosen.items():
+        for command in kind.commands if kind.valid else ():
             valid = [kind.valid if part == FILE else part for part in command]
-            if kind.valid:
-                check_command(valid, folder, limit_s=600.0)
+            verdict = check_command(valid, folder, limit_s=900.0)
+            if verdict.findings or not verdict.is_through:
+                yield f"{name}: {' '.join(valid)}: a valid file: {verdict}"
 
 
 @dataclass
@@ -369,7 +378,7 @@ def fuzz(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write_others(folder)
-        _warm_up(chosen, folder)
+        outcome.findings += _warm_up(chosen, folder)
         for kind_name, kind in chosen.items():
             told = len(outcome.findings)
             share = max(1, count * kind.share // total)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heterps_configs.documents.base import parse_yaml
+from heterps_configs.documents.base import Document, parse_yaml
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelSource
@@ -51,7 +51,7 @@ def huggingface(**config: Any) -> dict[str, Any]:
     }
 
 
-BAD = {
+BAD: dict[str, tuple[type[Document], dict[str, Any], str]] = {
     "count true": (Cluster, cluster(count=True), "devices.0.count: must be a whole number, got"),
     "infinite memory": (Cluster, cluster(memory_bytes=float("inf")), "memory_bytes: must be"),
     "huge memory": (Cluster, cluster(memory_bytes=10**30), "memory_bytes: must be at most"),
