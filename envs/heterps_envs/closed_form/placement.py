@@ -21,6 +21,9 @@ from heterps_envs.closed_form.formula import (
 )
 from heterps_envs.problem import Problem
 
+# Of micro-batches through stages in a step: seconds of simulation, and a few gigabytes.
+MOST_PASSES = 2_000_000
+
 
 @dataclass(frozen=True)
 class PlacedStage:
@@ -72,7 +75,7 @@ def check_plan(problem: Problem, plan: Plan) -> None:
 
     Raises:
         PlanMismatchError: It was made for other layers, another cluster or another job.
-        HeterpsError: A stage is a tensor-parallel group.
+        HeterpsError: A stage is a tensor-parallel group, or there are more than `MOST_PASSES`.
     """
     if plan.model_fingerprint != problem.layers_fingerprint:
         raise PlanMismatchError(
@@ -90,6 +93,13 @@ def check_plan(problem: Problem, plan: Plan) -> None:
         raise PlanMismatchError(
             f"the plan was made for the cluster {plan.cluster!r}; the cluster "
             f"{problem.cluster.name!r} has no device called {', '.join(map(repr, unknown))}"
+        )
+    passes = sum(len(entry.stages) * len(entry.micro_batches) for entry in plan.pipelines)
+    if passes > MOST_PASSES:
+        raise HeterpsError(
+            f"{plan.job.num_micro_batches} micro-batches on {len(plan.stages)} stages are {passes} "
+            f"passes in a step; at most {MOST_PASSES} are simulated or run: take larger "
+            "micro-batches"
         )
     for stage in plan.stages:
         if len(stage.devices) > 1:

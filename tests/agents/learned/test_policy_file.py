@@ -1,5 +1,8 @@
 """What is written beside weights can be read by anything that reads JSON."""
 
+from __future__ import annotations
+
+import io
 import json
 import math
 import os
@@ -61,3 +64,47 @@ def test_scores_without_a_placement_are_null_in_json() -> None:
     scores = {"mean": math.inf, "median": 0.25, "p95": math.nan}
     written = json.dumps(finite_or_none(scores), allow_nan=False)
     assert json.loads(written) == {"mean": None, "median": 0.25, "p95": None}
+
+
+def write_changed(path: Path, meta: Any = None, **changes: Any) -> Path:
+    """The shipped policy with other weights; None leaves some out."""
+    policy = Policy.load("generalist")
+    weights = {**policy.weights, **changes}
+    kept = {name: value for name, value in weights.items() if value is not None}
+    content = {"feature_version": policy.feature_version} if meta is None else meta
+    np.savez(path, meta=np.array(json.dumps(content)), **kept)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"score_out.weight": None}, r"the weights 'score_out.weight' are missing"),
+        (
+            {"state_in.weight": np.zeros((64, 2))},
+            r"have the shape \(64, 2\); it must be \(64, 13\)",
+        ),
+        ({"candidate_in.bias": np.full(64, np.nan)}, "'candidate_in.bias' are not all finite"),
+        ({"candidate_in.bias": np.array(["a"] * 64)}, "'candidate_in.bias' are not all finite"),
+        ({"meta": [1]}, "is not a policy that `heterps train` wrote"),
+        ({"more": np.array([1j])}, "is not a policy that `heterps train` wrote"),
+    ],
+)
+def test_weights_that_a_search_would_misread_are_refused(
+    changes: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    path = write_changed(tmp_path / "policy.npz", **changes)
+    with pytest.raises(HeterpsError, match=expected):
+        Policy.load(path)
+
+
+def test_an_array_that_claims_more_than_memory_holds_is_never_made(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (10**13,)}
+    )
+    path = tmp_path / "policy.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("meta.npy", header.getvalue())
+    with pytest.raises(HeterpsError, match="is not a policy that `heterps train` wrote"):
+        Policy.load(path)

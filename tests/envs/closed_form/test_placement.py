@@ -89,3 +89,12 @@ def test_a_tensor_parallel_stage_is_refused() -> None:
     group = Stage(name="s0", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
     with pytest.raises(HeterpsError, match="tensor-parallel group of 2 devices"):
         check_plan(problem, plan.changed(stages=(group,)))
+
+
+def test_more_passes_than_memory_holds_are_refused_before_they_are_listed() -> None:
+    size = 32
+    problem = chain_problem([1.0] * size, [2.0] * size, num_micro_batches=2**16, counts=(size,))
+    stages = {f"s{index}": (index, index, f"d0-{index}") for index in range(size)}
+    plan = plan_of(problem, stages, {tuple(stages): range(2**16)})
+    with pytest.raises(HeterpsError, match=r"2097152 passes in a step; at most 2000000"):
+        check_plan(problem, plan)

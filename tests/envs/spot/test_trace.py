@@ -167,3 +167,23 @@ def test_a_file_that_is_not_there_or_no_text_is_one_clear_error(tmp_path: Path) 
     (tmp_path / "spot.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(HeterpsError, match="not a text file"):
         read_spot_trace(tmp_path / "spot.csv")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        SpotDraw(duration_s=3.6e12),
+        SpotDraw(device=SpotRates(1e9, 60)),
+        SpotDraw(price_every_s=1e-6),
+    ],
+    ids=["1e9 hours", "1e9 interruptions", "a price each microsecond"],
+)
+def test_a_trace_of_endless_rows_is_counted_and_not_drawn(draw: SpotDraw) -> None:
+    with pytest.raises(HeterpsError, match="rows; at most 500000 are drawn"):
+        draw_spot_trace(cluster(), draw)
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "1e300", "-1"])
+def test_a_time_that_no_trace_has_is_refused_with_the_range(cell: str) -> None:
+    with pytest.raises(DocumentError, match=r"line 2, time_s: must be .* 0 to 1e\+09, got"):
+        parse_spot_trace(f"{HEADER}{cell},node,a,lost,,\n")

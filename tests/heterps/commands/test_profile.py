@@ -99,3 +99,10 @@ def test_the_node_of_this_machine_is_found_by_its_name() -> None:
 def test_a_device_type_that_nobody_knows_is_a_warning(heterps: Callable[..., Any]) -> None:
     with pytest.warns(UserWarning, match=r"--device-type: unknown device type 'A100-40'.*A100-40G"):
         heterps("profile", "nosuchmodel", "--device", "cpu", "--device-type", "A100-40")
+
+
+def test_a_micro_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run("llama-7b", "--device", "cpu", "--micro-batch", "1,1000000000") == 2
+    assert "a layer of llama-7b takes" in capsys.readouterr().err

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heterps.commands.train import load_config, override
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
+from heterps_configs.errors import HeterpsError
 
 Heterps = Callable[..., Any]
 
@@ -76,3 +79,17 @@ def test_an_unknown_field_is_refused_before_anything_is_written(
     assert outcome.code == 2
     assert "budget: unknown field" in outcome.err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("budget_s=!!python/name:os.system", "could not determine a constructor for the tag"),
+        ("pool_size=1e12", "pool_size: must be at most 1000000, got"),
+        ("learning_rate=1e300", "learning_rate: must be at most 10, got"),
+        ("layers=[0, 8]", "layers.0: must be greater than 0"),
+    ],
+)
+def test_a_setting_that_no_training_has_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(HeterpsError, match=re.escape(expected)):
+        override(load_config("quick"), [text])
