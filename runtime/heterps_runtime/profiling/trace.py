@@ -31,6 +31,7 @@ from heterps_runtime.models.recorder import Recorder, call_fake
 from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
 from heterps_runtime.profiling.cut_tensors import sent_tensors
+from heterps_runtime.profiling.scans import scans_at_once
 from heterps_runtime.stages.deferred_gradients import can_defer
 
 # A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
@@ -239,6 +240,7 @@ def _run(
     with _user_errors(source, batch_size), ExitStack() as stack:
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
         stack.enter_context(_FlashMode(counter, recorder))
+        stack.enter_context(scans_at_once())
         with autocast(dtype, "cpu"):
             output = recorder.run(args, kwargs, inner=counter)
         with recorder.fake_mode, counter:
