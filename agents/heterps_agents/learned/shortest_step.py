@@ -26,6 +26,8 @@ SLACK = 1.03
 LARGEST_TARGET, AROUND = 32.0, (0.7, 1.1)
 # Where no beam finds a placement, and greedy neither.
 RESCUE_EVALUATIONS = 5000
+# A model may take no time at all; targets are ratios of each other.
+LEAST_TARGET_S = 1e-15
 
 
 class ShortestStep(BestPlacements):
@@ -89,7 +91,8 @@ class ShortestStep(BestPlacements):
         """One beam for each target from `low` to `high`, and the descent of the best placements."""
         if not self.can_spend(width * count):
             return
-        targets = np.geomspace(low, high, count)
+        low = max(low, LEAST_TARGET_S)
+        targets = np.geomspace(low, max(low, high), count)
         # Bottlenecks between a target and the next smaller one are looked for.
         below = np.concatenate([[low * low / targets[1]], targets[:-1]])
         limits = self.known_s * SLACK - below

@@ -35,6 +35,8 @@ from heterps_envs.problem import CostTables
 # more. Targets are kept with each of these multiples of that least delay.
 FILL_FACTORS = (1.0, 2.0)
 BISECTIONS, PRICE_TARGETS = 12, 16
+# A model may take no time at all; targets are ratios of each other.
+LEAST_TARGET_S = 1e-15
 # What a stage is worth: (2, L + 1) value of the layers before each cut, and seconds to keep for
 # them; (T,) price of one device. Two arrays and no tuple: calls of short kernels are a cost here.
 _Rule = tuple[Floats, Floats]
@@ -60,7 +62,8 @@ def greedy_code(question: Question) -> Code | None:
         search.bisect(rule, lower_s)
     if goal.is_price and math.isfinite(search.fastest_s):
         slowest_s = goal.floor_s if math.isfinite(goal.floor_s) else 100 * search.fastest_s
-        for target_s in np.geomspace(search.fastest_s, slowest_s, PRICE_TARGETS):
+        least_s = max(search.fastest_s, LEAST_TARGET_S)
+        for target_s in np.geomspace(least_s, max(slowest_s, least_s), PRICE_TARGETS):
             for rule in rules[: len(rules) // len(FILL_FACTORS)]:
                 search.attempt(rule, float(target_s))
     return search.best_code

@@ -29,6 +29,8 @@ from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of
 
+LEAST_S = 1e-15
+
 
 @register("malleus")
 class Malleus(System):
@@ -41,7 +43,8 @@ class Malleus(System):
 
     def solve(self, problem: Problem, budget: Budget) -> SystemAnswer:
         """Pipelines with layers and shares of the batch as their devices are fast."""
-        whole_s = problem.tables.compute_s.sum(axis=0)
+        # Where a class takes no time at all, the others are infinitely slower but for this.
+        whole_s = np.maximum(problem.tables.compute_s.sum(axis=0), LEAST_S)
         slower = (whole_s / whole_s.min()).tolist()
         ratios = {name: slower[kind] for name, kind in problem.class_of.items()}
         found = _best_of(problem, ratios, _uniform_plans(problem, uses_all=True), budget)
