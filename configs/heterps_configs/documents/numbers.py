@@ -55,6 +55,8 @@ Seconds = Annotated[Number, Field(ge=0, le=MOST_SECONDS)]
 PositiveSeconds = Annotated[Number, Field(gt=0, le=MOST_SECONDS)]
 # Of a sum less its parts, below 0 where the parts took longer.
 SignedSeconds = Annotated[Number, Field(ge=-MOST_SECONDS, le=MOST_SECONDS)]
+# Of operators, which planners also make of whole steps.
+Amount = Annotated[Number, Field(ge=0, le=MOST_FLOPS)]
 Latency = Annotated[Number, Field(ge=0, le=MOST_LATENCY_S)]
 Bytes = Annotated[Number, Field(ge=0, le=MOST_BYTES)]
 WholeBytes = Annotated[Whole, Field(ge=0, le=MOST_BYTES)]

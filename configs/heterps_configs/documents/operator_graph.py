@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.numbers import Bytes, Count, Name, PositiveCount, Seconds, Whole
+from heterps_configs.documents.numbers import Amount, Count, Name, PositiveCount, Whole
 from heterps_configs.documents.problems import InconsistentError
 
 
@@ -17,10 +17,10 @@ class OperatorNode(Document):
 
     Attributes:
         name: For people; not necessarily unique.
-        accelerator_s: Seconds on one accelerator.
-        cpu_s: Seconds on one CPU; None: it runs on accelerators only.
+        accelerator_s: Amount on one accelerator.
+        cpu_s: Amount on one CPU; None: it runs on accelerators only.
         memory_bytes: Taken on the accelerator that runs it.
-        communication_s: Seconds to move its output between an accelerator and the host, each way.
+        communication_s: Amount to move its output between an accelerator and the host, each way.
         is_backward: Belongs to the backward pass.
         color_class: Nodes of one class must share a device (a forward node and its backward twin,
             an operator and its weights); None: free.
@@ -30,14 +30,14 @@ class OperatorNode(Document):
     """
 
     name: Name
-    accelerator_s: Seconds
-    cpu_s: Seconds | None = None
-    memory_bytes: Bytes = 0
-    communication_s: Seconds = 0
+    accelerator_s: Amount
+    cpu_s: Amount | None = None
+    memory_bytes: Amount = 0
+    communication_s: Amount = 0
     is_backward: bool = False
     color_class: Whole | None = None
-    parameter_bytes: Bytes = 0
-    output_bytes: Bytes = 0
+    parameter_bytes: Amount = 0
+    output_bytes: Amount = 0
     supported_on_accelerator: bool = True
 
 
@@ -58,7 +58,7 @@ class OperatorGraph(Document):
     source: str = ""
     num_accelerators: PositiveCount
     num_cpus: Count = 0
-    accelerator_memory_bytes: Bytes | None = None
+    accelerator_memory_bytes: Amount | None = None
     nodes: tuple[OperatorNode, ...] = Field(min_length=1)
     edges: tuple[tuple[Whole, Whole], ...] = ()
 

@@ -23,6 +23,8 @@ from heterps_configs.errors import InfeasibleError
 STRAGGLER_RATIO = 1.2
 # All ways of dealing more slow groups than this to pipelines are too many; they are dealt evenly.
 MAX_ENUMERATED = 6
+# Ways to deal them to pipelines: all of six to four pipelines.
+MAX_PATTERNS = 5000
 
 
 class StageMemory(NamedTuple):
@@ -312,7 +314,7 @@ def _lengths(num_groups: int, num_pipelines: int, num_stages: int) -> list[int] 
 
 def _patterns(num_slow: int, lengths: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Which slow groups each pipeline has; of equal pipelines one order only."""
-    if num_slow > MAX_ENUMERATED:
+    if num_slow > MAX_ENUMERATED or len(lengths) ** num_slow > MAX_PATTERNS:
         dealt: list[list[int]] = [[] for _ in lengths]
         for index in range(num_slow):
             open_ = [i for i, own in enumerate(dealt) if len(own) < lengths[i]]

@@ -70,6 +70,8 @@ def _best_of(
     best: StragglerPlan | None = None
     reasons: list[InfeasibleError] = []
     for each in uniform:
+        if (best or reasons) and budget.is_exhausted:
+            break
         budget.spend()
         try:
             found = replan_stragglers(ratios, nodes_of(problem), each, _memory_of(problem, each))
