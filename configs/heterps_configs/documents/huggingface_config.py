@@ -15,6 +15,8 @@ _NEEDED = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 def config_problems(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """One line for each count or size of a `config.json` that no model has."""
+    if not path:
+        yield from _unnamed(config)
     for key, value in config.items():
         where = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping):
@@ -28,3 +30,12 @@ def config_problems(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
                 yield f"{where}: must be at most {most}, got {number}"
             elif key in _NEEDED and number < 1:
                 yield f"{where}: must be at least 1, got {number}"
+
+
+def _unnamed(config: Mapping[str, Any]) -> Iterator[str]:
+    """What names the model's class, and is no name."""
+    if not isinstance(config.get("model_type", ""), str):
+        yield f"model_type: must be text, got {config['model_type']!r}"
+    named = config.get("architectures")
+    if named and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+        yield f"architectures: must be a list of text, got {named!r}"

@@ -75,6 +75,11 @@ BAD: dict[str, tuple[type[Document], dict[str, Any], str]] = {
     "seed": (RunSettings, {"seed": -1}, "seed: must be at least 0"),
     "no layers": (ModelSource, huggingface(num_hidden_layers=0), "config.num_hidden_layers: must"),
     "1e9 layers": (ModelSource, huggingface(num_hidden_layers=10**9), "must be at most 8192, got"),
+    "a class that is no name": (
+        ModelSource,
+        huggingface(architectures=[{"a": 1}]),
+        "a list of text",
+    ),
     "1e12 problems": (ChainTrainingConfig, {"budget_s": 1, "pool_size": 1e12}, "pool_size: must"),
     "a large pool": (
         ChainTrainingConfig,
