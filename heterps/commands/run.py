@@ -242,7 +242,7 @@ def _failures_explained(
         log = rank_log_path(run_directory, rank[1]) if rank else None
         if log is None or not log.exists():
             raise
-        raise type(error)(f"{error}\nits log: {log}") from error
+        raise type(error)(f"{error}; its log: {log}") from error
 
 
 def _interrupted(checkpoint: CheckpointSettings | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from heterps_runtime.models.trust import trust_source
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import REFERENCE_FILE, reference_losses
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
@@ -24,6 +25,7 @@ def main(arguments: list[str]) -> int:
     directories = sorted(path for path in folder.iterdir() if path.is_dir())
     for directory in directories:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
+        trust_source(specification.profile.source)
         lines: list[dict[str, Any]] = []
         Trainer(specification, directory, communicator, on_step=lines.append).run()
         if communicator.rank == 0:

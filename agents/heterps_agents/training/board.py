@@ -80,7 +80,7 @@ class _EventFile:
     def __init__(self, folder: Path, replaces: bool) -> None:
         self._folder, self._file, self._flushed_s = folder, None, time.monotonic()
         name = EVENT_FILES[:-1] + f"{time.time():010.0f}.{platform.node()}.{os.getpid()}"
-        self._path = folder / f"{name}.{next(_numbers)}"
+        self._path = folder / f"{name}.{next(_numbers):06d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for stale in folder.glob(EVENT_FILES) if replaces else ():

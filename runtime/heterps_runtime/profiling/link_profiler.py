@@ -17,6 +17,7 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.numbers import LEAST_BYTES_PER_S, MOST_BYTES_PER_S
 from heterps_runtime.profiling.host_worker import NUM_ROUNDS, RESULT_FILE
 from heterps_runtime.run.launcher import run_ranks
 
@@ -132,6 +133,8 @@ def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
         # No physical fit: the fastest message is all latency, the largest gives the bandwidth.
         latency = times.min()
         per_byte = max(times[sizes.argmax()] - latency, 1e-12) / sizes.max()
+    # (A fit over a few noisy times may be faster than any link.)
+    per_byte = float(np.clip(per_byte, 1 / MOST_BYTES_PER_S, 1 / LEAST_BYTES_PER_S))
     link = Link(
         latency_s=float(f"{latency:.4g}"), bandwidth_bytes_per_s=float(f"{1 / per_byte:.4g}")
     )

@@ -114,7 +114,7 @@ def test_a_plan_for_devices_that_are_not_here_is_refused_with_what_it_takes(
         ("{slow: fast}", (), "`slow` needs a factor"),
         ("{slow: fats, factor: 3}", (), "allowed: fast, medium"),
         ("{slow: fast->fats, factor: 3}", (), "a link leads from one device to another"),
-        ("{slow: fast->medium, factor: 0}", (), "events.0.factor: must be greater than 0"),
+        ("{slow: fast->medium, factor: 0}", (), "events.0.factor: must be at least 0.000001"),
         ("{step: 3, lose: fast}", (), "the event lose 'fast' needs --elastic"),
         ("{step: 3, lose: fats}", ("--elastic",), "no device 'fats' in this cluster"),
     ],
@@ -201,4 +201,4 @@ def test_the_error_of_a_failed_rank_names_its_log(
     heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
     outcome = heterps("run", plan, "--run-directory", tmp_path)
     assert outcome.code == 2
-    assert f"rank 1 (fast): it failed\nits log: {log}" in outcome.err
+    assert f"rank 1 (fast): it failed; its log: {log}" in outcome.err

@@ -68,8 +68,8 @@ def test_a_plan_that_does_not_fit_is_refused(
         (("--nodes", 2, "--node-rank", 2, "--rendezvous", "a:1"), "allowed: 0..1"),
         (("--nodes", 2, "--node-rank", 0, "--rendezvous", "here"), "expected HOST:PORT"),
         (
-            ("--nodes", 2, "--node-rank", 0, "--rendezvous", "127.0.0.1:29400", "--elastic"),
-            "--elastic: not with --nodes",
+            ("--nodes", 2, "--node-rank", 0, "--rendezvous", "127.0.0.1:29400"),
+            "a run on several hosts needs a secret that all of them know",
         ),
     ],
 )

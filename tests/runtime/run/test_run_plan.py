@@ -72,7 +72,8 @@ def test_emulated_run_takes_what_the_simulator_says_and_adapts_to_a_drift(tmp_pa
 def test_failure_of_one_rank_is_one_clear_error_and_leaves_no_process(tmp_path: Path) -> None:
     problem = problem_of("broken")
     with pytest.raises(
-        HeterpsError, match=r"^rank 1 \(d1\): RuntimeError: this layer always fails$"
+        HeterpsError,
+        match=r"^rank 1 \(d1\): RuntimeError: this layer always fails with a second line$",
     ):
         run_plan(problem, chain_of(problem, 2), RunSettings(steps=2, run_directory=str(tmp_path)))
     assert processes_of(tmp_path) == []
