@@ -97,7 +97,10 @@ def memory_price_bound(tables: CostTables, iterations: int = ITERATIONS) -> Pric
 
 def memory_cheapest_step(tables: CostTables, iterations: int = ITERATIONS) -> Prices:
     """The same of every placement's price per hour times step time (USD per hour x seconds)."""
-    priced = work_s(tables) * tables.price_usd_per_hour
+    work = work_s(tables)
+    # Where a layer does not fit, a device is of no use, be it free.
+    usable = np.isfinite(work)
+    priced = np.where(usable, np.where(usable, work, 0.0) * tables.price_usd_per_hour, np.inf)
     row = np.zeros(tables.num_classes, np.int64)
     prices = _solve(tables, priced, row, np.ones(1), iterations)
     return prices._replace(per_device_s=np.asarray(tables.price_usd_per_hour, dtype=float))
