@@ -141,7 +141,7 @@ def test_processes_of_another_host_are_as_those_of_this_one(site: Site) -> None:
     "content",
     [
         {"ticket": 0, "file": "../escaped.json", "text": "x"},
-        {"ticket": 0, "file": "/tmp/error-1.json", "text": "x"},
+        {"ticket": 0, "file": "/elsewhere/error-1.json", "text": "x"},
         {"ticket": -1, "code": 0},
         {"ticket": "d1", "unknown": 1},
         {},
