@@ -92,6 +92,39 @@ class ModelSource(Document):
         return self
 
 
+TensorUnit = Literal["heads", "columns", "experts", "vocabulary", "channels"]
+
+
+class TensorSplit(Document):
+    """What of a layer can be split over the devices of a tensor-parallel group.
+
+    Of each number below, every device of a group of d takes 1 / d; of the layer's number the rest
+    is on each of them. All are of the whole layer and of one sample.
+
+    Attributes:
+        unit: What is handed out in whole numbers.
+        num_units: How many there are. A degree that does not divide it leaves the layer whole, on
+            every device of the group.
+        parameters: Of the layer's `num_parameters`.
+        forward_flops: Of its `forward_flops`.
+        backward_flops: Of its `backward_flops`.
+        activation_bytes: Of its `activation_bytes`.
+        memory_traffic_bytes: Of its `memory_traffic_bytes`.
+        forward_sums: Bytes of each sum over the group in the forward pass.
+        backward_sums: The same in the backward pass.
+    """
+
+    unit: TensorUnit
+    num_units: PositiveCount
+    parameters: Parameters = 0
+    forward_flops: Flops = 0
+    backward_flops: Flops = 0
+    activation_bytes: Bytes = 0
+    memory_traffic_bytes: Bytes = 0
+    forward_sums: tuple[Bytes, ...] = ()
+    backward_sums: tuple[Bytes, ...] = ()
+
+
 class LayerProfile(Document):
     """One layer: the smallest piece that a plan can place.
 
@@ -131,6 +164,8 @@ class LayerProfile(Document):
             included; empty when it is not known: all may then be small.
         joined_because: Where it is several modules, why there is no cut between them: one reason
             for each pair of neighbours; empty when it is one module, or not known.
+        tensor_split: What of it a tensor-parallel group can split; None when nothing, or when it
+            is not known: each device of a group then holds and computes all of it.
     """
 
     name: Name
@@ -153,6 +188,7 @@ class LayerProfile(Document):
     cast_bytes: Bytes | None = None
     parameter_sizes: tuple[Annotated[Parameters, Field(ge=1)], ...] = ()
     joined_because: tuple[str, ...] = ()
+    tensor_split: TensorSplit | None = None
 
 
 class Measurement(Document):
@@ -349,6 +385,7 @@ class ModelProfile(Document):
             "cast_bytes": None,
             "parameter_sizes": (),
             "joined_because": (),
+            "tensor_split": None,
         }
         return self.changed(
             layers=tuple(layer.changed(**unknown) for layer in self.layers),
