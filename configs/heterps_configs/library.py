@@ -186,6 +186,11 @@ def shipped(kind: str) -> tuple[str, ...]:
     return tuple(sorted(_shipped(kind)))
 
 
+def known(kind: str) -> tuple[str, ...]:
+    """Everything that has a name, in `$HETERPS_CONFIG_PATH` too, sorted."""
+    return tuple(sorted(_available(kind)))
+
+
 def describe(kind: str) -> tuple[tuple[str, str], ...]:
     """Name and one line for each shipped file; for `devices` and `efforts` each entry of theirs.
 

@@ -12,10 +12,14 @@ from typing import Annotated
 
 import typer
 
+from heterps.cli.completion import names_of, planners
+from heterps.cli.examples import EXAMPLES
 from heterps.cli.graph import graphs
 from heterps.cli.library import library
 from heterps.cli.moved import RunCommand
 from heterps.cli.options import (
+    OUTPUT,
+    PLANNING,
     ClusterOption,
     CpuSeconds,
     DtypeOption,
@@ -79,13 +83,21 @@ def options(
     _settings["debug"] = debug
 
 
-@app.command()
+@app.command(epilog=EXAMPLES["place"])
 def place(
     model: Model,
     cluster: ClusterOption,
     planner: Annotated[
-        str, typer.Option("--planner", "-p", help="A planner or a system.")
-    ] = "auto",
+        str | None,
+        typer.Option(
+            "--planner",
+            "-p",
+            help="auto (the default; with --policy ppo), exact, ppo, annealing, genetic, "
+            "cross-entropy, greedy, random, ...: a planner or a system of `heterps list planners`.",
+            autocompletion=planners,
+            rich_help_panel=PLANNING,
+        ),
+    ] = None,
     objective: ObjectiveOption = None,
     min_throughput: MinThroughput = None,
     global_batch: GlobalBatch = None,
@@ -103,7 +115,8 @@ def place(
     policy: PolicyFile = None,
     seed: Seed = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write the plan to this file.", rich_help_panel=OUTPUT),
     ] = None,
     frontier: FrontierFlag = False,
     figure: FrontierFigure = None,
@@ -131,7 +144,7 @@ def place(
                 stacklevel=1,
             )
         run_frontier(
-            model, cluster, planner, options,
+            model, cluster, planner or "auto", options,
             seconds=seconds, output=output, figure=figure, as_json=as_json,
         )  # fmt: skip
         return
@@ -155,17 +168,20 @@ def place(
     )
 
 
-@app.command()
+@app.command(epilog=EXAMPLES["compare"])
 def compare(
     model: Model,
     cluster: ClusterOption,
-    planners: Annotated[
+    chosen: Annotated[
         list[str] | None,
         typer.Option(
             "--planner",
             "--planners",
             "-p",
-            help="Only these, with commas or repeated; all: with the systems of papers.",
+            help="Only these of `heterps list planners`, with commas or repeated; all: with the "
+            "systems of papers.",
+            autocompletion=planners,
+            rich_help_panel=PLANNING,
         ),
     ] = None,
     objective: ObjectiveOption = None,
@@ -179,21 +195,35 @@ def compare(
     inputs: InputOption = None,
     sequence_length: SequenceLength = None,
     evaluations: Annotated[
-        int, typer.Option("--evaluations", help="Placements that each planner may evaluate.")
+        int,
+        typer.Option(
+            "--evaluations",
+            help="Placements that each planner may evaluate.",
+            rich_help_panel=PLANNING,
+        ),
     ] = 10_000,
     seconds: Seconds = None,
     cpu_seconds: CpuSeconds = None,
     with_all: Annotated[
         bool,
-        typer.Option("--all", help="Also planners that train a network, where that takes long."),
+        typer.Option(
+            "--all",
+            help="Also planners that train a network, where that takes long.",
+            rich_help_panel=PLANNING,
+        ),
     ] = False,
     policy: PolicyFile = None,
     seed: Seed = 0,
-    log_directory: Annotated[Path, typer.Option("--logdir", help="TensorBoard folder.")] = Path(
-        "runs/compare"
-    ),
+    log_directory: Annotated[
+        Path, typer.Option("--logdir", help="TensorBoard folder.", rich_help_panel=OUTPUT)
+    ] = Path("runs/compare"),
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard/--no-tensorboard", help="Write TensorBoard files.")
+        bool,
+        typer.Option(
+            "--tensorboard/--no-tensorboard",
+            help="Write TensorBoard files.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = True,
     as_json: Json = False,
 ) -> None:
@@ -203,7 +233,7 @@ def compare(
     run_compare(
         model,
         cluster,
-        planners or [],
+        chosen or [],
         problem_options(
             job,
             inputs,
@@ -227,16 +257,24 @@ def compare(
     )
 
 
-app.command(cls=RunCommand)(run)
+app.command(cls=RunCommand, epilog=EXAMPLES["run"])(run)
 
 
-@app.command()
+@app.command(epilog=EXAMPLES["train"])
 def train(
     config: Annotated[
-        str, typer.Option("--config", help="Training config: shipped name or file.")
+        str,
+        typer.Option(
+            "--config",
+            help="Training config: shipped name (`heterps list training`) or file.",
+            autocompletion=names_of("training"),
+        ),
     ] = "quick",
     run_directory: Annotated[
-        Path | None, typer.Option("--run-directory", help="Checkpoints and TensorBoard.")
+        Path | None,
+        typer.Option(
+            "--run-directory", help="Checkpoints and TensorBoard.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint.")
@@ -247,7 +285,12 @@ def train(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the trained policy (.npz) here too."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the trained policy (.npz) here too.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -264,14 +307,14 @@ def train(
     )
 
 
-app.command()(profile)
+app.command(epilog=EXAMPLES["profile"])(profile)
 
 
-app.command()(simulate)
-app.command(name="spot-trace")(spot_trace)
+app.command(epilog=EXAMPLES["simulate"])(simulate)
+app.command(name="spot-trace", epilog=EXAMPLES["spot-trace"])(spot_trace)
 
 
-@app.command()
+@app.command(epilog=EXAMPLES["demo"])
 def demo(
     run_directory: Annotated[
         Path, typer.Option("--run-directory", help="Everything the demo writes.")
@@ -308,9 +351,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except HeterpsError as error:
         _fail(error, str(error), 2)
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone; that is no error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _end_quietly()
+    except SystemExit as stop:
+        # rich and click end the process by themselves where the reader has gone.
+        if isinstance(stop.__context__, BrokenPipeError):
+            _end_quietly()
+        raise
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
@@ -319,6 +365,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"internal error: {type(error).__name__}: {error} (`heterps --debug ...` shows where)"
         )
         _fail(error, text, 1)
+
+
+def _end_quietly() -> None:
+    """The reader of our output (head, less) has gone; that is no error."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    # Of `heterps ... 2>&1 | head`.
+    os.dup2(nothing, sys.stderr.fileno())
+    sys.exit(0)
 
 
 def _fail(error: Exception, text: str, code: int) -> None:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
+from heterps.cli.completion import names_of, one_of
+from heterps.cli.examples import EXAMPLES
 from heterps.cli.options import (
+    EFFORTS,
+    OUTPUT,
+    PLANNING,
+    PROBLEM,
     CpuSeconds,
     DtypeOption,
     Evaluations,
@@ -21,7 +27,7 @@ from heterps.cli.options import (
 graphs = typer.Typer()
 
 
-@graphs.command(name="place-graph")
+@graphs.command(name="place-graph", epilog=EXAMPLES["place-graph"])
 def place_graph(
     graph: Annotated[
         str,
@@ -29,17 +35,42 @@ def place_graph(
             help="With --cluster a model; else an operator graph, a dnn-partitioning workload "
             "(.json) or a PipeDream profile (.txt).",
             show_default=False,
+            autocompletion=names_of("models"),
         ),
     ],
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Shipped name or cluster file.")
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Shipped name (`heterps list clusters`) or cluster file.",
+            autocompletion=names_of("clusters"),
+            rich_help_panel=PROBLEM,
+        ),
     ] = None,
     accelerators: Annotated[
-        int | None, typer.Option("--accelerators", min=1, help="For PipeDream's profiles.")
+        int | None,
+        typer.Option(
+            "--accelerators", min=1, help="For PipeDream's profiles.", rich_help_panel=PROBLEM
+        ),
     ] = None,
-    effort: Annotated[str, typer.Option("--effort", help="fast, normal or high.")] = "normal",
+    effort: Annotated[
+        str,
+        typer.Option(
+            "--effort",
+            help="fast, normal or high.",
+            autocompletion=one_of(*EFFORTS),
+            rich_help_panel=PLANNING,
+        ),
+    ] = "normal",
     policy: Annotated[
-        str | None, typer.Option("--policy", help="A trained policy for graphs: name or .npz file.")
+        str | None,
+        typer.Option(
+            "--policy",
+            help="A trained policy for graphs: name (`heterps list policies`) or .npz file.",
+            autocompletion=names_of("policies"),
+            rich_help_panel=PLANNING,
+        ),
     ] = None,
     job: JobFile = None,
     global_batch: GlobalBatch = None,
@@ -49,7 +80,8 @@ def place_graph(
     cpu_seconds: CpuSeconds = None,
     seed: Seed = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the placement as JSON.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write the placement as JSON.", rich_help_panel=OUTPUT),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -7,18 +7,26 @@ from typing import Annotated
 
 import typer
 
+from heterps.cli.completion import one_of, shipped_files
+from heterps.cli.examples import EXAMPLES
 from heterps.cli.options import Json
+
+LISTED = (
+    "clusters", "models", "devices", "policies", "efforts", "training", "settings", "events",
+    "planners",
+)  # fmt: skip
 
 library = typer.Typer()
 
 
-@library.command(name="list")
+@library.command(name="list", epilog=EXAMPLES["list"])
 def list_shipped(
     kind: Annotated[
         str | None,
         typer.Argument(
             help="clusters, models, devices, policies, efforts, training, settings, events or "
-            "planners."
+            "planners.",
+            autocompletion=one_of(*LISTED),
         ),
     ] = None,
     as_json: Json = False,
@@ -29,12 +37,21 @@ def list_shipped(
     run_list(kind, as_json=as_json)
 
 
-@library.command()
+@library.command(epilog=EXAMPLES["copy"])
 def copy(
-    name: Annotated[str, typer.Argument(help="A shipped name, see `heterps list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A shipped name, see `heterps list`.", autocompletion=shipped_files),
+    ],
     destination: Annotated[Path, typer.Argument(help="Folder to copy it to.")] = Path("."),
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Where two kinds share the name.")
+        str | None,
+        typer.Option(
+            "--kind",
+            help="Where two kinds share the name: clusters, models, devices, policies, efforts, "
+            "training, settings or events.",
+            autocompletion=one_of(*LISTED[:-1]),
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing file.")
@@ -46,7 +63,7 @@ def copy(
     run_copy(name, destination, kind=kind, overwrite=overwrite)
 
 
-@library.command(name="compile")
+@library.command(name="compile", epilog=EXAMPLES["compile"])
 def compile_kernels() -> None:
     """Compile what the first use of a command would compile; once after installation."""
     from heterps.commands.compiling import run_compile
@@ -54,7 +71,7 @@ def compile_kernels() -> None:
     run_compile()
 
 
-@library.command()
+@library.command(epilog=EXAMPLES["schema"])
 def schema(
     folder: Annotated[Path, typer.Argument(help="Folder for the JSON schema files.")],
 ) -> None:

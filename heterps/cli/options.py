@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from heterps.cli.completion import names_of, one_of
 from heterps_configs.errors import HeterpsError
 
 
@@ -18,85 +19,185 @@ def finite(parameter: typer.CallbackParam, value: float | None) -> float | None:
     return value
 
 
+# Groups of options in the help of commands.
+PROBLEM = "What is placed"
+PLANNING = "How it is planned"
+OUTPUT = "Output"
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+DTYPES = ("float32", "float16", "bfloat16", "mixed-bfloat16")
+OPTIMIZERS = ("adamw", "sgd", "sgd-momentum")
+OBJECTIVES = ("throughput", "price")
+EFFORTS = ("fast", "normal", "high")
+
 Model = Annotated[
     str,
     typer.Argument(
-        help="Shipped name, profile file, Hugging Face config, or package.module:factory.",
+        help="Shipped name (`heterps list models`), profile file, Hugging Face config, or "
+        "package.module:factory.",
         show_default=False,
+        autocompletion=names_of("models"),
     ),
 ]
 ClusterOption = Annotated[
-    str, typer.Option("--cluster", "-c", help="Shipped name or cluster file.", show_default=False)
+    str,
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="Shipped name (`heterps list clusters`) or cluster file.",
+        show_default=False,
+        autocompletion=names_of("clusters"),
+        rich_help_panel=PROBLEM,
+    ),
 ]
 InputOption = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
         help="name=shape:dtype of an input, such as x=3x32x32:float32; a factory needs them all.",
+        rich_help_panel=PROBLEM,
     ),
 ]
 SequenceLength = Annotated[
     int | None,
-    typer.Option("--sequence-length", min=1, help="Tokens of a sample (language models)."),
+    typer.Option(
+        "--sequence-length",
+        min=1,
+        help="Tokens of a sample (language models).",
+        rich_help_panel=PROBLEM,
+    ),
 ]
-JobFile = Annotated[str | None, typer.Option("--job", help="Job file; options below override it.")]
-GlobalBatch = Annotated[int | None, typer.Option("--global-batch", help="Samples of one step.")]
+JobFile = Annotated[
+    str | None,
+    typer.Option(
+        "--job",
+        help="Job file; the options of its fields override it.",
+        autocompletion=names_of("jobs"),
+        rich_help_panel=PROBLEM,
+    ),
+]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option("--global-batch", help="Samples of one step.", rich_help_panel=PROBLEM),
+]
 MicroBatch = Annotated[
-    int | None, typer.Option("--micro-batch", help="Samples of one micro-batch.")
+    int | None,
+    typer.Option("--micro-batch", help="Samples of one micro-batch.", rich_help_panel=PROBLEM),
 ]
 DtypeOption = Annotated[
     str | None,
     typer.Option(
         "--dtype",
         help="float32, float16, bfloat16, or mixed-bfloat16: float32 weights under autocast.",
+        autocompletion=one_of(*DTYPES),
+        rich_help_panel=PROBLEM,
     ),
 ]
 OptimizerOption = Annotated[
-    str | None, typer.Option("--optimizer", help="adamw, sgd, sgd-momentum.")
+    str | None,
+    typer.Option(
+        "--optimizer",
+        help="adamw, sgd or sgd-momentum.",
+        autocompletion=one_of(*OPTIMIZERS),
+        rich_help_panel=PROBLEM,
+    ),
 ]
 ScheduleOption = Annotated[
-    str | None, typer.Option("--schedule", help="1f1b, gpipe, interleaved or zero-bubble.")
+    str | None,
+    typer.Option(
+        "--schedule",
+        help="1f1b, gpipe, interleaved or zero-bubble.",
+        autocompletion=one_of(*SCHEDULES),
+        rich_help_panel=PROBLEM,
+    ),
 ]
-ObjectiveOption = Annotated[str | None, typer.Option("--objective", help="throughput or price.")]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        help="throughput or price.",
+        autocompletion=one_of(*OBJECTIVES),
+        rich_help_panel=PROBLEM,
+    ),
+]
 MinThroughput = Annotated[
     float | None,
-    typer.Option("--min-throughput", callback=finite, help="Floor in samples per second."),
+    typer.Option(
+        "--min-throughput",
+        callback=finite,
+        help="Floor in samples per second.",
+        rich_help_panel=PROBLEM,
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="Seed of everything random.", rich_help_panel=PLANNING),
+]
 TrustCode = Annotated[
     bool,
     typer.Option(
         "--trust-code", help="Run the code (package.module:factory) that a file names, unasked."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON instead of tables.", rich_help_panel=OUTPUT),
+]
 Evaluations = Annotated[
-    int | None, typer.Option("--evaluations", help="Placements that a planner may evaluate.")
+    int | None,
+    typer.Option(
+        "--evaluations", help="Placements that a planner may evaluate.", rich_help_panel=PLANNING
+    ),
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option("--seconds", callback=finite, help="Seconds that a planner may take."),
+    typer.Option(
+        "--seconds",
+        callback=finite,
+        help="Seconds that a planner may take.",
+        rich_help_panel=PLANNING,
+    ),
 ]
 CpuSeconds = Annotated[
     float | None,
     typer.Option(
-        "--cpu-seconds", callback=finite, help="Processor seconds that a planner may take."
+        "--cpu-seconds",
+        callback=finite,
+        help="Processor seconds that a planner may take.",
+        rich_help_panel=PLANNING,
     ),
 ]
 Effort = Annotated[
     str | None,
-    typer.Option("--effort", help="fast, normal or high: how hard planners ppo and auto try."),
+    typer.Option(
+        "--effort",
+        help="fast, normal or high: how hard planners ppo and auto try.",
+        autocompletion=one_of(*EFFORTS),
+        rich_help_panel=PLANNING,
+    ),
 ]
 PolicyFile = Annotated[
     str | None,
-    typer.Option("--policy", help="Planner ppo with this policy: a name or a .npz file."),
+    typer.Option(
+        "--policy",
+        help="Plan with the planner ppo and this policy: a name (`heterps list policies`) or a "
+        ".npz file.",
+        autocompletion=names_of("policies"),
+        rich_help_panel=PLANNING,
+    ),
 ]
 FrontierFlag = Annotated[
     bool,
-    typer.Option("--frontier", help="Show every plan that is best for some price of time."),
+    typer.Option(
+        "--frontier",
+        help="Show every plan that is best for some price of time.",
+        rich_help_panel=PLANNING,
+    ),
 ]
 FrontierFigure = Annotated[
-    Path | None, typer.Option("--figure", help="Draw the frontier as PNG or SVG.")
+    Path | None,
+    typer.Option(
+        "--figure", help="With --frontier: draw it as PNG or SVG.", rich_help_panel=OUTPUT
+    ),
 ]
 
 

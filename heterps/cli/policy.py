@@ -6,20 +6,29 @@ from typing import Annotated
 
 import typer
 
+from heterps.cli.completion import names_of, one_of
+from heterps.cli.examples import EXAMPLES
 from heterps.cli.options import Json
 
 policies = typer.Typer()
 
 
-@policies.command()
+@policies.command(epilog=EXAMPLES["score"])
 def score(
     policy: Annotated[
-        str, typer.Argument(help="A trained policy: name or .npz file.", show_default=False)
+        str,
+        typer.Argument(
+            help="A trained policy: name (`heterps list policies`) or .npz file.",
+            show_default=False,
+            autocompletion=names_of("policies"),
+        ),
     ],
     test_set: Annotated[
         str,
         typer.Option(
-            "--set", help="in-range, longer or more-types; of policies for graphs in-range, larger."
+            "--set",
+            help="in-range, longer or more-types; of policies for graphs in-range, larger.",
+            autocompletion=one_of("in-range", "longer", "more-types", "larger"),
         ),
     ] = "in-range",
     num_problems: Annotated[

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from heterps.cli.completion import names_of, one_of
 from heterps.cli.options import (
+    OUTPUT,
     DtypeOption,
     InputOption,
     Json,
@@ -15,6 +17,9 @@ from heterps.cli.options import (
     SequenceLength,
     TrustCode,
 )
+
+MEASURED = "Times of layers"
+LINKS = "Links"
 
 
 def profile(
@@ -24,36 +29,76 @@ def profile(
             metavar="MODEL",
             help="Shipped name, profile file, Hugging Face config, or package.module:factory; "
             "with --merge several profile files; with --links none.",
+            autocompletion=names_of("models"),
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the profile (or cluster) here.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the profile (or cluster) here.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda:0: measure; without it only trace.")
+        str | None,
+        typer.Option(
+            "--device",
+            help="cpu or cuda:0: measure; without it only trace.",
+            autocompletion=one_of("cpu", "cuda:0"),
+            rich_help_panel=MEASURED,
+        ),
     ] = None,
     device_type: Annotated[
-        str | None, typer.Option("--device-type", help="Type that the times are filed under.")
+        str | None,
+        typer.Option(
+            "--device-type",
+            help="Type that the times are filed under, see `heterps list devices`.",
+            rich_help_panel=MEASURED,
+        ),
     ] = None,
     micro_batches: Annotated[
-        str, typer.Option("--micro-batch", help="Sizes to measure, such as 1,2,4,8.")
+        str,
+        typer.Option(
+            "--micro-batch", help="Sizes to measure, such as 1,2,4,8.", rich_help_panel=MEASURED
+        ),
     ] = "1,2,4",
     dtype: DtypeOption = None,
     optimizer: OptimizerOption = None,
     inputs: InputOption = None,
     sequence_length: SequenceLength = None,
     links: Annotated[
-        bool, typer.Option("--links", help="Measure links and host times of this machine.")
+        bool,
+        typer.Option(
+            "--links",
+            help="Measure links and host times of this machine.",
+            rich_help_panel=LINKS,
+        ),
     ] = False,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", help="With --links: fill in this cluster's copy."),
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="With --links: fill in this cluster's copy.",
+            autocompletion=names_of("clusters"),
+            rich_help_panel=LINKS,
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", min=2, help="With --links: how many processes.")
+        int | None,
+        typer.Option(
+            "--processes",
+            min=2,
+            help="With --links: how many processes.",
+            rich_help_panel=LINKS,
+        ),
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Merge profiles of one model into --output.")
+        bool,
+        typer.Option(
+            "--merge",
+            help="Merge profiles of one model into --output.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     trust_code: TrustCode = False,
     as_json: Json = False,

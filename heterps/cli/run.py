@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.options import Json, TrustCode
+from heterps.cli.completion import names_of, one_of
+from heterps.cli.options import OUTPUT, Json, TrustCode
+
+TRAINING = "Training"
+STATE = "Checkpoints"
+CHANGES = "While it runs"
+WHERE = "Where it runs"
+PLANNED = "Where the plan's references moved"
 
 
 def run(
@@ -15,32 +22,56 @@ def run(
     steps: Annotated[
         int | None,
         typer.Option(
-            "--steps", min=1, help="Optimizer steps, from the beginning of training; 10 by default."
+            "--steps",
+            min=1,
+            help="Optimizer steps, from the beginning of training; 10 by default.",
+            rich_help_panel=TRAINING,
         ),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
-            "--device", help="auto, cpu or cuda: where ranks compute; auto: GPUs on CUDA, if any."
+            "--device",
+            help="auto, cpu or cuda: where ranks compute; auto: GPUs on CUDA, if any.",
+            autocompletion=one_of("auto", "cpu", "cuda"),
+            rich_help_panel=WHERE,
         ),
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Also train in one process; print the largest difference."),
+        typer.Option(
+            "--verify",
+            help="Also train in one process; print the largest difference.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Folder to save checkpoints in.")
+        Path | None,
+        typer.Option("--checkpoint", help="Folder to save checkpoints in.", rich_help_panel=STATE),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, under any plan.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on from the newest checkpoint, under any plan.",
+            rich_help_panel=STATE,
+        ),
     ] = False,
     online: Annotated[
         bool,
-        typer.Option("--online", help="Correct the profile, fine-tune, re-place while running."),
+        typer.Option(
+            "--online",
+            help="Correct the profile, fine-tune, re-place while running.",
+            rich_help_panel=CHANGES,
+        ),
     ] = False,
     elastic: Annotated[
         bool,
-        typer.Option("--elastic", help="Go on without devices that are lost; take in new ones."),
+        typer.Option(
+            "--elastic",
+            help="Go on without devices that are lost; take in new ones.",
+            rich_help_panel=CHANGES,
+        ),
     ] = False,
     settings: Annotated[
         str | None,
@@ -48,6 +79,8 @@ def run(
             "--settings",
             help="Run settings (YAML): learning rate, engine, heartbeats, ...; `heterps copy "
             "run-settings` writes them all.",
+            autocompletion=names_of("settings"),
+            rich_help_panel=TRAINING,
         ),
     ] = None,
     events: Annotated[
@@ -56,6 +89,7 @@ def run(
             "--events",
             help="Run events (YAML): devices that are lost, join or get slow; or FILE.csv, a spot "
             "trace to live through. Repeat for several.",
+            rich_help_panel=CHANGES,
         ),
     ] = None,
     trace: Annotated[
@@ -64,31 +98,64 @@ def run(
             "--trace",
             help="FILE.json, .png, .svg or .pdf: a measured step beside the predicted one, as "
             "Chrome trace and as figure.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option("--tensorboard", help="Folder for TensorBoard: every step, as it comes."),
+        typer.Option(
+            "--tensorboard",
+            help="Folder for TensorBoard: every step, as it comes.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     run_directory: Annotated[
         Path | None,
-        typer.Option("--run-directory", help="Logs, measurements, plans; runs/run by default."),
+        typer.Option(
+            "--run-directory",
+            help="Logs, measurements, plans; runs/run by default.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="MODEL, where the plan's own reference moved.")
+        str | None,
+        typer.Option(
+            "--model",
+            help="MODEL, where the plan's own reference moved.",
+            autocompletion=names_of("models"),
+            rich_help_panel=PLANNED,
+        ),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Cluster, where the plan's own moved.")
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Cluster, where the plan's own moved.",
+            autocompletion=names_of("clusters"),
+            rich_help_panel=PLANNED,
+        ),
     ] = None,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", min=1, help="Hosts; start the same command on each of them."),
+        typer.Option(
+            "--nodes",
+            min=1,
+            help="Hosts; start the same command on each of them.",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
     node_rank: Annotated[
-        int | None, typer.Option("--node-rank", min=0, help="This host; 0 prints the results.")
+        int | None,
+        typer.Option(
+            "--node-rank", min=0, help="This host; 0 prints the results.", rich_help_panel=WHERE
+        ),
     ] = None,
     rendezvous: Annotated[
-        str | None, typer.Option("--rendezvous", help="HOST:PORT of host 0, where hosts meet.")
+        str | None,
+        typer.Option(
+            "--rendezvous", help="HOST:PORT of host 0, where hosts meet.", rich_help_panel=WHERE
+        ),
     ] = None,
     secret_file: Annotated[
         Path | None,
@@ -96,11 +163,18 @@ def run(
             "--secret-file",
             help="With --nodes: file of the run's secret, the same on all hosts; HETERPS_SECRET by "
             "default.",
+            rich_help_panel=WHERE,
         ),
     ] = None,
     trust_code: TrustCode = False,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of everything random; 0 by default.")
+        int | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="Seed of everything random; 0 by default.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

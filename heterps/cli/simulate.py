@@ -7,10 +7,20 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.options import Json, Seed, finite
+from heterps.cli.completion import names_of
+from heterps.cli.options import OUTPUT, Json, Seed, finite
 
-ClusterArgument = Annotated[str, typer.Argument(help="Shipped name or cluster file.")]
+ClusterArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Shipped name (`heterps list clusters`) or cluster file.",
+        autocompletion=names_of("clusters"),
+    ),
+]
 SPOT = "With a spot trace"
+LOSSES = "Losses and returns"
+PRICES = "Prices"
+MOVED = "Where the plan's references moved"
 
 
 def simulate(
@@ -21,13 +31,20 @@ def simulate(
             "--trace",
             help="FILE.json: Chrome trace to write (opens in Perfetto). FILE.csv: spot trace to "
             "read; its losses and prices are replayed (docs/spot-traces.md).",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option("--figure", help="Timeline, or the replay, as PNG or SVG.")
+        Path | None,
+        typer.Option(
+            "--figure", help="Timeline, or the replay, as PNG or SVG.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     memory_figure: Annotated[
-        Path | None, typer.Option("--memory-figure", help="Memory of each device as PNG or SVG.")
+        Path | None,
+        typer.Option(
+            "--memory-figure", help="Memory of each device as PNG or SVG.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     certify: Annotated[
         bool,
@@ -37,14 +54,32 @@ def simulate(
             "1 where a claim does not hold.",
         ),
     ] = False,
-    model: Annotated[str | None, typer.Option("--model", help="MODEL, where it moved.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it moved.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="MODEL, where it moved.",
+            autocompletion=names_of("models"),
+            rich_help_panel=MOVED,
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Where it moved.",
+            autocompletion=names_of("clusters"),
+            rich_help_panel=MOVED,
+        ),
+    ] = None,
     detection_s: Annotated[
         float | None,
         typer.Option(
             "--detection-seconds",
             callback=finite,
             help=f"{SPOT}: until a loss is known; 1.5 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     restart_s: Annotated[
@@ -53,6 +88,7 @@ def simulate(
             "--restart-seconds",
             callback=finite,
             help=f"{SPOT}: of all processes, as torchrun's; 9 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     planning_s: Annotated[
@@ -61,6 +97,7 @@ def simulate(
             "--planning-seconds",
             callback=finite,
             help=f"{SPOT}: where no plan was made before; 0.5 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     storage_bytes_per_s: Annotated[
@@ -69,6 +106,7 @@ def simulate(
             "--storage-bandwidth",
             callback=finite,
             help=f"{SPOT}: bytes/s of storage to a node; 1e9 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     checkpoint_every_s: Annotated[
@@ -77,6 +115,7 @@ def simulate(
             "--checkpoint-seconds",
             callback=finite,
             help=f"{SPOT}: between two checkpoints; 600 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     horizon_s: Annotated[
@@ -85,12 +124,16 @@ def simulate(
             "--horizon-seconds",
             callback=finite,
             help=f"{SPOT}: changes must pay back within this time; 1800 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     tolerated: Annotated[
         int | None,
         typer.Option(
-            "--tolerate", min=0, help=f"{SPOT}: losses with a plan made before; 1 by default."
+            "--tolerate",
+            min=0,
+            help=f"{SPOT}: losses with a plan made before; 1 by default.",
+            rich_help_panel=SPOT,
         ),
     ] = None,
     as_json: Json = False,
@@ -120,20 +163,34 @@ def simulate(
 def spot_trace(
     cluster: ClusterArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write this file; else to stdout.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write this file; else to stdout.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     hours: Annotated[
-        float, typer.Option("--hours", callback=finite, help="Length of the trace.")
+        float,
+        typer.Option(
+            "--hours", callback=finite, help="Length of the trace.", rich_help_panel=OUTPUT
+        ),
     ] = 24.0,
     interruptions: Annotated[
         float,
         typer.Option(
-            "--interruptions", callback=finite, help="Of one device per hour that it is there."
+            "--interruptions",
+            callback=finite,
+            help="Of one device per hour that it is there.",
+            rich_help_panel=LOSSES,
         ),
     ] = 0.1,
     absence_minutes: Annotated[
         float,
-        typer.Option("--absence-minutes", callback=finite, help="Until it is back, on average."),
+        typer.Option(
+            "--absence-minutes",
+            callback=finite,
+            help="Until it is back, on average.",
+            rich_help_panel=LOSSES,
+        ),
     ] = 30.0,
     rates: Annotated[
         list[str] | None,
@@ -141,16 +198,25 @@ def spot_trace(
             "--rate",
             help="TYPE=INTERRUPTIONS or TYPE=INTERRUPTIONS:MINUTES of a device type; repeat for "
             "several.",
+            rich_help_panel=LOSSES,
         ),
     ] = None,
     node_interruptions: Annotated[
         float,
-        typer.Option("--node-interruptions", callback=finite, help="Of one whole node per hour."),
+        typer.Option(
+            "--node-interruptions",
+            callback=finite,
+            help="Of one whole node per hour.",
+            rich_help_panel=LOSSES,
+        ),
     ] = 0.02,
     node_absence_minutes: Annotated[
         float,
         typer.Option(
-            "--node-absence-minutes", callback=finite, help="Until it is back, on average."
+            "--node-absence-minutes",
+            callback=finite,
+            help="Until it is back, on average.",
+            rich_help_panel=LOSSES,
         ),
     ] = 60.0,
     price_spread: Annotated[
@@ -159,11 +225,17 @@ def spot_trace(
             "--price-spread",
             callback=finite,
             help="Of one change of a price; 0 keeps the cluster's.",
+            rich_help_panel=PRICES,
         ),
     ] = 0.03,
     price_minutes: Annotated[
         float,
-        typer.Option("--price-minutes", callback=finite, help="Between two changes of prices."),
+        typer.Option(
+            "--price-minutes",
+            callback=finite,
+            help="Between two changes of prices.",
+            rich_help_panel=PRICES,
+        ),
     ] = 60.0,
     seed: Seed = 0,
 ) -> None:

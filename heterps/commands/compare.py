@@ -41,7 +41,7 @@ def run_compare(
     `planners` may be several names with commas between.
     """
     try_outputs(folders={"--logdir": log_directory})
-    own = [] if policy is None else [with_policy(policy)]
+    own = [] if policy is None else [with_policy(policy, seed=seed)]
     names = [name for text in planners for name in text.split(",")]
     problem = load_problem(model, cluster, **problem_options)
     if log_directory is not None:

@@ -19,16 +19,18 @@ def run_list(kind: str | None, *, as_json: bool) -> None:
     """Prints the names of one kind, or of all."""
     from heterps_agents.interface.papers import EVIDENCE, PAPERS
     from heterps_agents.interface.registry import planner_names, system_names
+    from heterps_agents.interface.sentences import SENTENCES
 
     if kind is not None and kind not in (*KINDS, "planners"):
         raise UnknownNameError("kind", kind, [*KINDS, "planners"])
     rows = {name: library.describe(name) for name in KINDS if kind in (None, name)}
     if kind in (None, "planners"):
         names = (*planner_names(), *system_names())
-        rows["planners"] = tuple((name, str(PAPERS.get(name, ""))) for name in names)
+        rows["planners"] = tuple((name, _said_of(name)) for name in names)
     if as_json:
         listed: dict[str, Any] = {name: [row[0] for row in part] for name, part in rows.items()}
         if "planners" in rows:
+            listed["sentences"] = {name: SENTENCES.get(name, "") for name in listed["planners"]}
             listed["papers"] = {
                 name: {
                     **paper._asdict(),
@@ -43,6 +45,15 @@ def run_list(kind: str | None, *, as_json: bool) -> None:
         for entry in part:
             table.add_row(*entry)
         answer.print(table)
+
+
+def _said_of(planner: str) -> str:
+    """What a planner does, and the paper behind it."""
+    from heterps_agents.interface.papers import PAPERS
+    from heterps_agents.interface.sentences import SENTENCES
+
+    parts = (SENTENCES.get(planner, ""), str(PAPERS.get(planner, "")))
+    return "\n".join(part for part in parts if part)
 
 
 def run_copy(name: str, destination: Path, *, kind: str | None, overwrite: bool) -> None:

@@ -47,15 +47,15 @@ def save_plan(result: PlaceResult, path: Path) -> None:
     remarks.print(f"plan written to {path}")
 
 
-def with_policy(policy: str, planner: str = "auto") -> PolicyPlanner:
+def with_policy(policy: str, planner: str | None = None, seed: int = 0) -> PolicyPlanner:
     """The planner `ppo` with a policy of the user's; plans name the policy.
 
     Raises:
         HeterpsError: Another planner was asked for, or there is no such policy for chains.
     """
-    if planner not in ("auto", PolicyPlanner.name):
+    if planner not in (None, PolicyPlanner.name):
         raise HeterpsError(f"--policy belongs to the planner ppo, not to --planner {planner}")
-    chosen = PolicyPlanner(policy=Policy.load(policy))
+    chosen = PolicyPlanner(seed, policy=Policy.load(policy))
     chosen.name = f"{chosen.name}:{Path(policy).stem}"
     return chosen
 
@@ -63,7 +63,7 @@ def with_policy(policy: str, planner: str = "auto") -> PolicyPlanner:
 def run_place(
     model: str,
     cluster: str,
-    planner: str,
+    planner: str | None,
     problem_options: dict[str, Any],
     *,
     evaluations: int | None,
@@ -78,7 +78,10 @@ def run_place(
     """Places, prints, and writes the plan file where one is asked for."""
     try_outputs(plan_files(output, model))
     # What is misspelt should not wait for a model to be traced.
-    chosen = planner_named(planner, seed=seed) if policy is None else with_policy(policy, planner)
+    if policy is None:
+        chosen = planner_named(planner or "auto", seed=seed)
+    else:
+        chosen = with_policy(policy, planner, seed)
     if effort is not None:
         effort_named(effort)
     Budget(evaluations, seconds, cpu_seconds)

@@ -128,6 +128,8 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield ""
     yield f"    heterps {name} {usage}".rstrip() + " [OPTIONS]"
     yield ""
+    yield f"{command.epilog.replace('Example: ', 'Example: `')}`"
+    yield ""
     yield "| | default | |"
     yield "| --- | --- | --- |"
     for parameter in shown:

@@ -37,6 +37,8 @@ def test_a_policy_belongs_to_chains_and_to_its_planner(heterps: Heterps, policy:
     other = heterps(*options, policy, "-p", "exact")
     graphs = heterps(*options, "graph-generalist")
     missing = heterps(*options, "no.npz")
+    # What the user asks for by name is not replaced in silence.
+    assert heterps(*options, policy, "-p", "auto").code == 2
     assert (other.code, graphs.code, missing.code) == (2, 2, 2)
     assert "--policy belongs to the planner ppo" in other.err
     assert "places graphs" in graphs.err
