@@ -112,6 +112,9 @@ class TensorSplit(Document):
         memory_traffic_bytes: Of its `memory_traffic_bytes`.
         forward_sums: Bytes of each sum over the group in the forward pass.
         backward_sums: The same in the backward pass.
+        sparse_parameters: Of its `sparse_parameters`.
+        tied_parameters: Of its `tied_parameters`.
+        deferred_bytes: Of its `deferred_bytes`.
     """
 
     unit: TensorUnit
@@ -123,6 +126,24 @@ class TensorSplit(Document):
     memory_traffic_bytes: Bytes = 0
     forward_sums: tuple[Bytes, ...] = ()
     backward_sums: tuple[Bytes, ...] = ()
+    sparse_parameters: Parameters = 0
+    tied_parameters: Parameters = 0
+    deferred_bytes: Bytes = 0
+
+
+# Of a split's numbers, those that are parts of the layer's.
+_PARTS_OF_A_LAYER = (
+    "parameters",
+    "forward_flops",
+    "backward_flops",
+    "activation_bytes",
+    "memory_traffic_bytes",
+    "sparse_parameters",
+    "tied_parameters",
+    "deferred_bytes",
+)
+# By so much a part may exceed its whole: both are sums of floats.
+_ROUNDING = 1e-9
 
 
 class LayerProfile(Document):
@@ -189,6 +210,21 @@ class LayerProfile(Document):
     parameter_sizes: tuple[Annotated[Parameters, Field(ge=1)], ...] = ()
     joined_because: tuple[str, ...] = ()
     tensor_split: TensorSplit | None = None
+
+    @model_validator(mode="after")
+    def _splits_no_more_than_it_has(self) -> Self:
+        problems = []
+        for field in _PARTS_OF_A_LAYER if self.tensor_split else ():
+            whole_field = "num_parameters" if field == "parameters" else field
+            part, whole = getattr(self.tensor_split, field), getattr(self, whole_field) or 0
+            if part > whole * (1 + _ROUNDING):
+                problems.append(
+                    f"tensor_split.{field}: {part:g} is more than the layer's {whole_field}, "
+                    f"{whole:g}"
+                )
+        if problems:
+            raise InconsistentError(problems)
+        return self
 
 
 class Measurement(Document):

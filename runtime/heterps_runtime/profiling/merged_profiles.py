@@ -18,6 +18,7 @@ _NEWER_FIELDS = (
     "buffer_bytes",
     "parameter_sizes",
     "cast_bytes",
+    "tensor_split",
 )
 
 

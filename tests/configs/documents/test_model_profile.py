@@ -102,3 +102,11 @@ def test_a_field_of_a_layer_has_its_unit_in_the_message() -> None:
 
 def test_a_model_has_layers() -> None:
     assert problems_of(profile_data(0)) == ("layers: needs at least 1 entry",)
+
+
+def test_no_part_of_a_layer_exceeds_the_layer() -> None:
+    data = profile_data()
+    data["layers"][1]["tensor_split"] = {"unit": "heads", "num_units": 4, "activation_bytes": 9}
+    assert problems_of(data) == (
+        "layers.1.tensor_split.activation_bytes: 9 is more than the layer's activation_bytes, 8",
+    )

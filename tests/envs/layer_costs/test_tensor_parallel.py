@@ -1,0 +1,112 @@
+"""What one device of a tensor-parallel group holds and computes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps_configs.documents.cluster import Link
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import (
+    LayerProfile,
+    Measurement,
+    ModelProfile,
+    TensorSplit,
+)
+from heterps_envs.layer_costs.tensor_parallel import split_profile, sum_seconds
+
+PARTS = {
+    "parameters": "num_parameters",
+    "forward_flops": "forward_flops",
+    "backward_flops": "backward_flops",
+    "activation_bytes": "activation_bytes",
+    "memory_traffic_bytes": "memory_traffic_bytes",
+    "sparse_parameters": "sparse_parameters",
+    "tied_parameters": "tied_parameters",
+    "deferred_bytes": "deferred_bytes",
+}
+
+
+@st.composite
+def _layers(draw: st.DrawFn) -> LayerProfile:
+    """A layer whose whole numbers can be handed out in 8 parts."""
+    parts = {name: 8 * draw(st.integers(0, 1000)) for name in PARTS}
+    rest = {name: draw(st.integers(0, 1000)) for name in PARTS}
+    split = TensorSplit(unit="heads", num_units=8, forward_sums=(64.0,), **parts)
+    numbers = {PARTS[name]: parts[name] + rest[name] for name in PARTS}
+    return LayerProfile(name="a", kind="Block", output_bytes=64, tensor_split=split, **numbers)
+
+
+@given(layer=_layers(), degree=st.sampled_from([1, 2, 4, 8]))
+def test_the_devices_of_a_group_hold_together_the_whole_and_the_rest_each(
+    layer: LayerProfile, degree: int
+) -> None:
+    one = split_profile(ModelProfile(name="m", layers=(layer,)), degree).layers[0]
+    for name, whole in PARTS.items():
+        divided = getattr(layer.tensor_split, name)
+        rest = getattr(layer, whole) - divided
+        assert degree * (getattr(one, whole) - rest) == pytest.approx(divided)
+    assert one.output_bytes == layer.output_bytes
+
+
+def _profile(num_units: int) -> ModelProfile:
+    split = TensorSplit(
+        unit="heads",
+        num_units=num_units,
+        parameters=60,
+        activation_bytes=20,
+        forward_sums=(64.0, 64.0),
+        backward_sums=(32.0,),
+    )
+    layer = LayerProfile(
+        name="a",
+        kind="Block",
+        num_parameters=64,
+        forward_flops=1,
+        backward_flops=2,
+        activation_bytes=30,
+        output_bytes=64,
+        parameter_sizes=(40, 20, 4),
+        tensor_split=split,
+    )
+    taken = {"device_type": "v100", "micro_batch_size": 1}
+    return ModelProfile(
+        name="m",
+        layers=(layer,),
+        measurements=(
+            Measurement(**taken, forward_s=(1.0,), backward_s=(2.0,)),
+            Measurement(**taken, tensor_parallel=2, forward_s=(0.6,), backward_s=(1.1,)),
+        ),
+    )
+
+
+def test_alone_a_device_has_the_whole_profile() -> None:
+    profile = _profile(4)
+    assert split_profile(profile, 1) == profile
+
+
+def test_a_degree_that_does_not_divide_the_units_leaves_the_layer_whole_and_sums_nothing() -> None:
+    profile = _profile(4)
+    assert split_profile(profile, 3).layers[0] == profile.layers[0].changed(tensor_split=None)
+    link = Link(latency_s=1.0, bandwidth_bytes_per_s=1.0)
+    forward_s, backward_s = sum_seconds(profile, Job(), 3, link)
+    assert (forward_s[0], backward_s[0]) == (0, 0)
+
+
+def test_a_split_profile_has_the_measurements_of_that_degree() -> None:
+    assert [x.forward_s for x in split_profile(_profile(4), 2).measurements] == [(0.6,)]
+    assert split_profile(_profile(4), 4).measurements == ()
+
+
+def test_matrices_are_split_and_small_parameters_are_not() -> None:
+    assert split_profile(_profile(4), 2).layers[0].parameter_sizes == (20, 10, 4)
+
+
+def test_sums_are_ring_all_reduces_of_a_micro_batch() -> None:
+    # Two sums of 3 x 64 bytes over 4 devices: 2 x 6 messages of 48 bytes; backward 6 of 24.
+    link = Link(latency_s=0.5, bandwidth_bytes_per_s=12.0)
+    job = Job(micro_batch_size=3, global_batch_size=3, dtype="float32")
+    forward_s, backward_s = sum_seconds(_profile(4), job, 4, link)
+    assert forward_s[0] == pytest.approx(12 * (0.5 + 4.0))
+    assert backward_s[0] == pytest.approx(6 * (0.5 + 2.0))
