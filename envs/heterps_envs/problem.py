@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
@@ -105,6 +106,8 @@ class Problem:
         training: Profiles of other models; their measurements calibrate estimated layer times too.
         splits_by_node: Equal devices on different nodes are classes of their own, as long as there
             are no more than `MAX_NODE_CLASSES`.
+        degree: Devices of a tensor-parallel group: seconds and bytes are those of one of them.
+        whole: The problem that `at_degree` was asked of; None: this one.
     """
 
     profile: ModelProfile
@@ -114,6 +117,52 @@ class Problem:
     cluster_reference: str = ""
     training: tuple[ModelProfile, ...] = ()
     splits_by_node: bool = True
+    degree: int = 1
+    whole: Problem | None = field(default=None, repr=False, compare=False)
+
+    def at_degree(self, degree: int) -> Problem:
+        """The same cluster and job with layers as one device of a group of `degree` has them.
+
+        Forward and backward seconds hold the sums over the group, on the slowest link inside a
+        node of the class. Devices are counted as before, and what crosses cuts stays whole.
+        """
+        if degree == self.degree:
+            return self
+        whole = self.whole or self
+        if degree == 1:
+            return whole
+        found = whole._at_degree.get(degree)
+        if found is None:
+            profile = profile_on_group(
+                whole.profile, whole._group(degree), whole.job, whole.layer_times.estimator
+            )
+            found = replace(whole, profile=profile, degree=degree, whole=whole)
+            whole._at_degree[degree] = found
+        return found
+
+    @cached_property
+    def _at_degree(self) -> dict[int, Problem]:
+        return {}
+
+    def _group(self, degree: int) -> Group:
+        types = tuple(entry.type for entry in self.classes)
+        return Group(degree, types, self.links_inside_nodes)
+
+    @cached_property
+    def links_inside_nodes(self) -> tuple[Link, ...]:
+        """For each class the slowest link inside one of its nodes."""
+        nodes = {node.name: node for node in self.cluster.nodes}
+        slowest = []
+        for entry in self.classes:
+            own = [nodes[name] for name in dict.fromkeys(device.node for device in entry.devices)]
+            links = [link for node in own for link in (node.link, node.reverse_link) if link]
+            slowest.append(
+                Link(
+                    latency_s=max(link.latency_s for link in links),
+                    bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in links),
+                )
+            )
+        return tuple(slowest)
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:
@@ -223,12 +272,17 @@ class Problem:
 
     @cached_property
     def layers_fingerprint(self) -> str:
-        """`profile.layers_fingerprint()`, computed once."""
-        return self.profile.layers_fingerprint()
+        """`profile.layers_fingerprint()` of the whole layers, computed once."""
+        return self.whole.layers_fingerprint if self.whole else self.profile.layers_fingerprint()
 
     @cached_property
     def layer_times(self) -> LayerTimes:
         """(L, T) seconds for each layer and class, and where they come from."""
+        if self.whole is not None:
+            estimator = self.whole.layer_times.estimator
+            return times_on_group(
+                self.whole.profile, self.profile, self._group(self.degree), self.job, estimator
+            )
         types = [entry.type for entry in self.classes]
         return layer_times(self.profile, types, self.job, self.training)
 

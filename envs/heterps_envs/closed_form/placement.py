@@ -27,12 +27,24 @@ MOST_PASSES = 2_000_000
 
 @dataclass(frozen=True)
 class PlacedStage:
-    """Layers `first_layer .. last_layer` (inclusive) on `replicas` devices of one class (index)."""
+    """Layers `first_layer .. last_layer` (inclusive) on one class (index).
+
+    Attributes:
+        replicas: Groups of devices that each hold all of its layers.
+        degree: Devices of each, which split the layers (tensor parallel).
+        recompute: Its layers drop their activations and compute them again.
+        offload: Its layers keep their activations in host memory.
+        shards_state: Its replicas divide the optimizer state among them.
+    """
 
     first_layer: int
     last_layer: int
     device_class: int
     replicas: int = 1
+    degree: int = 1
+    recompute: bool = False
+    offload: bool = False
+    shards_state: bool = False
 
 
 Placement = tuple[PlacedStage, ...]

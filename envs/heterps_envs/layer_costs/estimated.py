@@ -52,18 +52,25 @@ class Estimator:
         self._fitted: dict[str, Calibration] = {}
         self._errors: dict[str, Mapping[str, float]] = {}
 
-    def seconds(self, entry: DeviceType) -> EstimatedSeconds:
+    def seconds(
+        self, entry: DeviceType, profile: ModelProfile | None = None, job: Job | None = None
+    ) -> EstimatedSeconds:
         """Seconds on one type: at fitted efficiencies, or at the stated ones where there are none.
 
         The stated ones are those of `heterps_envs.layer_costs.roofline`.
+
+        Args:
+            entry: The type.
+            profile: Whose layers; by default those of the profile that is learned from.
+            job: Its micro-batch size and numbers; by default those of the estimator's job.
         """
-        samples = self.samples(entry.kind)
+        samples, profile, job = self.samples(entry.kind), profile or self._profile, job or self._job
         if samples:
             if entry.kind not in self._fitted:
                 self._fitted[entry.kind] = calibrate(samples)
-            predicted = self._fitted[entry.kind].predict(self._profile, entry, self._job)
+            predicted = self._fitted[entry.kind].predict(profile, entry, job)
             return EstimatedSeconds(*predicted, "calibrated roofline")
-        work = layer_work(self._profile, entry, self._job)
+        work = layer_work(profile, entry, job)
         return EstimatedSeconds(
             plain_roofline_s(work.forward),
             plain_roofline_s(work.backward),

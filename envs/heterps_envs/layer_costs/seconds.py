@@ -25,7 +25,10 @@ from heterps_envs.layer_costs.samples import measurements_of
 # a matrix product both gradients cost the same.
 WEIGHT_GRADIENT_SHARE = 0.5
 
-LayerTimesSource = Literal["measured", "corrected", "calibrated roofline", "roofline estimate"]
+# `scaled`: measured on one device, and scaled to what each device of a group computes.
+LayerTimesSource = Literal[
+    "measured", "corrected", "scaled", "calibrated roofline", "roofline estimate"
+]
 # Sources that need no interval: the times were taken on the type itself.
 OWN_TIMES = ("measured", "corrected")
 
@@ -73,6 +76,7 @@ def layer_times(
     types: Sequence[DeviceType],
     job: Job,
     training: Sequence[ModelProfile] = (),
+    estimator: Estimator | None = None,
 ) -> LayerTimes:
     """Seconds of one micro-batch of `job.micro_batch_size` samples for each layer and type.
 
@@ -86,11 +90,12 @@ def layer_times(
         types: Device types whose seconds are wanted.
         job: Its dtype selects the measurements.
         training: Other profiles whose measurements calibrate types that `profile` cannot.
+        estimator: What to estimate with; by default one that learns from `profile` and `training`.
 
     Returns:
         Arrays of shape (layers, types).
     """
-    estimator = Estimator(profile, types, job, training)
+    estimator = estimator or Estimator(profile, types, job, training)
     columns = [_column(profile, entry, job, estimator) for entry in types]
     return LayerTimes(
         forward_s=np.stack([column.forward_s for column in columns], axis=1),
@@ -126,7 +131,7 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
         measurements = measurements_of(profile, entry.emulation.host_device_type, job)
         factor = entry.emulation.slowdown
     if not measurements:
-        forward, backward, optimizer, source = estimator.seconds(entry)
+        forward, backward, optimizer, source = estimator.seconds(entry, profile)
         weight_gradient = _weight_gradient_share(profile) * backward
         nothing = np.zeros(profile.num_layers)
         return _Column(
@@ -144,7 +149,7 @@ def _column(profile: ModelProfile, entry: DeviceType, job: Job, estimator: Estim
     optimizer = (
         np.array(last.optimizer_s) * factor
         if last.optimizer_s
-        else estimator.seconds(entry).optimizer_s
+        else estimator.seconds(entry, profile).optimizer_s
     )
     corrected = any(found.source == "corrected" for found in measurements.values())
     return _Column(
