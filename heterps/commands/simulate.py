@@ -16,11 +16,13 @@ from heterps.reports.chrome_trace import write_chrome_trace
 from heterps.reports.console import (
     answer,
     interval_text,
+    percent_text,
     print_json,
     remarks,
     say_when_compiling,
     seconds_text,
 )
+from heterps.reports.folding import folded_estimate
 from heterps.reports.save_figure import save_figure
 from heterps.reports.shares import recompute_share
 from heterps.reports.tables import job_text
@@ -101,7 +103,13 @@ def run_simulate(
         warnings.warn("options of spot traces are ignored without --trace FILE.csv", stacklevel=1)
     say_when_compiling()
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
-    shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
+    shown = estimate(
+        problem,
+        plan,
+        with_timeline=trace is not None or figure is not None,
+        with_interval=True,
+        with_memory=True,
+    )
     title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
     report = check_certificate(problem, plan) if certify else None
     if as_json:
@@ -118,12 +126,12 @@ def run_simulate(
         from heterps.reports.figures import timeline_figure
 
         shares = recompute_share(problem, plan)
-        save_figure(timeline_figure(shown, title, shares), figure)
+        save_figure(timeline_figure(folded_estimate(problem, plan, shown), title, shares), figure)
         remarks.print(f"figure written to {figure}")
     if memory_figure is not None:
         from heterps.reports.memory_figure import memory_figure as draw
 
-        save_figure(draw(shown, title), memory_figure)
+        save_figure(draw(folded_estimate(problem, plan, shown), title), memory_figure)
         remarks.print(f"memory figure written to {memory_figure}")
     if report is not None and not report.is_valid:
         raise typer.Exit(1)
@@ -150,14 +158,14 @@ def _print_certificate(report: CertificateReport) -> None:
 def _print(shown: Estimate, problem: Problem, plan: Plan) -> None:
     types = unmeasured_types(problem, plan)
     interval = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
-    bubble = 100 * (shown.bubble_share or 0)
+    bubble = percent_text(shown.bubble_share or 0)
     answer.print(f"job: {job_text(problem)}")
     answer.print(
         f"step time {seconds_text(shown.step_time_s)}{interval}, "
-        f"{shown.throughput_samples_per_s:.5g} samples/s, bubble {bubble:.0f} %, "
+        f"{shown.throughput_samples_per_s:.5g} samples/s, bubble {bubble}, "
         f"layer times: {shown.layer_times}"
     )
-    answer.print(memory_table(shown))
+    answer.print(memory_table(folded_estimate(problem, plan, shown, with_types=False)))
     for note in shown.notes:
         answer.print(f"note: {note}")
     for reason in shown.reasons:
@@ -176,7 +184,9 @@ def memory_table(shown: Estimate) -> Table:
     table = Table(title=f"memory at its peak, {unit}", title_justify="left", box=None)
     headings = ("device", "parameters", "optimizer", "gradients", "activations", "buffers", "all")
     for heading in (*headings, "of"):
-        table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
+        # Groups of many devices have long names, which may take two lines.
+        is_name = heading == "device"
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=not is_name)
     for curve in shown.memory_curves:
         changing = zip(
             curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes, strict=True

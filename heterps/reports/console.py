@@ -83,6 +83,13 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
 
 
+def percent_text(share: float, digits: int = 0, *, is_change: bool = False) -> str:
+    """A share for people: 12 %, a change +1.5 %; never -0 %, which rounding makes of -0.001."""
+    # Adding zero turns -0.0 into 0.0.
+    percent = round(100 * share, digits) + 0.0
+    return f"{percent:{'+' if is_change else ''}.{digits}f} %"
+
+
 def interval_text(
     low_s: float | None, high_s: float | None, unmeasured_types: Sequence[str]
 ) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from heterps.reports.console import seconds_text
+from heterps.reports.console import percent_text, seconds_text
 from heterps.reports.messages import sums_beside_passes
 from heterps_configs.documents.estimate import Estimate, TimelineEvent
 
@@ -93,13 +93,16 @@ def compared_timelines_figure(
         axes.set_yticks(range(len(rows)), [labels[device] for device in rows])
         axes.axvline(estimate.step_time_s, color="black", lw=0.8)
         bubble = estimate.bubble_share
-        note = "" if bubble is None else f", bubble {100 * bubble:.1f} %"
+        note = "" if bubble is None else f", bubble {percent_text(bubble, 1)}"
         axes.set_title(
             f"{name}: {seconds_text(estimate.step_time_s)}{note}", loc="left", fontsize=9
         )
     grid[0].set_xlim(0, 1.005 * max(estimate.step_time_s for estimate in estimates.values()))
     grid[-1].set_xlabel("seconds from the start of the step")
-    errors = [f"{100 * (first.step_time_s / other.step_time_s - 1):+.1f} %" for other in others]
+    errors = [
+        percent_text(first.step_time_s / other.step_time_s - 1, 1, is_change=True)
+        for other in others
+    ]
     figure.suptitle(
         f"{title}: {names[0]} {seconds_text(first.step_time_s)} a step, "
         + ", ".join(

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from heterps.reports.console import remarks
+from heterps.reports.console import percent_text, remarks
 from heterps_runtime.run.result import StepProgress
 
 # Where there is no terminal: a line at every tenth of the run, or after so long.
@@ -94,7 +94,7 @@ def step_text(progress: StepProgress, batch_size: int, note: str = "") -> str:
     if bubbles:
         worst = max(bubbles, key=lambda device: bubbles[device])
         mean = sum(bubbles.values()) / len(bubbles)
-        parts.append(f"bubble {100 * mean:.0f} % ({worst} {100 * bubbles[worst]:.0f} %)")
+        parts.append(f"bubble {percent_text(mean)} ({worst} {percent_text(bubbles[worst])})")
     shares = memory_shares(progress)
     if shares:
         fullest = max(shares, key=lambda device: shares[device])

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from heterps.reports.console import answer, bytes_text, seconds_text
+from heterps.reports.console import answer, bytes_text, percent_text, seconds_text
+from heterps.reports.folding import folded_names
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.result import RunResult
 
@@ -69,7 +70,7 @@ def print_result(result: RunResult) -> None:
 def recovery_text(recovery: Recovery) -> str:
     """What changed, what it took, and where the state came from."""
     changes = [
-        f"{what} {', '.join(names)}"
+        f"{what} {folded_names(names)}"
         for what, names in (("lost", recovery.lost), ("joined", recovery.joined))
         if names
     ]
@@ -112,7 +113,7 @@ def device_table(result: RunResult) -> Table:
         )
     idle = [entry.device for entry in result.devices if not entry.stage_names]
     if idle:
-        table.caption, table.caption_justify = f"idle: {', '.join(idle)}", "left"
+        table.caption, table.caption_justify = f"idle: {folded_names(idle)}", "left"
     return table
 
 
@@ -121,4 +122,4 @@ def _bytes(num_bytes: int | None) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if share is None else percent_text(share, 1)

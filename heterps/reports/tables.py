@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 
 from heterps.planning.place import PlaceResult
-from heterps.reports.console import bytes_text, interval_text, seconds_text
+from heterps.reports.console import bytes_text, interval_text, percent_text, seconds_text
+from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps_configs.documents.base import compute_format
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
@@ -15,7 +16,7 @@ WIDTH_FOR_NAMES = 110
 
 
 def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
-    """One row for each stage: device, layers, memory.
+    """One row for each stage, its replicas on equal devices together, with the fullest's memory.
 
     Args:
         result: What `place` returned.
@@ -25,22 +26,26 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
     layers = problem.profile.layers
     table = Table(title=f"{plan.model} on {plan.cluster}", title_justify="left", box=None)
     for heading in ("stage", "device", "type", "layers", "memory"):
-        table.add_column(heading, justify="right" if heading == "memory" else "left", no_wrap=True)
+        # Only the names of many devices may take several lines.
+        table.add_column(
+            heading,
+            justify="right" if heading == "memory" else "left",
+            no_wrap=heading != "device",
+        )
     if width >= WIDTH_FOR_NAMES:
         table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
-    for stage in plan.stages:
-        for name in stage.devices:
-            device = problem.device_named[name]
-            used = bytes_text(result.estimate.memory_bytes[name])
-            cells = [
-                stage.name,
-                name,
-                device.type.name,
-                f"{stage.first_layer}-{stage.last_layer}",
-                f"{used} of {bytes_text(device.memory_bytes)}",
-                f"{layers[stage.first_layer].name} .. {layers[stage.last_layer].name}",
-            ]
-            table.add_row(*cells[: len(table.columns)])
+    for group in stage_groups(problem, plan):
+        used = max(result.estimate.memory_bytes[name] for name in group.devices)
+        has = min(problem.device_named[name].memory_bytes for name in group.devices)
+        cells = [
+            group.label,
+            folded_names(group.devices),
+            group.type,
+            group.layers,
+            f"{bytes_text(used)} of {bytes_text(has)}",
+            f"{layers[group.first_layer].name} .. {layers[group.last_layer].name}",
+        ]
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
@@ -84,8 +89,8 @@ def dtype_hint(problem: Problem) -> str | None:
 def result_lines(result: PlaceResult) -> list[str]:
     """The estimate, the bound, and what they rest on."""
     shown, plan = result.estimate, result.plan
-    idle = [d.name for d in result.problem.cluster.devices if d.name not in plan.devices]
-    bubble = "" if shown.bubble_share is None else f", bubble {100 * shown.bubble_share:.0f} %"
+    idle = idle_text(result.problem, plan.devices)
+    bubble = "" if shown.bubble_share is None else f", bubble {percent_text(shown.bubble_share)}"
     types = unmeasured_types(result.problem, plan)
     sure = interval_text(shown.step_time_low_s, shown.step_time_high_s, types)
     lines = [
@@ -101,7 +106,7 @@ def result_lines(result: PlaceResult) -> list[str]:
         own_s, of = result.own_cost
         lines.append(f"own cost      {seconds_text(own_s)} a {of}, predicted by {plan.planner}")
     if idle:
-        lines.append(f"idle          {', '.join(idle)}")
+        lines.append(f"idle          {idle}")
     hint = dtype_hint(result.problem)
     if hint is not None:
         lines.append(f"hint          {hint}")

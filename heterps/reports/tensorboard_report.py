@@ -7,6 +7,7 @@ from pathlib import Path
 from heterps.planning.compare import Comparison, ComparisonRow
 from heterps.planning.place import PlaceResult
 from heterps.reports.figures import timeline_figure
+from heterps.reports.folding import folded_estimate
 from heterps_configs.outputs import file_name_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -72,6 +73,7 @@ def _write_row(
     writer.add_text("placement/summary", result.summary() if result else row.reason, 0)
     if result is not None:
         detailed = estimate(comparison.problem, result.plan, with_timeline=True)
+        folded = folded_estimate(comparison.problem, result.plan, detailed)
         title = f"{result.plan.model} on {result.plan.cluster}, planner {row.planner}"
-        writer.add_figure("placement/timeline", timeline_figure(detailed, title), 0, close=False)
+        writer.add_figure("placement/timeline", timeline_figure(folded, title), 0, close=False)
     writer.close()

@@ -124,7 +124,7 @@ def _estimate(
         price_usd_per_million_samples=per_hour / 3600 * step_time_s / batch * 1e6,
         memory_bytes=memory,
         memory_limit_bytes={name: problem.usable_bytes(name) for name in devices},
-        bubble_share=1 - times.busy_s / max(len(devices) * step_time_s, 1e-30),
+        bubble_share=max(0.0, 1 - times.busy_s / max(len(devices) * step_time_s, 1e-30)),
         feasible=not reasons,
         reasons=reasons,
         layer_times=layer_times_label(problem, plan),

@@ -1,0 +1,236 @@
+"""Equal devices as one row: hundreds of rows are a table that nobody reads."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.problem import Problem
+
+# More rows than this do not fit a screen, nor a page.
+MOST_ROWS = 24
+# Ranges of names that one cell has room for.
+MOST_RANGES = 3
+_NUMBER = re.compile(r"(\d+)")
+_REPLICA = re.compile(r"(.+)r\d+")
+
+
+class StageGroup(NamedTuple):
+    """Replicas of a stage on devices of one type; in large plans, of several stages of one size.
+
+    Attributes:
+        label: `s0 x 8`: eight replicas; `s4..7 x 2`: two of each.
+        stages: Their names.
+        devices: In the cluster's order.
+        type: Of the devices.
+        first_layer: Of the first stage.
+        last_layer: Of the last one.
+        num_stages: How many stages follow one another; 1 but in large plans.
+    """
+
+    label: str
+    stages: tuple[str, ...]
+    devices: tuple[str, ...]
+    type: str
+    first_layer: int
+    last_layer: int
+    num_stages: int = 1
+
+    @property
+    def layers(self) -> str:
+        """`3-6`, or `3-6, 2 each` of several stages."""
+        text = f"{self.first_layer}-{self.last_layer}"
+        if self.num_stages == 1:
+            return text
+        return f"{text}, {(self.last_layer - self.first_layer + 1) // self.num_stages} each"
+
+
+def stage_groups(problem: Problem, plan: Plan) -> list[StageGroup]:
+    """The stages of a plan, replicas on devices of one type together.
+
+    Where these are too many for a table still, stages that follow one another with as many layers
+    and as many replicas on the same type are one group, too.
+    """
+    found: dict[tuple[int, int, str, int], list[Stage]] = {}
+    for stage in plan.stages:
+        kind = problem.device_named[stage.devices[0]].type.name
+        key = stage.first_layer, stage.last_layer, kind, len(stage.devices)
+        found.setdefault(key, []).append(stage)
+    order = {device.name: index for index, device in enumerate(problem.cluster.devices)}
+    groups = []
+    for (first, last, kind, _), stages in found.items():
+        names = tuple(stage.name for stage in stages)
+        used = {name for stage in stages for name in stage.devices}
+        devices = sorted(used, key=order.__getitem__)
+        groups.append(StageGroup(_label([names]), names, tuple(devices), kind, first, last))
+    return groups if len(groups) <= MOST_ROWS else _chained(groups)
+
+
+def _chained(groups: Sequence[StageGroup]) -> list[StageGroup]:
+    """Groups that follow one another and differ in nothing but their layers, as one."""
+    runs: list[list[StageGroup]] = []
+    for group in groups:
+        if runs and _continues(runs[-1][-1], group):
+            runs[-1].append(group)
+        else:
+            runs.append([group])
+    return [
+        run[0]
+        if len(run) == 1
+        else StageGroup(
+            _label([group.stages for group in run]),
+            tuple(name for group in run for name in group.stages),
+            tuple(name for group in run for name in group.devices),
+            run[0].type,
+            run[0].first_layer,
+            run[-1].last_layer,
+            len(run),
+        )
+        for run in runs
+    ]
+
+
+def _continues(before: StageGroup, group: StageGroup) -> bool:
+    sizes = [each.last_layer - each.first_layer for each in (before, group)]
+    return (
+        before.last_layer + 1 == group.first_layer
+        and sizes[0] == sizes[1]
+        and before.type == group.type
+        and len(before.stages) == len(group.stages)
+        and len(before.devices) == len(group.devices)
+    )
+
+
+def _label(stages: Sequence[Sequence[str]]) -> str:
+    """Of stages, each with the names of its replicas."""
+    count = len(stages[0])
+    if count == 1:
+        return folded_names(names[0] for names in stages)
+    stems: list[str] = []
+    for names in stages:
+        found = {match[1] for name in names if (match := _REPLICA.fullmatch(name)) is not None}
+        if len(found) != 1:
+            return folded_names(name for names in stages for name in names)
+        stems += found
+    return f"{folded_names(stems)} x {count}"
+
+
+def folded_names(names: Iterable[str], most: int = MOST_RANGES) -> str:
+    """Names for people: `h100-b-0..7`, `node0..3-0..7`.
+
+    Args:
+        names: Of any kind; they are sorted, numbers by their value.
+        most: How many ranges are shown; the rest is counted.
+    """
+    # Every second part is a number, as its first and its last value.
+    parts = [tuple(_NUMBER.split(name)) for name in dict.fromkeys(names)]
+    parts.sort(key=lambda name: [int(p) if i % 2 else p for i, p in enumerate(name)])
+    ranges = [[(part, part) for part in name] for name in parts]
+    counts = [1] * len(ranges)
+    for position in range(max((len(r) for r in ranges), default=0) - 1, -1, -1):
+        if position % 2:
+            ranges, counts = _merged(ranges, counts, position)
+    texts = ["".join(a if a == b else f"{a}..{b}" for a, b in entry) for entry in ranges]
+    if len(texts) <= most:
+        return ", ".join(texts)
+    return f"{', '.join(texts[: most - 1])} and {sum(counts[most - 1 :])} more"
+
+
+_Range = list[tuple[str, str]]
+
+
+def _merged(
+    ranges: Sequence[_Range], counts: Sequence[int], position: int
+) -> tuple[list[_Range], list[int]]:
+    """Neighbours that differ in one number only, by one, as one range."""
+    found: list[_Range] = []
+    sums: list[int] = []
+    for entry, count in zip(ranges, counts, strict=True):
+        before = found[-1] if found else []
+        if len(before) == len(entry) > position:
+            last = before[position][1]
+            rest = [each[:position] + each[position + 1 :] for each in (before, entry)]
+            if rest[0] == rest[1] and entry[position][0] == str(int(last) + 1).zfill(len(last)):
+                before[position] = before[position][0], entry[position][1]
+                sums[-1] += count
+                continue
+        found.append(list(entry))
+        sums.append(count)
+    return found, sums
+
+
+def idle_text(problem: Problem, used: Iterable[str]) -> str:
+    """The devices without a stage, where they are many by type: `40 A10G`; empty for none."""
+    names = set(used)
+    idle = [device for device in problem.cluster.devices if device.name not in names]
+    if len(idle) <= MOST_RANGES:
+        return ", ".join(device.name for device in idle)
+    counts = Counter(device.type.name for device in idle)
+    return ", ".join(
+        f"{count} {kind} ({folded_names(d.name for d in idle if d.type.name == kind)})"
+        for kind, count in counts.items()
+    )
+
+
+def folded_estimate(
+    problem: Problem, plan: Plan, estimate: Estimate, *, with_types: bool = True
+) -> Estimate:
+    """For tables and figures: of many devices, of each group the fullest one, named as the group.
+
+    Small plans stay as they are, a row for each device.
+
+    Args:
+        problem: Of the plan.
+        plan: What the estimate is of.
+        estimate: With whatever is to be shown of it.
+        with_types: Names say the device type, too, and not only where it tells two groups apart.
+    """
+    if len(plan.devices) <= MOST_ROWS:
+        return estimate
+    labels = _labels(problem, plan, estimate.memory_bytes, with_types)
+    return estimate.changed(
+        memory_bytes=_renamed(labels, estimate.memory_bytes),
+        memory_limit_bytes=_renamed(labels, estimate.memory_limit_bytes),
+        timeline=tuple(
+            event.model_copy(update={"device": labels[event.device]})
+            for event in estimate.timeline
+            if event.device in labels
+        ),
+        memory_curves=tuple(
+            curve.changed(device=labels[curve.device])
+            for curve in estimate.memory_curves
+            if curve.device in labels
+        ),
+    )
+
+
+def _labels(
+    problem: Problem, plan: Plan, used_bytes: Mapping[str, int], with_types: bool
+) -> dict[str, str]:
+    """By the device that stands for its group: what the group is called."""
+    groups_of: dict[str, list[StageGroup]] = {}
+    for group in stage_groups(problem, plan):
+        for name in group.devices:
+            groups_of.setdefault(name, []).append(group)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, groups in groups_of.items():
+        kind = problem.device_named[name].type.name
+        alike.setdefault((*(group.label for group in groups), kind), []).append(name)
+    found: dict[str, str] = {}
+    for (*stages, kind), names in alike.items():
+        more = "" if len(stages) == 1 else f" and {len(stages) - 1} more"
+        label = f"{stages[0]}{more}"
+        if with_types or label in found.values():
+            label += f", {kind}"
+        if label in found.values():
+            label += f": {folded_names(names)}"
+        found[max(names, key=lambda name: used_bytes.get(name, 0))] = label
+    return found
+
+
+def _renamed(labels: Mapping[str, str], values: Mapping[str, int]) -> dict[str, int]:
+    return {label: values[name] for name, label in labels.items() if name in values}
