@@ -46,6 +46,8 @@ class DeviceType(Document):
         price_usd_per_hour: On-demand price of one device; 0 for a machine that is already paid for.
         price_source: Who asks that price.
         price_date: When it was read (YYYY-MM or YYYY-MM-DD).
+        host_bandwidth_bytes_per_s: Between the device and host memory, one way, both ways at a
+            time; None: activations cannot be offloaded.
         emulation: Set for emulated devices only.
         fragmentation_share: Of a real GPU's memory, what lies idle in the blocks of PyTorch's
             caching allocator. Host memory and the limits of emulated devices have no such blocks.
@@ -60,6 +62,7 @@ class DeviceType(Document):
     price_source: str = ""
     price_date: str = ""
     specification_source: str = ""
+    host_bandwidth_bytes_per_s: BytesPerSecond | None = None
     emulation: Emulation | None = None
     fragmentation_share: Number = Field(default=0.02, ge=0, lt=1)
 

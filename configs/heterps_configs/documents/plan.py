@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -15,6 +18,9 @@ from heterps_configs.documents.problems import InconsistentError, repeated
 # A step of many micro-batches takes longer than what each of its passes may.
 StepSeconds = Annotated[Number, Field(ge=0)]
 BoundStatus = Literal["proven", "bounded", "unknown"]
+TensorShare = Annotated[Number, Field(gt=0, le=1)]
+# By so much may shares miss 1: they are written with a few digits.
+_SHARE_ROUNDING = 1e-6
 
 
 class Stage(Document):
@@ -24,34 +30,84 @@ class Stage(Document):
         first_layer: Index of its first layer.
         last_layer: Index of its last layer (inclusive).
         devices: Names of the group's devices.
+        tensor_shares: For each of them, its share of what is split of each layer; empty: all have
+            the same.
         recompute_layers: Layers whose activations are dropped after the forward pass and computed
             again for the backward pass; only what enters such a layer is kept.
+        offloaded_layers: Layers whose activations go to host memory after the forward pass and come
+            back for the backward pass.
     """
 
     name: Name
     first_layer: LayerIndex
     last_layer: LayerIndex
     devices: tuple[Name, ...] = Field(min_length=1)
+    tensor_shares: tuple[TensorShare, ...] = ()
     recompute_layers: tuple[LayerIndex, ...] = ()
+    offloaded_layers: tuple[LayerIndex, ...] = ()
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        problems = []
+        problems = list(self._share_problems())
         if self.last_layer < self.first_layer:
             problems.append(
                 f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"
             )
-        outside = [layer for layer in self.recompute_layers if layer not in self.layers]
-        if outside and not problems:
+        for field in ("recompute_layers", "offloaded_layers"):
+            outside = [layer for layer in getattr(self, field) if layer not in self.layers]
+            if outside and not problems:
+                problems.append(
+                    f"{field}: {', '.join(map(str, outside))} not among the stage's "
+                    f"layers {self.first_layer}..{self.last_layer}"
+                )
+        both = sorted(set(self.recompute_layers).intersection(self.offloaded_layers))
+        if both:
             problems.append(
-                f"recompute_layers: {', '.join(map(str, outside))} not among the stage's "
-                f"layers {self.first_layer}..{self.last_layer}"
+                f"offloaded_layers: {', '.join(map(str, both))} in recompute_layers, too; a layer "
+                "is computed again or offloaded"
             )
         twice = [name for name, count in Counter(self.devices).items() if count > 1]
         if twice:
             problems.append(f"devices: {', '.join(map(repr, twice))} stands there twice")
         if problems:
             raise InconsistentError(problems)
+        return self
+
+    def _share_problems(self) -> Iterator[str]:
+        shares, total = self.tensor_shares, math.fsum(self.tensor_shares)
+        if shares and len(shares) != len(self.devices):
+            yield f"tensor_shares: {len(shares)} of them for {len(self.devices)} devices"
+        elif shares and abs(total - 1) > _SHARE_ROUNDING:
+            yield f"tensor_shares: they sum to {total:g}; must sum to 1"
+
+    @property
+    def layers(self) -> range:
+        """The layer indices."""
+        return range(self.first_layer, self.last_layer + 1)
+
+    @property
+    def degree(self) -> int:
+        """Devices that split its layers (tensor parallel)."""
+        return len(self.devices)
+
+    @property
+    def uneven_shares(self) -> tuple[float, ...]:
+        """`tensor_shares` where they are not all the same, else empty."""
+        return self.tensor_shares if len(set(self.tensor_shares)) > 1 else ()
+
+
+class LayerRange(Document):
+    """The layers `first_layer .. last_layer` (inclusive)."""
+
+    first_layer: LayerIndex
+    last_layer: LayerIndex
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        if self.last_layer < self.first_layer:
+            raise InconsistentError(
+                [f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"]
+            )
         return self
 
     @property
@@ -92,6 +148,8 @@ class Plan(Document):
         predicted_step_time_s: What the simulator said when the plan was made.
         overlaps_reduce: Whether gradient sums overlap backward passes, where the job leaves it
             open; None: they do.
+        sharded_state: Layers whose optimizer state is divided among all stages that hold them,
+            which then step a part of the parameters each and gather the rest (ZeRO-1).
     """
 
     model: Name
@@ -107,6 +165,7 @@ class Plan(Document):
     seed: Seed = 0
     predicted_step_time_s: StepSeconds | None = None
     overlaps_reduce: bool | None = None
+    sharded_state: tuple[LayerRange, ...] = ()
     bound: Bound = Bound()
 
     @model_validator(mode="after")
@@ -136,12 +195,39 @@ class Plan(Document):
             problems.append(
                 f"overlaps_reduce: {self.overlaps_reduce} in the plan, and {fixed} in its job"
             )
+        problems += self._device_problems()
+        problems += self._sharding_problems()
         unused = set(layers) - {name for pipeline in self.pipelines for name in pipeline.stages}
         if unused:
             problems.append(f"stages: no pipeline uses {', '.join(sorted(unused))}")
         if problems:
             raise InconsistentError(problems)
         return self
+
+    def _device_problems(self) -> Iterator[str]:
+        """A group of devices is one resource: its devices have all their stages in common."""
+        group_of: dict[str, Stage] = {}
+        for index, stage in enumerate(self.stages):
+            for device in stage.devices:
+                other = group_of.setdefault(device, stage)
+                if other.devices != stage.devices:
+                    yield (
+                        f"stages.{index}.devices: {device!r} is in a group with other devices in "
+                        f"stage {other.name!r}; stages that share a device must have the same "
+                        "devices, in the same order"
+                    )
+                    break
+
+    def _sharding_problems(self) -> Iterator[str]:
+        ranges = sorted(self.sharded_state, key=lambda each: each.first_layer)
+        for each in ranges:
+            if each.last_layer >= self.num_layers:
+                yield (
+                    f"sharded_state: the layers {each.first_layer}..{each.last_layer} are not all "
+                    f"among 0..{self.num_layers - 1}"
+                )
+        if any(behind.first_layer <= front.last_layer for front, behind in pairwise(ranges)):
+            yield "sharded_state: a layer stands there twice"
 
     def stage(self, name: str) -> Stage:
         """The stage called `name`."""
@@ -159,6 +245,16 @@ class Plan(Document):
     def devices(self) -> tuple[str, ...]:
         """Devices that the plan uses, in the order of its stages, each once."""
         return tuple(dict.fromkeys(name for stage in self.stages for name in stage.devices))
+
+    @property
+    def device_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of devices that stages are on, in the order of its stages, each once."""
+        return tuple(dict.fromkeys(stage.devices for stage in self.stages))
+
+    @property
+    def sharded_layers(self) -> frozenset[int]:
+        """The layers of `sharded_state`."""
+        return frozenset(layer for each in self.sharded_state for layer in each.layers)
 
     def groups(self) -> list[list[Pipeline]]:
         """Pipelines that share a stage, directly or through others, by the last one of each group.
@@ -181,7 +277,8 @@ class Plan(Document):
 
     def runs_like(self, other: Plan) -> bool:
         """Whether both have the same stages on the same devices, and the same routes."""
-        return (self.stages, self.pipelines) == (other.stages, other.pipelines)
+        mine = self.stages, self.pipelines, self.sharded_layers
+        return mine == (other.stages, other.pipelines, other.sharded_layers)
 
     def route(self, micro_batch: int) -> tuple[Stage, ...]:
         """The stages that a micro-batch passes, in order."""

@@ -111,3 +111,84 @@ def test_a_problem_of_the_job_inside_has_its_path() -> None:
     data = plan_data()
     data["job"]["micro_batch_size"] = 8
     assert problems_of(data) == ("job.micro_batch_size: 8 is larger than global_batch_size 4",)
+
+
+def group_data() -> dict[str, Any]:
+    """A group of four devices in front of a group of two."""
+    data = plan_data()
+    data["stages"] = [
+        {"name": "s0", "first_layer": 0, "last_layer": 1, "devices": ["a", "b", "c", "d"]},
+        {"name": "s1", "first_layer": 2, "last_layer": 3, "devices": ["e", "f"]},
+    ]
+    data["pipelines"] = [{"stages": ["s0", "s1"], "micro_batches": [0, 1, 2, 3]}]
+    return data
+
+
+def test_a_group_is_even_unless_it_says_its_shares() -> None:
+    data = group_data()
+    data["stages"][1]["tensor_shares"] = [0.25, 0.75]
+    plan = Plan.from_mapping(data)
+    assert [stage.degree for stage in plan.stages] == [4, 2]
+    assert [stage.uneven_shares for stage in plan.stages] == [(), (0.25, 0.75)]
+    assert plan.stages[1].changed(tensor_shares=(0.5, 0.5)).uneven_shares == ()
+    assert plan.device_groups == (("a", "b", "c", "d"), ("e", "f"))
+    assert Plan.from_mapping(plan.to_mapping()) == plan
+
+
+@pytest.mark.parametrize(
+    ("shares", "problem"),
+    [
+        ([0.5, 0.4], "tensor_shares: they sum to 0.9; must sum to 1"),
+        ([0.5, 0.25, 0.25], "tensor_shares: 3 of them for 2 devices"),
+        ([1.5, -0.5], "tensor_shares.0: must be at most 1, got 1.5"),
+    ],
+)
+def test_shares_of_a_group_are_one_for_each_device_and_sum_to_1(
+    shares: list[float], problem: str
+) -> None:
+    data = group_data()
+    data["stages"][1]["tensor_shares"] = shares
+    assert problems_of(data)[0] == f"stages.1.{problem}"
+
+
+def test_devices_of_a_group_have_all_their_stages_in_common() -> None:
+    data = group_data()
+    data["stages"][1]["devices"] = ["d", "e"]
+    (problem,) = problems_of(data)
+    assert problem == (
+        "stages.1.devices: 'd' is in a group with other devices in stage 's0'; stages that share "
+        "a device must have the same devices, in the same order"
+    )
+
+
+def test_a_layer_is_computed_again_or_offloaded() -> None:
+    data = group_data()
+    data["stages"][0] |= {"recompute_layers": [0], "offloaded_layers": [1]}
+    assert Plan.from_mapping(data).stages[0].offloaded_layers == (1,)
+    data["stages"][0]["offloaded_layers"] = [0, 1]
+    data["stages"][1]["offloaded_layers"] = [1]
+    assert problems_of(data) == (
+        "stages.0.offloaded_layers: 0 in recompute_layers, too; a layer is computed again or "
+        "offloaded",
+        "stages.1.offloaded_layers: 1 not among the stage's layers 2..3",
+    )
+
+
+def test_state_is_sharded_by_ranges_of_layers() -> None:
+    plan = Plan.from_mapping(plan_data() | {"sharded_state": [{"first_layer": 2, "last_layer": 3}]})
+    assert plan.sharded_layers == {2, 3}
+    whole = Plan.from_mapping(plan_data())
+    assert not plan.runs_like(whole)
+    assert plan.fingerprint() != whole.fingerprint()
+    assert Plan.from_mapping(plan.to_mapping()) == plan
+    ranges = [{"first_layer": 0, "last_layer": 2}, {"first_layer": 2, "last_layer": 4}]
+    assert problems_of(plan_data() | {"sharded_state": ranges}) == (
+        "sharded_state: the layers 2..4 are not all among 0..3",
+        "sharded_state: a layer stands there twice",
+    )
+
+
+def test_what_no_plan_used_before_is_in_no_file_that_does_not_use_it() -> None:
+    saved = Plan.from_mapping(plan_data()).to_mapping()
+    assert "sharded_state" not in saved
+    assert set(saved["stages"][0]) == {"name", "first_layer", "last_layer", "devices"}
