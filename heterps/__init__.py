@@ -13,9 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heterps.planning.compare import Comparison as Comparison
     from heterps.planning.compare import compare as compare
+    from heterps.planning.frontier import frontier as frontier
     from heterps.planning.place import PlaceResult as PlaceResult
     from heterps.planning.place import place as place
+    from heterps.planning.place_code import place_code as place_code
     from heterps.planning.problems import load_problem as load_problem
     from heterps_agents.interface.planner import Budget as Budget
     from heterps_agents.interface.registry import planner_named as planner_named
@@ -26,12 +29,15 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "heterps_agents.interface.planner",
+    "Comparison": "heterps.planning.compare",
     "HeterpsError": "heterps_configs.errors",
     "PipelineTrainer": "heterps_runtime.own_loop.trainer",
     "PlaceResult": "heterps.planning.place",
     "compare": "heterps.planning.compare",
+    "frontier": "heterps.planning.frontier",
     "load_problem": "heterps.planning.problems",
     "place": "heterps.planning.place",
+    "place_code": "heterps.planning.place_code",
     "planner_named": "heterps_agents.interface.registry",
 }
 
@@ -43,3 +49,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'heterps' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return sorted({*globals(), *__all__} - {"annotations", "import_module", "TYPE_CHECKING", "Any"})

@@ -120,6 +120,16 @@ class Problem:
     degree: int = 1
     whole: Problem | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """One line: a profile and a cluster have hundreds."""
+        job = self.job
+        return (
+            f"Problem({self.profile.name} on {self.cluster.name}: "
+            f"{self.profile.num_layers} layers, "
+            f"{len(self.cluster.devices)} devices, batch {job.global_batch_size} in "
+            f"{job.micro_batch_size}s, {job.dtype}, {job.schedule})"
+        )
+
     def at_degree(self, degree: int) -> Problem:
         """The same cluster and job with layers as one device of a group of `degree` has them.
 

@@ -81,6 +81,14 @@ class Comparison:
     results: dict[str, PlaceResult] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """One line: the planners, the best first."""
+        found = [row for row in self.rows if row.throughput_samples_per_s is not None]
+        found.sort(key=lambda row: -(row.throughput_samples_per_s or 0.0))
+        rows = [f"{row.planner} {row.throughput_samples_per_s:.4g} samples/s" for row in found]
+        names = f"{self.problem.profile.name} on {self.problem.cluster.name}"
+        return f"Comparison({names}: {', '.join(rows)})"
+
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps compare --json`."""
         return {

@@ -55,6 +55,12 @@ class Frontier:
     plans: tuple[FrontierPlan, ...]
     planning_s: float
 
+    def __repr__(self) -> str:
+        """One line."""
+        names = f"{self.problem.profile.name} on {self.problem.cluster.name}"
+        rates = [f"{entry.throughput_samples_per_s:.4g}" for entry in self.plans]
+        return f"Frontier({names}: {len(rates)} plans of {rates[0]} to {rates[-1]} samples/s)"
+
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --frontier --json`."""
         return {

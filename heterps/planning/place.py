@@ -44,6 +44,10 @@ class PlaceResult:
     planning_cpu_s: float = 0.0
     own_cost: OwnCost | None = None
 
+    def __repr__(self) -> str:
+        """One line: the plan itself has hundreds."""
+        return f"PlaceResult({self.plan.model} on {self.plan.cluster}; {self.summary()})"
+
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --json`."""
         shown = self.estimate

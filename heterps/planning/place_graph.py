@@ -54,6 +54,14 @@ class GraphResult:
     annealing_evaluations: int
     planning_s: float
 
+    def __repr__(self) -> str:
+        """One line: of graphs with thousands of nodes, too."""
+        nodes, devices = len(self.source.nodes), len(self.source.devices)
+        return (
+            f"GraphResult({self.source.name}: {nodes} nodes on {devices} devices, "
+            f"{self.answer.step_time_s:.4g} s a step)"
+        )
+
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place-graph --json` and of its `--output`."""
         source, answer = self.source, self.answer

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job
+from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_job
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from heterps_configs.documents.cluster import Cluster
     from heterps_configs.documents.model_profile import ModelProfile
     from heterps_envs.problem import Problem
+    from heterps_runtime.own_loop.model import Inputs
 
 
 def load_model(
@@ -67,9 +71,11 @@ def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any)
 
 
 def load_problem(
-    model: str,
+    model: str | nn.Module | Callable[[], nn.Module],
     cluster: str | Cluster,
     *,
+    example_inputs: Inputs | None = None,
+    example_target: Tensor | None = None,
     job_file: str | None = None,
     inputs: Sequence[str] = (),
     sequence_length: int | None = None,
@@ -79,8 +85,12 @@ def load_problem(
     """A problem from references, as the commands make it.
 
     Args:
-        model: MODEL, see `load_model`.
+        model: MODEL, see `load_model`; or a `torch.nn.Module`, or a function that returns one.
         cluster: Shipped name, cluster file, or a `Cluster`.
+        example_inputs: For a module: a batch of what its `forward` takes (a tensor, several, or a
+            mapping by name). Only shapes and formats count, and nothing is computed.
+        example_target: For a module: what the loss compares its output with; by default it follows
+            from the output (`heterps.planning.modules.module_profile`).
         job_file: A job document.
         inputs: See `load_model`.
         sequence_length: See `load_model`.
@@ -96,7 +106,17 @@ def load_problem(
     document = load_cluster(cluster) if isinstance(cluster, str) else cluster
     mixed: Dtype = "mixed-bfloat16"
     wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
-    profile = load_model(model, inputs, sequence_length, wanted)
+    if isinstance(model, str):
+        if example_inputs is not None or example_target is not None:
+            raise HeterpsError(f"{model}: example_inputs are for a module; use inputs=[...]")
+        profile = load_model(model, inputs, sequence_length, wanted)
+    else:
+        from heterps.planning.modules import module_profile
+
+        if inputs or sequence_length is not None:
+            raise HeterpsError("a module takes example_inputs, not inputs or sequence_length")
+        profile = module_profile(model, example_inputs, example_target, wanted)
+        model = profile.name
     if trust_code:
         trust_source(profile.source)
     job = make_job(profile, job_file, **job_options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 # Models of a running program, which nobody else can import.
+_numbers = itertools.count()
 _REGISTERED: dict[str, Callable[[], nn.Module]] = {}
 _TAKES_NAMES: set[str | None] = set()
 
@@ -37,11 +39,17 @@ def register_factory(factory: Callable[[], nn.Module], *, takes_names: bool = Fa
         factory: Returns a new module.
         takes_names: Whether `forward` is called with inputs by name.
     """
-    name = f"{getattr(factory, '__qualname__', 'model')}#{len(_REGISTERED)}"
+    name = f"{getattr(factory, '__qualname__', 'model')}#{next(_numbers)}"
     _REGISTERED[name] = factory
     if takes_names:
         _TAKES_NAMES.add(name)
     return name
+
+
+def forget_factory(name: str) -> None:
+    """Lets go of what `register_factory` made known."""
+    _REGISTERED.pop(name, None)
+    _TAKES_NAMES.discard(name)
 
 
 def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "float32") -> nn.Module:

@@ -51,7 +51,7 @@ def source_of(
     Raises:
         HeterpsError: Tensors of an unknown format.
     """
-    factory = _copies(model) if isinstance(model, nn.Module) else model
+    factory = copies_of(model) if isinstance(model, nn.Module) else model
     return ModelSource(
         kind="factory",
         factory=register_factory(factory, takes_names=isinstance(inputs, Mapping)),
@@ -77,7 +77,7 @@ def _described(name: str, tensor: Tensor) -> InputSpecification:
     )
 
 
-def _copies(model: nn.Module) -> Callable[[], nn.Module]:
+def copies_of(model: nn.Module) -> Callable[[], nn.Module]:
     """A factory of copies that share no buffer and have parameters without memory."""
 
     def copied() -> nn.Module:

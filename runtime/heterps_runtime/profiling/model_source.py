@@ -220,13 +220,14 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
     source = ModelSource(kind="factory", factory=factory, inputs=tuple(given.values()))
     loss: LossName
     if target is None:
-        target, loss = _target_of_output(source)
+        target, loss = target_of_output(source)
     else:
         loss = "cross_entropy" if target.dtype == "int64" else "mean_squared_error"
     return source.changed(target=target, loss=loss)
 
 
-def _target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]:
+def target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]:
+    """What the loss of a model without a target compares its output with, and the loss."""
     from heterps_runtime.models.recordings import record
 
     output = record(source, build_module(source), batch_size=2).output
