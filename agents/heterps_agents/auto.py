@@ -6,7 +6,7 @@ import math
 from itertools import count
 
 from heterps_agents.exact.planner import proven_code
-from heterps_agents.exact.solve import solve
+from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.finalists import (
     SEARCH_EVALUATIONS,
     finalists,
@@ -30,9 +30,15 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.bounds import bound_for, cheapest_step, lower_bound
+from heterps_envs.closed_form.bounds import (
+    bound_by_optimum,
+    bound_for,
+    cheapest_step,
+    lower_bound,
+)
+from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
-from heterps_envs.closed_form.objective import ROUNDING
+from heterps_envs.closed_form.objective import ROUNDING, Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
@@ -80,7 +86,17 @@ class AutoPlanner:
         Raises:
             InfeasibleError: No plan was found.
         """
-        problem = on_usable_devices(problem)
+        asked = on_usable_devices(problem)
+        # Equal nodes apart, where they are few: then every link of a table is right.
+        try:
+            return self._planned(asked.by_node, asked, budget)
+        except InfeasibleError:
+            if not asked.merges_nodes or asked.by_node is asked:
+                raise
+        return self._planned(asked, asked, budget)
+
+    def _planned(self, problem: Problem, asked: Problem, budget: Budget) -> Plan:
+        """The best plan by one view of what was asked, with a bound for all of them."""
         question = Question.of(problem, budget, self.seed)
         kernel, goal = question.kernel, question.goal
         # First, because the solver's transitions may use up a budget of evaluations.
@@ -99,8 +115,14 @@ class AutoPlanner:
         codes = [code for code in codes if math.isfinite(question.cost(code))]
         if not codes:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
+        over = self._optimum_over_nodes(asked, budget) if asked.merges_nodes else None
         plan, code = self._best_simulated(problem, question, codes)
-        if optimum is not None and code is not None:
+        if over is not None:
+            budget.spend(over.transitions)
+            bound = bound_by_optimum(asked, plan, over.step_time_s, over.price_usd_per_hour)
+        elif asked.merges_nodes:
+            bound = bound_for(asked, plan)
+        elif optimum is not None and code is not None:
             bound = _bound_by(optimum, result.step_time_s, code, question)
         else:
             bound = bound_for(problem, plan)
@@ -113,7 +135,7 @@ class AutoPlanner:
 
         A plan of these has no code.
         """
-        merged, least = problem.over_nodes, _least_cost(question)
+        merged, least = problem.over_nodes, _least_cost(problem, question)
         most_stages = effort_named(self.effort).simulated_stages // (1 if merged is None else 2)
         settings = Simulations(self.name, most_stages, least)
         lists = [Shortlist(problem, question, settings)]
@@ -122,7 +144,9 @@ class AutoPlanner:
             other = Question.of(merged, question.budget, question.seed)
             codes = [c for c in over_nodes(merged, other) if math.isfinite(other.cost(c))]
             if codes:
-                lists.append(Shortlist(merged, other, settings))
+                # More of these codes are alike by the closed form: links are what is unsure.
+                more = settings._replace(most_stages=2 * most_stages)
+                lists.append(Shortlist(merged, other, more if merged.has_equal_nodes else settings))
                 lists[1].consider(codes)
         if self.is_patient and question.budget.has_time_limit:
             _use_time(lists)
@@ -130,6 +154,13 @@ class AutoPlanner:
         if over and over[0].cost * MARGIN < found.cost:
             return over[0].plan, None
         return found.plan, found.code
+
+    def _optimum_over_nodes(self, problem: Problem, budget: Budget) -> ExactResult | None:
+        """The optimum with the fastest links inside classes, where it is quickly known."""
+        kernel = kernel_tables(problem.bounding_tables)
+        exact_s = min(effort_named(self.effort).exact_s, budget.seconds_left)
+        result = solve(kernel, Goal.of(problem.job), max_seconds=exact_s)
+        return None if result.code is None else result
 
     def _search(self, problem: Problem, question: Question, simple: list[Code]) -> list[Code]:
         """Codes of a polished one and of those that it began with, the polished first."""
@@ -167,11 +198,10 @@ def _use_time(lists: list[Shortlist]) -> None:
             entry.consider([code for code in codes if math.isfinite(question.cost(code))])
 
 
-def _least_cost(question: Question) -> float:
+def _least_cost(problem: Problem, question: Question) -> float:
     """A lower bound on what any placement costs: the work alone, without sums and messages."""
-    if question.goal.is_price:
-        return cheapest_step(question.tables)
-    return lower_bound(question.tables)
+    tables = problem.bounding_tables
+    return cheapest_step(tables) if question.goal.is_price else lower_bound(tables)
 
 
 def _bound_by(optimum: Code, step_time_s: float, code: Code, question: Question) -> Bound:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,15 +26,18 @@ MAX_CLASSES = 16
 # Equal devices on different nodes are told apart while there are no more classes than this: exact
 # solving takes exponentially longer with each.
 MAX_NODE_CLASSES = 8
+# Whose equal devices are classes of their own: those of nodes that differ, of all nodes, of none.
+NodesApart = Literal["unequal", "all", "none"]
 
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """Devices that a placement need not tell apart: same type, memory, price and node.
+    """Devices that a placement need not tell apart: same type, memory and price, on equal nodes.
 
-    A placement names classes; binding picks the devices. Nodes are kept apart because a link
-    between nodes is slower than one inside; only where that makes more than `MAX_NODE_CLASSES`
-    classes, devices of one region share a class, with the slowest link between any two of them.
+    A placement names classes; binding picks the devices. Nodes that differ are kept apart because a
+    link between nodes is slower than one inside; only where that makes more than
+    `MAX_NODE_CLASSES` classes, devices of one region share a class. Where a class has several
+    nodes, its tables have the slowest link between any two devices.
     """
 
     name: str
@@ -43,6 +48,25 @@ class DeviceClass:
     def count(self) -> int:
         """How many devices there are."""
         return len(self.devices)
+
+
+class RingLinks(NamedTuple):
+    """The links that replicas of one stage sum their gradients over: those of one node, or not.
+
+    Attributes:
+        node_size: (T,) int64, the most replicas on one node.
+        latency_s: (T, 2) inside a node, and between nodes.
+        inverse_bandwidth_s_per_byte: (T, 2) of the same links.
+    """
+
+    node_size: Integers
+    latency_s: Floats
+    inverse_bandwidth_s_per_byte: Floats
+
+    def of_classes(self, kept: list[int]) -> RingLinks:
+        """Those of some classes only."""
+        node_size, latency_s, inverse_bandwidth = self
+        return RingLinks(node_size[kept], latency_s[kept], inverse_bandwidth[kept])
 
 
 @dataclass(frozen=True)
@@ -65,6 +89,7 @@ class CostTables:
         price_usd_per_hour: (T,) of one device.
         latency_s: (T, T) of the slowest link between two devices of the classes.
         inverse_bandwidth_s_per_byte: (T, T) of the same links.
+        rings: Links of gradient all-reduces; None: those between the devices of a class.
     """
 
     num_micro_batches: int
@@ -81,6 +106,7 @@ class CostTables:
     price_usd_per_hour: Floats
     latency_s: Floats
     inverse_bandwidth_s_per_byte: Floats
+    rings: RingLinks | None = None
 
     @property
     def num_layers(self) -> int:
@@ -104,8 +130,10 @@ class Problem:
 
     Attributes:
         training: Profiles of other models; their measurements calibrate estimated layer times too.
-        splits_by_node: Equal devices on different nodes are classes of their own, as long as there
-            are no more than `MAX_NODE_CLASSES`.
+        nodes_apart: On which nodes equal devices are classes of their own, as long as there are no
+            more than `MAX_NODE_CLASSES`.
+        has_fastest_links: The tables have the fastest link between two devices of the classes, not
+            the slowest.
         degree: Devices of a tensor-parallel group: seconds and bytes are those of one of them.
         whole: The problem that `at_degree` was asked of; None: this one.
     """
@@ -116,7 +144,8 @@ class Problem:
     model_reference: str = ""
     cluster_reference: str = ""
     training: tuple[ModelProfile, ...] = ()
-    splits_by_node: bool = True
+    nodes_apart: NodesApart = "unequal"
+    has_fastest_links: bool = False
     degree: int = 1
     whole: Problem | None = field(default=None, repr=False, compare=False)
 
@@ -181,9 +210,9 @@ class Problem:
         Raises:
             HeterpsError: There are more than `MAX_CLASSES`.
         """
-        groups = self._groups(by_node=self.splits_by_node)
+        groups = self._groups(self.nodes_apart)
         if len(groups) > MAX_NODE_CLASSES:
-            groups = self._groups(by_node=False)
+            groups = self._groups("none")
         if len(groups) > MAX_CLASSES:
             raise HeterpsError(
                 f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, "
@@ -194,11 +223,68 @@ class Problem:
             for name, devices in zip(_class_names(groups.values()), groups.values(), strict=True)
         )
 
+    def _viewed(
+        self, nodes_apart: NodesApart | None = None, has_fastest_links: bool | None = None
+    ) -> Problem:
+        """The same, looked at in another way; so is the problem that a group's was asked of."""
+        apart = nodes_apart or self.nodes_apart
+        is_fastest = self.has_fastest_links if has_fastest_links is None else has_fastest_links
+        whole = self.whole and self.whole._viewed(apart, is_fastest)
+        return replace(self, nodes_apart=apart, has_fastest_links=is_fastest, whole=whole)
+
+    @cached_property
+    def merges_nodes(self) -> bool:
+        """Whether equal nodes share classes, so that their links differ inside and between."""
+        if self.nodes_apart != "unequal":
+            return False
+        return self.has_equal_nodes and len(self._groups("unequal")) <= MAX_NODE_CLASSES
+
+    @cached_property
+    def has_equal_nodes(self) -> bool:
+        """Whether equal devices stand on nodes that equal each other."""
+        return len(self._groups("unequal")) < len(self._groups("all"))
+
+    @cached_property
+    def by_node(self) -> Problem:
+        """The same with a class for each node of equal ones, where these are few; else itself."""
+        apart = self._viewed(nodes_apart="all")
+        return apart if self.merges_nodes and len(apart.classes) > len(self.classes) else self
+
     @cached_property
     def over_nodes(self) -> Problem | None:
         """The same with equal devices of all nodes in one class; None where they are already."""
-        merged = replace(self, splits_by_node=False)
+        merged = self._viewed(nodes_apart="none")
         return merged if len(merged.classes) < len(self.classes) else None
+
+    @cached_property
+    def views(self) -> tuple[Problem, ...]:
+        """The same problem as planners look at it, one after the other.
+
+        Where equal nodes share classes, no single number is right for a link inside a class: it
+        depends on the devices that binding picks. So planners answer with a class for each node,
+        where these are few, with the slowest links, and with the fastest.
+        """
+        if not self.merges_nodes:
+            return (self,)
+        apart = () if self.by_node is self else (self.by_node,)
+        return (*apart, self, self._viewed(has_fastest_links=True))
+
+    @cached_property
+    def bounding_tables(self) -> CostTables:
+        """The tables that bounds are derived from: no choice of devices is faster than they say.
+
+        Those of the problem itself, unless equal nodes share classes: then the fastest links, and
+        what a device of either view has as memory.
+        """
+        if not self.merges_nodes:
+            return self.tables
+        memory_bytes, other = self.tables.memory_bytes.copy(), self.by_node
+        for name, kind in self.class_of.items():
+            memory_bytes[kind] = max(
+                memory_bytes[kind], other.tables.memory_bytes[other.class_of[name]]
+            )
+        tables = self._viewed(has_fastest_links=True).tables
+        return replace(tables, memory_bytes=memory_bytes)
 
     @cached_property
     def tables_within_nodes(self) -> CostTables:
@@ -223,21 +309,42 @@ class Problem:
                 inverse_bandwidth[index, index] = 1 / slowest
         return replace(tables, latency_s=latency_s, inverse_bandwidth_s_per_byte=inverse_bandwidth)
 
-    def _groups(self, by_node: bool) -> dict[tuple[object, ...], list[Device]]:
+    def _groups(self, apart: NodesApart) -> dict[tuple[object, ...], list[Device]]:
         """Devices by what makes them equal; single devices of many nodes stay together."""
         groups: dict[tuple[object, ...], list[Device]] = {}
         for device in self.cluster.devices:
             kind = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
             groups.setdefault(kind, []).append(device)
-        if not by_node:
+        if apart == "none":
             return groups
         parts: dict[tuple[object, ...], list[Device]] = {}
         for devices in groups.values():
             shares_nodes = len({device.node for device in devices}) < len(devices)
             for device in devices:
                 node = device.node if shares_nodes else ""
+                if shares_nodes and apart == "unequal":
+                    node = self._first_like[node]
                 parts.setdefault((id(devices), node), []).append(device)
         return parts
+
+    @cached_property
+    def _first_like(self) -> dict[str, str]:
+        """For each node the first one that equals it, in devices, links inside and host.
+
+        A node with a link of its own to another one equals none.
+        """
+        named = {name for entry in self.cluster.link_overrides for name in entry.between}
+        first: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for node in self.cluster.nodes:
+            groups = [
+                (entry.type, entry.count, entry.memory_bytes, entry.price_usd_per_hour)
+                for entry in node.devices
+            ]
+            kind = (node.region, groups, node.link, node.reverse_link, node.host)
+            key = node.name if node.name in named else repr(kind)
+            found[node.name] = first.setdefault(key, node.name)
+        return found
 
     @cached_property
     def device_named(self) -> dict[str, Device]:
@@ -350,7 +457,29 @@ class Problem:
             ),
             latency_s=latency,
             inverse_bandwidth_s_per_byte=inverse_bandwidth,
+            rings=self._rings(latency, inverse_bandwidth) if self.has_equal_nodes else None,
         )
+
+    def _rings(self, latency_s: Floats, inverse_bandwidth: Floats) -> RingLinks:
+        """Inside nodes for as many replicas as a node has devices of the class."""
+        size = len(self.classes)
+        node_size = np.zeros(size, np.int64)
+        ring_s = np.diagonal(latency_s)[:, None].repeat(2, axis=1)
+        ring_inverse = np.diagonal(inverse_bandwidth)[:, None].repeat(2, axis=1)
+        for index, entry in enumerate(self.classes):
+            by_node: dict[str, list[Device]] = {}
+            for device in entry.devices:
+                by_node.setdefault(device.node, []).append(device)
+            node_size[index] = max(map(len, by_node.values()))
+            inside = self._different_links(
+                pair for devices in by_node.values() for pair in permutations(devices, 2)
+            )
+            between = self._different_links(permutations((d[0] for d in by_node.values()), 2))
+            for far, links in enumerate((inside, between)):
+                if links:
+                    ring_s[index, far] = min(link.latency_s for link in links)
+                    ring_inverse[index, far] = min(1 / link.bandwidth_bytes_per_s for link in links)
+        return RingLinks(node_size, ring_s, ring_inverse)
 
     def _links(self) -> tuple[Floats, Floats]:
         """The slowest link between any two different devices of each pair of classes."""
@@ -358,17 +487,32 @@ class Problem:
         latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
         for i, first in enumerate(self.classes):
             for j, second in enumerate(self.classes):
-                pairs = {
-                    self._ends(a, b): (a.name, b.name)
-                    for a in first.devices
-                    for b in second.devices
-                    if a.name != b.name
-                }
-                links = [self.link(*pair) for pair in pairs.values()]
+                pairs = ((a, b) for a in first.devices for b in second.devices)
+                links = self._different_links(pairs)
                 if links:
-                    latency[i, j] = max(link.latency_s for link in links)
-                    inverse_bandwidth[i, j] = max(1 / link.bandwidth_bytes_per_s for link in links)
+                    choose = min if self.has_fastest_links else max
+                    latency[i, j] = choose(link.latency_s for link in links)
+                    inverse_bandwidth[i, j] = choose(
+                        1 / link.bandwidth_bytes_per_s for link in links
+                    )
         return latency, inverse_bandwidth
+
+    def slowest_link(self, pairs: Iterable[tuple[str, str]]) -> tuple[float, float]:
+        """The largest latency and the most seconds per byte between devices, by their names.
+
+        Zeros without pairs of different devices.
+        """
+        named = self.device_named
+        links = self._different_links((named[a], named[b]) for a, b in pairs)
+        return (
+            max((link.latency_s for link in links), default=0.0),
+            max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0),
+        )
+
+    def _different_links(self, pairs: Iterable[tuple[Device, Device]]) -> list[Link]:
+        """The links between pairs of different devices, those with equal ends once."""
+        ends = {self._ends(a, b): (a.name, b.name) for a, b in pairs if a.name != b.name}
+        return [self.link(*pair) for pair in ends.values()]
 
 
 def _class_names(groups: Collection[Sequence[Device]]) -> list[str]:

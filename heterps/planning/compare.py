@@ -200,7 +200,7 @@ def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float
             if result.bound.status == "proven" and result.bound.step_time_s is not None:
                 return result.bound.step_time_s, True
     bounds = [result.bound.step_time_s or 0.0 for result in results.values()]
-    return max([lower_bound(problem.tables), *bounds]), False
+    return max([lower_bound(problem.bounding_tables), *bounds]), False
 
 
 def _judged(result: PlaceResult, reference: float) -> PlaceResult:

@@ -83,7 +83,8 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
         HeterpsError: The problem is too large for the exact solver.
     """
     start = time.perf_counter()
-    problem = on_usable_devices(problem)
+    # A class for each node, where they are few: what is proven is then true of every link.
+    problem = on_usable_devices(problem).by_node
     kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
     limited = budget is not None and budget.has_time_limit
     seconds = {"max_seconds": budget.seconds_left} if budget is not None and limited else {}

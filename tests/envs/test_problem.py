@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
+import numpy as np
 import pytest
 
-from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
 from heterps_configs.documents.job import Job
 from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_cluster, load_profile, shipped
 from heterps_envs.problem import MAX_CLASSES, Problem
 from tests.envs.small_problems import chain_problem, device_type
 
@@ -59,6 +63,65 @@ def test_devices_of_equal_type_memory_price_and_node_are_one_class() -> None:
     members = [[device.name for device in entry.devices] for entry in problem.classes]
     assert members == [["x-0", "x-1"], ["y"], ["z"], ["w"], ["v"]]
     assert len({entry.name for entry in problem.classes}) == 5
+
+
+def equal_nodes(count: int = 3) -> Problem:
+    """So many nodes of two fast devices, and as many of two slow ones."""
+    names = {"t": "fast", "u": "slow"}
+    return problem_on(
+        cluster(
+            {
+                f"{name}-{index}": [DeviceGroup(name=f"{kind}{index}", type=kind, count=2)]
+                for kind, name in names.items()
+                for index in range(count)
+            }
+        )
+    )
+
+
+def test_six_nodes_of_two_types_are_two_classes() -> None:
+    problem = equal_nodes()
+    assert [(entry.name, entry.count) for entry in problem.classes] == [("t", 6), ("u", 6)]
+    assert len(problem.by_node.classes) == 6
+    assert [len(view.classes) for view in problem.views] == [6, 2, 2]
+
+
+def test_links_of_equal_nodes_are_kept_apart() -> None:
+    problem = equal_nodes()
+    tables, bounding = problem.tables, problem.bounding_tables
+    assert tables.latency_s.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    assert bounding.latency_s.tolist() == [[1.0, 3.0], [3.0, 1.0]]
+    for rings in (tables.rings, bounding.rings):
+        assert rings is not None
+        assert rings.node_size.tolist() == [2, 2]
+        assert rings.latency_s.tolist() == [[1.0, 3.0], [1.0, 3.0]]
+        assert rings.inverse_bandwidth_s_per_byte.tolist() == [[1 / 8, 0.5], [1 / 8, 0.5]]
+
+
+def test_a_node_with_a_link_of_its_own_equals_no_other() -> None:
+    problem = equal_nodes()
+    override = LinkOverride(between=("fast-0", "slow-0"), link=INSIDE)
+    own = problem.cluster.changed(link_overrides=(override,))
+    counts = [entry.count for entry in problem_on(own).classes]
+    assert counts == [2, 4, 2, 4]
+
+
+@pytest.mark.parametrize("name", shipped("clusters"))
+def test_where_all_nodes_differ_nothing_is_merged(name: str) -> None:
+    base = chain_problem([1, 1], [1, 1])
+    # Without measurements of these types: layer times are no matter here.
+    problem = Problem(load_profile("gpt2"), load_cluster(name), base.job)
+    apart = replace(problem, nodes_apart="all")
+    if len(problem.classes) < len(apart.classes):
+        assert name in ("h100-pod", "a100-v100-t4")
+        return
+    assert problem.views == (problem,)
+    assert problem.by_node is problem
+    assert problem.bounding_tables is problem.tables
+    assert problem.tables.rings is None
+    for field in fields(problem.tables):
+        ours, theirs = (getattr(entry.tables, field.name) for entry in (problem, apart))
+        assert np.array_equal(ours, theirs), field.name
 
 
 def test_single_devices_of_many_nodes_are_one_class() -> None:

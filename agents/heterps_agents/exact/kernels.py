@@ -48,12 +48,13 @@ def largest_total_after(
 @uncounted
 def after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
     """`closed_form.stage_after_s` of layers `start .. stop - 1`."""
+    far = 1 if replicas > k.node_size[kind] else 0
     return stage_after_s(
         k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
         k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
         replicas,
-        k.latency_s[kind, kind],
-        k.inverse_bandwidth_s_per_byte[kind, kind],
+        k.ring_latency_s[kind, far],
+        k.ring_inverse_bandwidth[kind, far],
     )
 
 

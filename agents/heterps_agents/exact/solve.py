@@ -36,7 +36,7 @@ from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import KernelTables, evaluate_one, is_dominated
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
-from heterps_envs.problem import CostTables
+from heterps_envs.problem import CostTables, RingLinks
 
 Status = Literal["optimal", "infeasible", "over budget"]
 
@@ -351,6 +351,7 @@ def _layers(kernel: KernelTables) -> CostTables:
         price_usd_per_hour=kernel.price_usd_per_hour,
         latency_s=kernel.latency_s,
         inverse_bandwidth_s_per_byte=kernel.inverse_bandwidth_s_per_byte,
+        rings=RingLinks(kernel.node_size, kernel.ring_latency_s, kernel.ring_inverse_bandwidth),
     )
 
 

@@ -54,7 +54,7 @@ def over_nodes(problem: Problem, question: Question) -> list[Code]:
     codes = [*simple_codes(problem, question), *of_links_within_nodes(problem, question)]
     code = _solved(question, question.tables, EXACT_SECONDS_OVER_NODES)
     codes += [] if code is None else [code]
-    return [*codes, *of_some_classes(question)]
+    return [*codes, *of_equal_links(problem, question), *of_some_classes(question)]
 
 
 def of_some_classes(question: Question) -> list[Code]:
@@ -112,6 +112,20 @@ def of_links_within_nodes(problem: Problem, question: Question) -> list[Code]:
         return []
     code = _solved(question, tables, EXACT_SECONDS_OVER_NODES)
     return [] if code is None else [code]
+
+
+def of_equal_links(problem: Problem, question: Question) -> list[Code]:
+    """The best where few and many replicas sum their gradients over the same links.
+
+    A node may have no room for as many replicas as it has devices, or several nodes for more.
+    """
+    if question.tables.rings is None:
+        return []
+    both = (question.tables, problem.tables_within_nodes)
+    found = [
+        _solved(question, replace(tables, rings=None), EXACT_SECONDS_OVER_NODES) for tables in both
+    ]
+    return [code for code in found if code is not None]
 
 
 def of_searches(question: Question, evaluations: int = SEARCH_EVALUATIONS) -> list[Code]:

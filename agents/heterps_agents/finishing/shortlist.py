@@ -63,6 +63,8 @@ def neighbouring_optima(
         slower = kernel._replace(
             latency_s=kernel.latency_s * variant.link_factor,
             inverse_bandwidth_s_per_byte=kernel.inverse_bandwidth_s_per_byte * variant.link_factor,
+            ring_latency_s=kernel.ring_latency_s * variant.link_factor,
+            ring_inverse_bandwidth=kernel.ring_inverse_bandwidth * variant.link_factor,
         )
         result = solve(
             slower,

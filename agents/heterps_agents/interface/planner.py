@@ -52,6 +52,17 @@ class Budget:
             None if math.isinf(cpu_s) else max(cpu_s, 1e-9),
         )
 
+    def share(self, part: float) -> Budget:
+        """A budget of its own, of a part (0 to 1) of what is left of this one."""
+        left = self.evaluations_left
+        wall_s = None if self.seconds is None else self.seconds - self.seconds_used
+        cpu_s = None if self.cpu_seconds is None else self.cpu_seconds - self.cpu_seconds_used
+        return Budget(
+            None if left is None else max(1, int(part * left)),
+            None if wall_s is None else max(part * wall_s, 1e-9),
+            None if cpu_s is None else max(part * cpu_s, 1e-9),
+        )
+
     def spend(self, evaluations: int = 1) -> None:
         """Counts evaluated placements."""
         self.evaluations_used += evaluations

@@ -10,6 +10,7 @@ from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question, Search
 from heterps_agents.interface.registry import register
+from heterps_agents.interface.views import over_views
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.usable import on_usable_devices
@@ -47,7 +48,10 @@ class SearchPlanner:
         Raises:
             InfeasibleError: None of the placements seen can be used.
         """
-        problem = on_usable_devices(problem)
+        return over_views(on_usable_devices(problem), budget, self._answer)
+
+    def _answer(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan seen for one view of the problem."""
         question = Question.of(problem, budget, self.seed)
         if self._start is not None:
             question = question._replace(start=self._start(problem, question))

@@ -43,6 +43,7 @@ def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
         price_usd_per_hour=tables.price_usd_per_hour[kept],
         latency_s=tables.latency_s[both],
         inverse_bandwidth_s_per_byte=tables.inverse_bandwidth_s_per_byte[both],
+        rings=tables.rings and tables.rings.of_classes(kept),
     )
 
 

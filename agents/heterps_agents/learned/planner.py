@@ -8,6 +8,7 @@ from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
+from heterps_agents.interface.views import over_views
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.policy import Policy
@@ -69,7 +70,10 @@ class PolicyPlanner:
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
-        problem = on_usable_devices(problem)
+        return over_views(on_usable_devices(problem), budget, self._answer)
+
+    def _answer(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan found for one view of the problem."""
         question, code = Question.of(problem, budget, self.seed), None
         if math.isfinite(price_bound(problem.tables)[0]):
             question = question._replace(start=simple_start(problem, question))

@@ -123,7 +123,7 @@ def _worth_s(
     if not found:
         return planning_s
     steps = situation.num_steps - situation.step + situation.repeated_steps
-    saved_s = steps * (best_of(found).step_s - lower_bound(situation.left.tables))
+    saved_s = steps * (best_of(found).step_s - lower_bound(situation.left.bounding_tables))
     return max(0.0, saved_s) if planning_s is None else max(0.0, min(planning_s, saved_s))
 
 

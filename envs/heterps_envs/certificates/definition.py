@@ -79,8 +79,13 @@ def after_s(tables: CostTables, stage: PlainStage) -> float:
     seconds = _sum(tables.optimizer_s[:, kind], start, stop)
     if replicas > 1:
         part = _sum(tables.gradient_bytes, start, stop) / replicas
-        message_s = part * float(tables.inverse_bandwidth_s_per_byte[kind, kind])
-        seconds += 2 * (replicas - 1) * (message_s + float(tables.latency_s[kind, kind]))
+        latency_s = float(tables.latency_s[kind, kind])
+        inverse_bandwidth = float(tables.inverse_bandwidth_s_per_byte[kind, kind])
+        if tables.rings is not None:
+            far = 1 if replicas > tables.rings.node_size[kind] else 0
+            latency_s = float(tables.rings.latency_s[kind, far])
+            inverse_bandwidth = float(tables.rings.inverse_bandwidth_s_per_byte[kind, far])
+        seconds += 2 * (replicas - 1) * (part * inverse_bandwidth + latency_s)
     return seconds
 
 

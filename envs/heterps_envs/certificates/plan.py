@@ -23,6 +23,7 @@ from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
 from heterps_envs.certificates.plain_search import Wanted, find_better
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share
+from heterps_envs.stage_tables import stage_tables
 
 # Sums may be taken in another order than here.
 TOLERANCE = 1e-6
@@ -81,7 +82,7 @@ class _Check:
 
     def __init__(self, problem: Problem, plan: Plan, bound: Bound) -> None:
         self.problem, self.plan, self.bound = problem, plan, bound
-        self.tables = problem.tables
+        self.tables = problem.bounding_tables
         self.problems: list[str] = []
         self.checked: list[str] = []
         self.unchecked: list[str] = []
@@ -92,7 +93,7 @@ class _Check:
         if stages is not None:
             self._check_counts(stages)
             self._check_memory(stages)
-            step_time_s = closed_form_s(self.tables, stages)
+            step_time_s = self._closed_form_s(stages)
             self.checked.append(f"closed-form step time: {step_time_s:.9g} s")
             self._check_floor(step_time_s)
         own = own_bound(self.tables, prices)
@@ -105,6 +106,15 @@ class _Check:
             tuple(self.checked),
             tuple(self.unchecked),
         )
+
+    def _closed_form_s(self, stages: Sequence[PlainStage]) -> float:
+        """With the plan's own links, where equal nodes share classes."""
+        if not self.problem.merges_nodes:
+            return closed_form_s(self.tables, stages)
+        ranges = [(stage.start, stage.stop - 1) for stage in stages]
+        tables = stage_tables(self.problem, self.plan, ranges)
+        own = [stage._replace(kind=index) for index, stage in enumerate(stages)]
+        return closed_form_s(tables, own)
 
     def _stages(self) -> list[PlainStage] | None:
         """The plan as stages of equal replicas, front first; None where it is no such thing."""

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, stage_after_s
+from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, ring_links, stage_after_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
-from heterps_envs.closed_form.placement import closed_form_step_time_s, placement_of
+from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
+from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
 from heterps_envs.problem import CostTables, Problem
 
 
@@ -65,8 +66,7 @@ def layer_bound_s(tables: CostTables) -> Floats:
         np.ascontiguousarray(tables.optimizer_s),
         tables.gradient_bytes,
         tables.device_count,
-        tables.latency_s,
-        tables.inverse_bandwidth_s_per_byte,
+        *ring_links(tables),
         tables.num_micro_batches,
         out,
     )
@@ -79,20 +79,53 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     With the objective `price` the gap is that of the price, against a device-second at its own
     price instead of `lambda_d`. A plan that no placement describes has no closed form, so no gap.
     """
-    step_time_s = lower_bound(problem.tables)
+    tables = problem.bounding_tables
+    step_time_s = lower_bound(tables)
     placement = placement_of(problem, plan)
     if placement is None or not 0 < step_time_s < math.inf:
         return Bound(step_time_s=step_time_s if step_time_s < math.inf else None)
-    actual = closed_form_step_time_s(problem, placement)
+    actual = closed_form_of_plan_s(problem, plan, placement)
     gap = actual / step_time_s - 1
     if problem.job.objective == "price":
-        per_hour = problem.tables.price_usd_per_hour
-        price = actual * sum(per_hour[stage.device_class] * stage.replicas for stage in placement)
-        least = cheapest_step(problem.tables)
+        least = cheapest_step(tables)
         if least == 0:
             return Bound(step_time_s=step_time_s)
-        gap = price / least - 1
+        gap = actual * _price(problem, placement) / least - 1
     return Bound(step_time_s=step_time_s, gap=max(0.0, gap), status="bounded")
+
+
+def bound_by_optimum(
+    problem: Problem, plan: Plan, step_time_s: float, price_usd_per_hour: float
+) -> Bound:
+    """How far a plan is from the optimum of the bounding tables: proven where it reaches it.
+
+    Args:
+        problem: What was asked.
+        plan: The answer.
+        step_time_s: Of the placement that costs least by `Problem.bounding_tables`.
+        price_usd_per_hour: Of its devices.
+    """
+    placement = placement_of(problem, plan)
+    is_price = problem.job.objective == "price"
+    # The cheapest plan's step is no bound: a dearer plan may be faster.
+    least_s = lower_bound(problem.bounding_tables) if is_price else step_time_s
+    if placement is None:
+        return Bound(step_time_s=least_s)
+    actual = closed_form_of_plan_s(problem, plan, placement)
+    gap = actual / step_time_s - 1
+    if is_price:
+        price = _price(problem, placement)
+        gap = (actual * (price + TIE_BREAK_USD_PER_HOUR)) / (
+            step_time_s * (price_usd_per_hour + TIE_BREAK_USD_PER_HOUR)
+        ) - 1
+    if gap <= ROUNDING:
+        return Bound(step_time_s=step_time_s, gap=0.0, status="proven")
+    return Bound(step_time_s=least_s, gap=gap, status="bounded")
+
+
+def _price(problem: Problem, placement: Placement) -> float:
+    per_hour = problem.tables.price_usd_per_hour
+    return float(sum(per_hour[stage.device_class] * stage.replicas for stage in placement))
 
 
 def cheapest_step(tables: CostTables) -> float:
@@ -150,6 +183,7 @@ def _best_alone(
     optimizer_s: Any,
     gradient_bytes: Any,
     count: Any,
+    node_size: Any,
     latency_s: Any,
     inverse_bandwidth: Any,
     num_micro_batches: int,
@@ -161,12 +195,13 @@ def _best_alone(
         for kind in range(classes):
             for replicas in range(1, min(count[kind], num_micro_batches, MAX_REPLICAS) + 1):
                 share = (num_micro_batches + replicas - 1) // replicas
+                far = 1 if replicas > node_size[kind] else 0
                 busy = share * compute_s[layer, kind] + stage_after_s(
                     gradient_bytes[layer],
                     optimizer_s[layer, kind],
                     replicas,
-                    latency_s[kind, kind],
-                    inverse_bandwidth[kind, kind],
+                    latency_s[kind, far],
+                    inverse_bandwidth[kind, far],
                 )
                 best = min(best, busy)
         out[layer] = best

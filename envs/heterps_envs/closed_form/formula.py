@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.compiled import uncounted
-from heterps_envs.problem import CostTables
+from heterps_envs.problem import CostTables, RingLinks
 
 # One layer of a coded placement (int16): bits 0-3 device class, bit 4 a cut behind this layer
 # although the next one has the same class, bits 5-10 replicas - 1 of the stage. The replicas are
@@ -83,6 +83,9 @@ class KernelTables(NamedTuple):
     price_usd_per_hour: Floats  # (T,)
     latency_s: Floats  # (T, T)
     inverse_bandwidth_s_per_byte: Floats  # (T, T)
+    node_size: NDArray[np.int64]  # (T,)
+    ring_latency_s: Floats  # (T, 2)
+    ring_inverse_bandwidth: Floats  # (T, 2)
 
 
 def kernel_tables(tables: CostTables) -> KernelTables:
@@ -93,6 +96,7 @@ def kernel_tables(tables: CostTables) -> KernelTables:
         np.cumsum(values, axis=0, out=out[1:])
         return out
 
+    rings = ring_links(tables)
     return KernelTables(
         num_layers=tables.num_layers,
         num_classes=tables.num_classes,
@@ -112,6 +116,22 @@ def kernel_tables(tables: CostTables) -> KernelTables:
         inverse_bandwidth_s_per_byte=np.ascontiguousarray(
             tables.inverse_bandwidth_s_per_byte, float
         ),
+        node_size=rings.node_size,
+        ring_latency_s=rings.latency_s,
+        ring_inverse_bandwidth=rings.inverse_bandwidth_s_per_byte,
+    )
+
+
+def ring_links(tables: CostTables) -> RingLinks:
+    """The links of all-reduces; by default those between two devices of a class, however many."""
+    links = (tables.latency_s, tables.inverse_bandwidth_s_per_byte)
+    alike = RingLinks(
+        tables.device_count, *(np.diagonal(link)[:, None].repeat(2, axis=1) for link in links)
+    )
+    node_size, *both = tables.rings or alike
+    return RingLinks(
+        np.ascontiguousarray(node_size, dtype=np.int64),
+        *(np.ascontiguousarray(link, dtype=float) for link in both),
     )
 
 
@@ -237,12 +257,13 @@ def append_stage(
     share = (k.num_micro_batches + replicas - 1) // replicas
     forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
     compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+    far = 1 if replicas > k.node_size[kind] else 0
     after = stage_after_s(
         k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
         k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
         replicas,
-        k.latency_s[kind, kind],
-        k.inverse_bandwidth_s_per_byte[kind, kind],
+        k.ring_latency_s[kind, far],
+        k.ring_inverse_bandwidth[kind, far],
     )
     has_next = built.kind >= 0
     neighbour = built.kind if has_next else kind

@@ -119,7 +119,7 @@ def _left_over(problem: Problem) -> str | None:
 
 
 def _too_slow(problem: Problem) -> str | None:
-    least_s = lower_bound(problem.tables)
+    least_s = lower_bound(problem.bounding_tables)
     if least_s < MISSES_FLOOR:
         return None
     return (
@@ -133,7 +133,8 @@ def _floor_too_high(problem: Problem) -> str | None:
     if floor is None:
         return None
     batch = problem.job.global_batch_size
-    each, together = layer_bound_s(problem.tables), lower_bound(problem.tables)
+    tables = problem.bounding_tables
+    each, together = layer_bound_s(tables), lower_bound(tables)
     slowest = int(each.argmax())
     name = problem.profile.layers[slowest].name
     reachable = batch / max(together, 1e-30)

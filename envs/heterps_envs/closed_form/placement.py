@@ -16,10 +16,14 @@ from heterps_envs.closed_form.formula import (
     CUT_BIT,
     MAX_REPLICAS,
     REPLICA_SHIFT,
+    Built,
+    append_stage,
     evaluate,
+    in_flight,
     kernel_tables,
 )
 from heterps_envs.problem import Problem
+from heterps_envs.stage_tables import stage_tables
 
 # Of micro-batches through stages in a step: seconds of simulation, and a few gigabytes.
 MOST_PASSES = 2_000_000
@@ -80,6 +84,28 @@ def closed_form_step_time_s(problem: Problem, placement: Sequence[PlacedStage]) 
     kernel = kernel_tables(problem.tables)
     unlimited = kernel._replace(memory_bytes=np.full_like(kernel.memory_bytes, np.inf))
     return float(evaluate(encode(placement)[None], unlimited)[0][0])
+
+
+def closed_form_of_plan_s(problem: Problem, plan: Plan, placement: Placement) -> float:
+    """Closed-form step time of a plan that was bound from a placement.
+
+    Where equal nodes share classes, each cut and each all-reduce takes the slowest of the links
+    that the plan itself uses for it.
+    """
+    if not problem.merges_nodes:
+        return closed_form_step_time_s(problem, placement)
+    ranges = [(stage.first_layer, stage.last_layer) for stage in placement]
+    kernel = kernel_tables(stage_tables(problem, plan, ranges))
+    step_s, fill_s, behind = 0.0, 0.0, 0
+    for index in range(len(placement) - 1, -1, -1):
+        stage = placement[index]
+        held = in_flight(kernel.num_micro_batches, kernel.is_gpipe, stage.replicas, behind)
+        built = Built(index + 1 if behind else -1, step_s, fill_s)
+        step_s, fill_s = append_stage(
+            kernel, stage.first_layer, stage.last_layer + 1, index, stage.replicas, held, built
+        )
+        behind += stage.replicas
+    return float(step_s)
 
 
 def check_plan(problem: Problem, plan: Plan) -> None:

@@ -155,35 +155,73 @@ def _greedy(
     problem: Problem, placement: Placement, first_node: str
 ) -> tuple[float, list[list[Device]]]:
     """Chooses front to back; returns the seconds of communication and the devices of each stage."""
-    tables = problem.tables
     taken: set[str] = set()
     total_s, before = 0.0, list[Device]()
     chosen: list[list[Device]] = []
     for stage in placement:
-        part = slice(stage.first_layer, stage.last_layer + 1)
-        in_turn = gcd(len(before), stage.replicas)
-        mine: list[Device] = []
-        for replica in range(stage.replicas):
-            traffic = _Traffic(
-                peers=before[replica % in_turn :: in_turn],
-                num_messages=2 * tables.num_micro_batches / stage.replicas,
-                message_bytes=float(tables.output_bytes[stage.first_layer - 1]) if before else 0.0,
-                replicas=mine,
-                num_replicas=stage.replicas,
-                gradient_bytes=float(tables.gradient_bytes[part].sum()) / stage.replicas,
-            )
-            free = _free_by_node(problem.classes[stage.device_class].devices, taken)
-            if not taken:
-                free = {first_node: free[first_node]}
-            cost_s = {node: traffic.seconds(problem, found[0]) for node, found in free.items()}
-            # Of equally fast nodes the one with most room, so that later choices stay together.
-            node = min(free, key=lambda node: (cost_s[node], -len(free[node])))
-            total_s += cost_s[node]
-            taken.add(free[node][0].name)
-            mine.append(free[node][0])
+        cost_s, mine = _replicas(problem, stage, before, taken, first_node)
+        # What one replica after the other takes may end on two nodes where one has room for all.
+        for node in _nodes_with_room(problem, stage, taken) if taken else []:
+            together = _replicas(problem, stage, before, taken, node, is_only=True)
+            if together[0] < cost_s:
+                cost_s, mine = together
+        total_s += cost_s
+        taken.update(device.name for device in mine)
         chosen.append(mine)
         before = mine
     return total_s, chosen
+
+
+def _nodes_with_room(problem: Problem, stage: PlacedStage, taken: set[str]) -> list[str]:
+    """Nodes that hold all replicas of a stage, where equal nodes give a choice of them."""
+    if stage.replicas == 1 or not problem.has_equal_nodes:
+        return []
+    free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+    # Of equally full nodes one is as good as another, but for the stage in front.
+    return [node for node, found in free.items() if len(found) >= stage.replicas][:MAX_STARTS]
+
+
+def _replicas(
+    problem: Problem,
+    stage: PlacedStage,
+    before: Sequence[Device],
+    taken: set[str],
+    node: str,
+    is_only: bool = False,
+) -> tuple[float, list[Device]]:
+    """Chooses the devices of a stage, one after the other; the seconds of communication with them.
+
+    Args:
+        problem: What is placed.
+        stage: Which stage.
+        before: Devices of the stage in front.
+        taken: Devices that stages in front have.
+        node: Where the very first device is.
+        is_only: All of them are there.
+    """
+    tables, taken = problem.tables, set(taken)
+    part = slice(stage.first_layer, stage.last_layer + 1)
+    in_turn = gcd(len(before), stage.replicas)
+    total_s, mine = 0.0, list[Device]()
+    for replica in range(stage.replicas):
+        traffic = _Traffic(
+            peers=list(before[replica % in_turn :: in_turn]),
+            num_messages=2 * tables.num_micro_batches / stage.replicas,
+            message_bytes=float(tables.output_bytes[stage.first_layer - 1]) if before else 0.0,
+            replicas=mine,
+            num_replicas=stage.replicas,
+            gradient_bytes=float(tables.gradient_bytes[part].sum()) / stage.replicas,
+        )
+        free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+        if is_only or not taken:
+            free = {node: free[node]}
+        cost_s = {name: traffic.seconds(problem, found[0]) for name, found in free.items()}
+        # Of equally fast nodes the one with most room, so that later choices stay together.
+        best = min(free, key=lambda name: (cost_s[name], -len(free[name])))
+        total_s += cost_s[best]
+        taken.add(free[best][0].name)
+        mine.append(free[best][0])
+    return total_s, mine
 
 
 def _free_by_node(devices: Sequence[Device], taken: set[str]) -> dict[str, list[Device]]:

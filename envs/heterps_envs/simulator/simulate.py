@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
-from heterps_envs.closed_form.placement import closed_form_step_time_s, placement_of
+from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.simulator.action_times import action_times
@@ -119,7 +119,7 @@ def _estimate(
         step_time_s=step_time_s,
         step_time_low_s=interval.low_s if interval else None,
         step_time_high_s=interval.high_s if interval else None,
-        closed_form_step_time_s=placement and closed_form_step_time_s(problem, placement),
+        closed_form_step_time_s=placement and closed_form_of_plan_s(problem, plan, placement),
         throughput_samples_per_s=throughput,
         price_usd_per_million_samples=per_hour / 3600 * step_time_s / batch * 1e6,
         memory_bytes=memory,

@@ -108,6 +108,27 @@ def test_replicas_of_one_stage_are_put_on_one_node(two_kinds_on_three_nodes: Pro
     assert len(set(nodes_of(problem, plan))) == 1
 
 
+def test_replicas_that_fit_on_one_of_equal_nodes_are_put_there() -> None:
+    base = chain_problem(
+        [1] * 4, [1] * 4, counts=(8,), output_bytes=[1.0, 1.0, 1.0, 0.0], parameters=[100] * 4
+    )
+    nodes = tuple(
+        Node(
+            name=name,
+            link=Link(latency_s=0.0, bandwidth_bytes_per_s=100.0),
+            devices=(DeviceGroup(name=name, type="class0", count=4),),
+        )
+        for name in ("a", "b")
+    )
+    slow = Link(latency_s=1.0, bandwidth_bytes_per_s=1.0)
+    types = (device_type("class0"),)
+    cluster = Cluster(name="two", device_types=types, nodes=nodes, inter_node_link=slow)
+    problem = Problem(base.profile, cluster, base.job)
+    # The second stage would begin beside the first one, where there is room for one of three.
+    plan = bind(problem, (PlacedStage(0, 1, 0, 3), PlacedStage(2, 3, 0, 3)), planner="t", seed=0)
+    assert nodes_of(problem, plan) == ["a"] * 3 + ["b"] * 3
+
+
 def test_more_devices_than_there_are_is_refused() -> None:
     problem = chain_problem([1, 1], [1, 1], counts=(2,))
     with pytest.raises(InfeasibleError, match="asks for 3 devices of class0; there are 2"):

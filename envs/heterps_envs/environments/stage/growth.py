@@ -66,12 +66,13 @@ def all_reduce_and_optimizer_s(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int
 ) -> float:
     """What follows the last backward pass of a stage."""
+    far = 1 if replicas > p.node_size[z, kind] else 0
     return stage_after_s(
         p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
         p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
         replicas,
-        p.latency_s[z, kind, kind],
-        p.inverse_bandwidth_s_per_byte[z, kind, kind],
+        p.ring_latency_s[z, kind, far],
+        p.ring_inverse_bandwidth[z, kind, far],
     )
 
 

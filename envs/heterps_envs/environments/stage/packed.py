@@ -22,7 +22,7 @@ SMALLEST_TARGET_SHARE = 0.02
 class StageProblems(NamedTuple):
     """N problems as a structure of arrays, padded to L layers and T device classes.
 
-    The fields from `forward_prefix_s` to `inverse_bandwidth_s_per_byte` are those of
+    The fields from `forward_prefix_s` to `ring_inverse_bandwidth` are those of
     `heterps_envs.closed_form.formula.KernelTables` with a leading axis N.
 
     Attributes:
@@ -53,6 +53,9 @@ class StageProblems(NamedTuple):
     price_usd_per_hour: Floats
     latency_s: Floats
     inverse_bandwidth_s_per_byte: Floats
+    node_size: Integers
+    ring_latency_s: Floats
+    ring_inverse_bandwidth: Floats
     class_price: Floats
     value_prefix_s: Floats
     dollars_prefix: Floats
@@ -90,6 +93,9 @@ def empty_problems(count: int, max_layers: int, max_classes: int) -> StageProble
         price_usd_per_hour=np.zeros((n, classes)),
         latency_s=np.zeros((n, classes, classes)),
         inverse_bandwidth_s_per_byte=np.zeros((n, classes, classes)),
+        node_size=np.zeros((n, classes), np.int64),
+        ring_latency_s=np.zeros((n, classes, 2)),
+        ring_inverse_bandwidth=np.zeros((n, classes, 2)),
         class_price=np.zeros((n, classes)),
         value_prefix_s=np.zeros((n, layers + 1)),
         dollars_prefix=np.zeros((n, layers + 1)),
@@ -152,6 +158,7 @@ def kernel_of(p: Any, z: int) -> KernelTables:
         p.state_prefix_bytes[z], p.gradient_prefix_bytes[z], p.activation_prefix_bytes[z],
         p.output_bytes[z], p.device_count[z], p.memory_bytes[z], p.price_usd_per_hour[z],
         p.latency_s[z], p.inverse_bandwidth_s_per_byte[z],
+        p.node_size[z], p.ring_latency_s[z], p.ring_inverse_bandwidth[z],
     )  # fmt: skip
 
 

@@ -73,12 +73,13 @@ def _measured(
         compute_s = _part(p.compute_prefix_s[z, :, kind], start, stop)
         share = -(-micro_batches // stage.replicas)
         busy_s = stage_work_s(forward_s, compute_s - forward_s, trip_s, share, held)
+        far = int(stage.replicas > p.node_size[z, kind])
         busy_s += stage_after_s(
             _part(p.gradient_prefix_bytes[z], start, stop),
             _part(p.optimizer_prefix_s[z, :, kind], start, stop),
             stage.replicas,
-            float(p.latency_s[z, kind, kind]),
-            float(p.inverse_bandwidth_s_per_byte[z, kind, kind]),
+            float(p.ring_latency_s[z, kind, far]),
+            float(p.ring_inverse_bandwidth[z, kind, far]),
         )
         fill_s = trip_s + compute_s
         memory = _memory(p, z, start, stop, held)

@@ -1,0 +1,62 @@
+"""One problem, looked at in several ways, and the plan that the simulator likes best.
+
+Where equal nodes share device classes, no table says whether a link inside a class is one inside a
+node (`heterps_envs.problem.Problem.views`). So a planner answers every view, each with a part of
+what is left of its budget, and the simulator, which knows every link, chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+# The first views know the links best, and have most classes.
+PART = 2 / 3
+
+
+def over_views(problem: Problem, budget: Budget, answer: Callable[[Problem, Budget], Plan]) -> Plan:
+    """The best of a planner's plans for all views of a problem, with a bound for them all.
+
+    Args:
+        problem: What was asked.
+        budget: Evaluations and seconds of all views together.
+        answer: The planner's plan for one view; raises `InfeasibleError` where it has none.
+
+    Raises:
+        InfeasibleError: There is none for any view; the reason is that of the first.
+    """
+    views = problem.views
+    if len(views) == 1:
+        return answer(problem, budget)
+    plans, reasons = list[Plan](), list[InfeasibleError]()
+    for index, view in enumerate(views):
+        if budget.is_exhausted and (plans or reasons):
+            break
+        own = budget.share(PART if index + 1 < len(views) else 1.0)
+        try:
+            plans.append(answer(view, own))
+        except InfeasibleError as error:
+            reasons.append(error)
+        budget.spend(own.evaluations_used)
+    if not plans:
+        raise reasons[0]
+    best = fastest(problem, plans)
+    return best.changed(bound=bound_for(problem, best))
+
+
+def fastest(problem: Problem, plans: Iterable[Plan]) -> Plan:
+    """The plan that costs least by the simulator, of equal ones the first; fitting ones first."""
+    return min(plans, key=lambda plan: _cost(problem, plan))
+
+
+def _cost(problem: Problem, plan: Plan) -> tuple[bool, float]:
+    shown = estimate(problem, plan)
+    is_price = problem.job.objective == "price"
+    cost = shown.price_usd_per_million_samples if is_price else shown.step_time_s
+    return not shown.feasible, cost
