@@ -435,6 +435,7 @@ class Problem:
         output = np.array([layer.output_bytes for layer in layers]) * scale
         output[-1] = 0.0
         latency, inverse_bandwidth = self._links()
+        has_rings = self.has_equal_nodes and self.nodes_apart != "all"
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
         rule = self.memory_rule
         memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
@@ -457,7 +458,7 @@ class Problem:
             ),
             latency_s=latency,
             inverse_bandwidth_s_per_byte=inverse_bandwidth,
-            rings=self._rings(latency, inverse_bandwidth) if self.has_equal_nodes else None,
+            rings=self._rings(latency, inverse_bandwidth) if has_rings else None,
         )
 
     def _rings(self, latency_s: Floats, inverse_bandwidth: Floats) -> RingLinks:

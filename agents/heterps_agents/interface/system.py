@@ -9,6 +9,7 @@ from heterps_agents.interface.papers import EVIDENCE, PAPERS, Evidence, Paper
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -81,7 +82,9 @@ class System(ABC):
                 or misses the throughput floor.
             HeterpsError: It cannot express the problem, or that is too large for it.
         """
-        problem = on_usable_devices(problem)
+        asked = on_usable_devices(problem)
+        # The methods have one link for the devices of a class.
+        problem = asked.by_node
         reason = self.why_not(problem)
         if reason is not None:
             raise HeterpsError(f"{self.name}: {reason}")
@@ -90,6 +93,8 @@ class System(ABC):
         except HeterpsError as error:
             kind = InfeasibleError if isinstance(error, InfeasibleError) else HeterpsError
             raise kind(f"{self.name}: {str(error).removeprefix(f'{self.name}: ')}") from error
+        if problem is not asked:
+            plan = plan.changed(bound=bound_for(asked, plan))
         shown = estimate(problem, plan)
         if not shown.feasible:
             first, *others = shown.reasons

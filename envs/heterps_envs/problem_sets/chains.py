@@ -76,7 +76,10 @@ def fingerprint(problems: Sequence[CostTables]) -> str:
     digest = hashlib.sha256()
     for tables in problems:
         for field in fields(tables):
-            value = np.asarray(getattr(tables, field.name), dtype=float)
+            found = getattr(tables, field.name)
+            if found is None:
+                continue
+            value = np.asarray(found, dtype=float)
             values = np.atleast_1d(value).ravel()
             digest.update(field.name.encode() + ",".join(f"{x:.3e}" for x in values).encode())
     return digest.hexdigest()[:16]

@@ -74,7 +74,7 @@ def _galvatron_chains(folder: Path) -> ChainCollection:
         for size in GALVATRON_BATCHES:
             forward = times[galvatron.GalvatronBatch(size, 2048)]
             job = Job(micro_batch_size=size, global_batch_size=64)
-            problem = Problem(_measured(profile, forward, size), cluster, job)
+            problem = Problem(_measured(profile, forward, size), cluster, job, nodes_apart="all")
             name = f"Galvatron Llama 2 7B, {nodes} x 8, micro-batch size {size}"
             chains.append(NamedChain(name, problem.tables))
     return collected(chains)
@@ -190,5 +190,6 @@ def _region_chains(folder: Path) -> ChainCollection:
     for model in REGION_MODELS:
         profile = load_profile(model)
         job = Job.from_mapping({"dtype": profile.dtype})
-        chains.append(NamedChain(f"DT-FM {model}", Problem(profile, cluster, job).tables))
+        problem = Problem(profile, cluster, job, nodes_apart="all")
+        chains.append(NamedChain(f"DT-FM {model}", problem.tables))
     return collected(chains)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_cluster, load_profile, shipped
-from heterps_envs.problem import Problem
+from heterps_envs.problem import CostTables, Problem
 from heterps_envs.problem_sets.named import ChainCollection, NamedChain, collected
 
 
@@ -22,8 +24,14 @@ def real_chains() -> ChainCollection:
     return collected(
         NamedChain(
             f"{name} on {cluster.name}",
-            Problem(profile, cluster, Job.from_mapping({"dtype": profile.dtype})).tables,
+            _tables(profile, cluster),
         )
         for name, profile in profiles
         for cluster in clusters
     )
+
+
+def _tables(profile: ModelProfile, cluster: Cluster) -> CostTables:
+    """With a class for each node, as they were frozen."""
+    job = Job.from_mapping({"dtype": profile.dtype})
+    return Problem(profile, cluster, job, nodes_apart="all").tables
