@@ -8,6 +8,7 @@ from rich.table import Table
 
 from heterps.reports.console import answer, bytes_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names
+from heterps_runtime.run.phases import Phase
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.result import RunResult
 
@@ -30,12 +31,15 @@ def result_mapping(result: RunResult, watcher: OnlineController | None) -> dict[
 
 def print_result(result: RunResult) -> None:
     """Predicted against measured, the losses, the devices, the re-plans."""
-    answer.print(
-        f"step time   predicted {seconds_text(result.predicted_step_time_s)}, measured "
-        f"{seconds_text(result.measured_step_time_s)} ({100 * result.relative_error:+.1f} %), "
-        f"times of {result.times_of}"
-    )
-    if result.throughput_samples_per_s and result.predicted_throughput_samples_per_s:
+    for line in step_time_lines(result):
+        answer.print(line)
+    # Of several plans, the first one's speed is not the run's.
+    has_one_plan = len(result.phases) == 2
+    if (
+        has_one_plan
+        and result.throughput_samples_per_s
+        and result.predicted_throughput_samples_per_s
+    ):
         answer.print(
             f"speed       predicted {result.predicted_throughput_samples_per_s:.4g} samples/s, "
             f"measured {result.throughput_samples_per_s:.4g}"
@@ -65,6 +69,37 @@ def print_result(result: RunResult) -> None:
             f"emulation   {overruns} of {total} actions took the host longer than emulated"
         )
     answer.print(device_table(result))
+
+
+def step_time_lines(result: RunResult) -> list[str]:
+    """Predicted beside measured: of the plan; of several plans, each, and the mean of the run.
+
+    With slowdowns the median of a plan is of the steps before them; the mean counts them all.
+    """
+    *plans, whole = result.phases
+    if len(plans) == 1:
+        lines = [
+            f"step time   predicted {seconds_text(result.predicted_step_time_s)}, measured "
+            f"{seconds_text(result.measured_step_time_s)} "
+            f"({percent_text(result.relative_error, 1, is_change=True)}), "
+            f"times of {result.times_of}"
+        ]
+    else:
+        lines = [f"step time   mean of each plan's steps, times of {result.times_of}"]
+        lines += [
+            f"  plan {phase.generation:<4} steps {phase.first_step + 1}-"
+            f"{phase.first_step + phase.num_steps} by {phase.planner}: {_means_text(phase)}"
+            for phase in plans
+        ]
+    return [*lines, f"mean        of {whole.num_counted_steps} steps: {_means_text(whole)}"]
+
+
+def _means_text(phase: Phase) -> str:
+    return (
+        f"predicted {seconds_text(phase.predicted_step_time_s)}, measured "
+        f"{seconds_text(phase.measured_step_time_s)} "
+        f"({percent_text(phase.relative_error, 1, is_change=True)})"
+    )
 
 
 def recovery_text(recovery: Recovery) -> str:

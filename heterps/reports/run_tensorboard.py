@@ -159,8 +159,9 @@ class RunBoard:
             "schedule": job.schedule,
         }
         values = {
-            "speed/step_time_s": result.measured_step_time_s,
-            "speed/samples_per_s": result.throughput_samples_per_s,
+            # Of the whole run: its first plan may have had few of its steps.
+            "speed/step_time_s": result.phases[-1].measured_step_time_s,
+            "speed/samples_per_s": job.global_batch_size / result.phases[-1].measured_step_time_s,
             "bubble_share/mean": result.bubble_share,
         }
         known = {tag: value for tag, value in values.items() if value is not None}

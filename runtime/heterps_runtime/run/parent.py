@@ -25,13 +25,13 @@ from heterps_runtime.execution.measured_memory import measured_curve
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.run.link_times import Taken, measured_seconds, predicted_seconds, routes_of
 from heterps_runtime.run.measurements import Measurements, StageTimes, newest_measurements
+from heterps_runtime.run.phases import phases_of, warm_steps
 from heterps_runtime.run.result import (
     DeviceReport,
     Replan,
     RunResult,
     StepProgress,
     median_step_time_s,
-    warm_steps,
 )
 from heterps_runtime.run.step_figures import (
     StepFigures,
@@ -226,6 +226,15 @@ class RunState:
             losses=losses,
             step_times_s=tuple(step.step_time_s for step in self._steps),
             generations=tuple(step.generation for step in self._steps),
+            phases=phases_of(
+                [step.step_time_s for step in self._steps],
+                [step.generation for step in self._steps],
+                {
+                    index: (each.plan.planner, each.estimate.step_time_s)
+                    for index, each in enumerate(self._generations)
+                },
+                self._first.first_step,
+            ),
             max_loss_difference=self._loss_difference(losses) if verify else None,
             stages=tuple(StageTimes(**entry) for rank in ranks for entry in rank["stages"]),
             devices=devices,

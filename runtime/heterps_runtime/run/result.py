@@ -12,11 +12,9 @@ from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEv
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.run.measurements import StageTimes
+from heterps_runtime.run.phases import Phase, warm_steps
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.step_figures import StepFigures
-
-# The first steps under a plan set up connections and warm caches; no median counts them.
-WARM_UP_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -116,6 +114,7 @@ class RunResult(Document):
         first_step: Of this run; above 0 where it went on from a checkpoint. All lists begin there.
         checkpoint: The newest that was saved.
         generations: Which plan each step ran under.
+        phases: Means of the steps under each plan; the last one is the whole run.
         max_loss_difference: Largest difference to single-process training; None when not verified.
         stages: Median seconds of each stage of the last plan.
         timeline: The actions of the last step, as measured.
@@ -137,6 +136,7 @@ class RunResult(Document):
     losses: tuple[float, ...]
     step_times_s: tuple[float, ...]
     generations: tuple[int, ...]
+    phases: tuple[Phase, ...] = ()
     max_loss_difference: float | None = None
     first_step: int = 0
     checkpoint: str | None = None
@@ -161,15 +161,3 @@ def median_step_time_s(
 ) -> float:
     """Median over some steps; warm-up steps of a plan count only where there are no others."""
     return statistics.median([step_times_s[s] for s in warm_steps(generations, steps)])
-
-
-def warm_steps(generations: Sequence[int], steps: range) -> list[int]:
-    """Those of some steps that are not warm-up steps of their plan; all where there are no others.
-
-    Args:
-        generations: The plan of every step of the run.
-        steps: Indices into it.
-    """
-    first_of = {generation: generations.index(generation) for generation in set(generations)}
-    warm = [s for s in steps if s - first_of[generations[s]] >= WARM_UP_STEPS]
-    return warm or list(steps)

@@ -30,7 +30,7 @@ from heterps_runtime.run.measurements import (
     measurements_path,
     pass_seconds,
 )
-from heterps_runtime.run.result import WARM_UP_STEPS
+from heterps_runtime.run.phases import WARM_UP_STEPS
 from heterps_runtime.run.step_figures import busy_s, row_of_passes
 from heterps_runtime.specification.devices import remark_of_missing, to_device
 from heterps_runtime.specification.run import RunSpecification, next_plan_path

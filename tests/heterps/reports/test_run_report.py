@@ -1,0 +1,48 @@
+"""The end of a run: predicted beside measured, for each plan and for the whole run."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps.reports.run_report import step_time_lines
+from heterps_runtime.run.phases import phases_of
+from heterps_runtime.run.result import RunResult
+
+
+def result_of(times_s: list[float], generations: list[int], first_step: int = 0) -> RunResult:
+    plans = {0: ("auto", 0.1), 1: ("recovery", 0.2)}
+    return RunResult(
+        predicted_step_time_s=0.1,
+        measured_step_time_s=0.1,
+        relative_error=-1e-6,
+        times_of="emulated devices",
+        losses=(1.0,) * len(times_s),
+        step_times_s=tuple(times_s),
+        generations=tuple(generations),
+        first_step=first_step,
+        phases=phases_of(times_s, generations, plans, first_step),
+    )
+
+
+def test_each_plan_has_a_row_and_the_run_a_mean_without_warm_up_steps() -> None:
+    result = result_of([9.0, 9.0, 0.1, 0.1] + [9.0, 9.0] + [0.25] * 8, [0] * 4 + [1] * 10, 5)
+    assert step_time_lines(result) == [
+        "step time   mean of each plan's steps, times of emulated devices",
+        "  plan 0    steps 6-9 by auto: predicted 100 ms, measured 100 ms (+0.0 %)",
+        "  plan 1    steps 10-19 by recovery: predicted 200 ms, measured 250 ms (-20.0 %)",
+        "mean        of 10 steps: predicted 180 ms, measured 220 ms (-18.2 %)",
+    ]
+
+
+def test_steps_on_slow_devices_count_in_the_mean_of_a_run_that_kept_its_plan() -> None:
+    result = result_of([0.1] * 4 + [0.3] * 6, [0] * 10)
+    first, mean = step_time_lines(result)
+    assert first.startswith("step time   predicted 100 ms, measured 100 ms (+0.0 %)")
+    assert mean == "mean        of 8 steps: predicted 100 ms, measured 250 ms (-60.0 %)"
+
+
+def test_a_plan_of_warm_up_steps_alone_counts_them() -> None:
+    phases = phases_of([0.5] + [0.1] * 5, [0] + [1] * 5, {0: ("a", 1.0), 1: ("b", 0.1)}, 0)
+    assert [phase.num_counted_steps for phase in phases] == [1, 3, 4]
+    assert phases[0].measured_step_time_s == 0.5
+    assert phases[-1].measured_step_time_s == pytest.approx(0.2)
