@@ -83,7 +83,7 @@ def compared_timelines_figure(
     names, (first, *others) = list(estimates), list(estimates.values())
     rows = _rows(first)
     height = 1.3 + len(estimates) * (0.45 + 0.36 * len(rows))
-    figure = Figure(figsize=(11, height), layout="constrained")
+    figure = Figure(figsize=(10, height), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(estimates), 1, sharex=True, squeeze=False).ravel()
     used: set[str] = set()
@@ -236,24 +236,16 @@ def frontier_figure(frontier: Frontier) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    # A row of text for each plan beside the axes: however near points lie, no labels meet.
+    height = max(4.5, 1.2 + 0.2 * len(frontier.plans))
+    figure = Figure(figsize=(10, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    axes, names = figure.subplots(1, 2, width_ratios=(2.2, 1))
     throughput = [entry.throughput_samples_per_s for entry in frontier.plans]
     price = [entry.price_usd_per_million_samples for entry in frontier.plans]
     axes.step(throughput, price, where="post", color=COLORS["forward"], lw=1.2)
     axes.plot(throughput, price, "o", color=COLORS["forward"], ms=4)
-    ends = dict.fromkeys((0, len(throughput) - 1))
-    for index, (side, align) in zip(ends, ((-1, "right"), (1, "left")), strict=False):
-        devices = frontier.plans[index].devices
-        axes.annotate(
-            ", ".join(f"{count} {name}" for name, count in devices.items()),
-            (throughput[index], price[index]),
-            xytext=(8 * side, -6 * side - 4),
-            textcoords="offset points",
-            ha=align,
-            size=8,
-        )
+    _label_plans(names, axes, frontier)
     axes.margins(0.08, 0.12)
     axes.set_xlabel("samples per second (closed form)")
     axes.set_ylabel("USD per million samples")
@@ -263,3 +255,27 @@ def frontier_figure(frontier: Frontier) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
     return figure
+
+
+def _label_plans(names: Axes, axes: Axes, frontier: Frontier) -> None:
+    """The devices of each plan in a column, the dearest on top, and a line to its point."""
+    from matplotlib.patches import ConnectionPatch
+
+    names.set_axis_off()
+    axes.patch.set_visible(False)  # lines to points lie under all else
+    by_price = sorted(frontier.plans, key=lambda entry: -entry.price_usd_per_million_samples)
+    for row, entry in enumerate(by_price):
+        y = 1 - (row + 0.5) / len(by_price)
+        devices = ", ".join(f"{count} {name}" for name, count in entry.devices.items())
+        names.text(0.02, y, devices, va="center", size=8, transform=names.transAxes)
+        line = ConnectionPatch(
+            (entry.throughput_samples_per_s, entry.price_usd_per_million_samples),
+            (0.01, y),
+            axes.transData,
+            names.transAxes,
+            color="#aaaaaa",
+            lw=0.6,
+            zorder=0,
+        )
+        line.set_in_layout(False)
+        axes.figure.add_artist(line)
