@@ -15,7 +15,7 @@ from heterps_configs.library import load_profile
 from heterps_runtime.examples.sequential import perceptron
 from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 
 HERE = "benchmarks.fidelity.own_models"
 

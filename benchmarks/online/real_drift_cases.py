@@ -23,11 +23,11 @@ from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.library import load_cluster
 from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
-from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.measurements import Measurements
 from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.tracing.trace import trace_source
 
 MODEL, CLUSTER = "mlp", "local-emulated"
 JOB = Job(global_batch_size=16, micro_batch_size=2, dtype="float32")

@@ -13,7 +13,7 @@ from benchmarks.fidelity.own_models import EMULATED
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 
 HERE = "benchmarks.parity.models"
 WIDTH = 16

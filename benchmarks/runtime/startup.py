@@ -31,9 +31,9 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.tracing.trace import trace_source
 
 NUM_RANKS = 4
 REPEATS = 5

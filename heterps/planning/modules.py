@@ -13,7 +13,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import forget_factory
 from heterps_runtime.own_loop.model import Inputs, copies_of, named_inputs, source_of
 from heterps_runtime.profiling.model_source import target_of_output
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 
 
 def module_profile(

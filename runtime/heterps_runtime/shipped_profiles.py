@@ -20,7 +20,7 @@ from heterps_configs.documents.model_profile import InputSpecification, ModelPro
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
 from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.models.initialise import initial_values, place
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 from tests.runtime import functional_models
 
 HERE = "tests.runtime.small_models"

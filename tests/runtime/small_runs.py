@@ -17,7 +17,7 @@ from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 from tests.runtime import imitations, small_models
 
 DEVICES = ("d0", "d1", "d2", "d3")

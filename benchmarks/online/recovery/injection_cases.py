@@ -18,7 +18,7 @@ from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 
 DEVICES = ("d0", "d1", "d2", "d3")
 # Seconds of one micro-batch through the whole model, forward and backward, on the host.

@@ -114,6 +114,7 @@ class TensorSplit(Document):
         backward_sums: The same in the backward pass.
         sparse_parameters: Of its `sparse_parameters`.
         tied_parameters: Of its `tied_parameters`.
+        shared_bytes: Of its `shared_bytes`.
         deferred_bytes: Of its `deferred_bytes`.
     """
 
@@ -128,6 +129,7 @@ class TensorSplit(Document):
     backward_sums: tuple[Bytes, ...] = ()
     sparse_parameters: Parameters = 0
     tied_parameters: Parameters = 0
+    shared_bytes: Bytes = 0
     deferred_bytes: Bytes = 0
 
 
@@ -140,6 +142,7 @@ _PARTS_OF_A_LAYER = (
     "memory_traffic_bytes",
     "sparse_parameters",
     "tied_parameters",
+    "shared_bytes",
     "deferred_bytes",
 )
 # By so much a part may exceed its whole: both are sums of floats.

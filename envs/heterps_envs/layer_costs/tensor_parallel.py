@@ -90,6 +90,7 @@ def _split_layer(layer: LayerProfile, degree: int) -> LayerProfile:
         backward_flops=part(layer.backward_flops, split.backward_flops),
         activation_bytes=part(layer.activation_bytes, split.activation_bytes),
         memory_traffic_bytes=part(layer.memory_traffic_bytes, split.memory_traffic_bytes),
+        shared_bytes=part(layer.shared_bytes, split.shared_bytes),
         deferred_bytes=None
         if layer.deferred_bytes is None
         else part(layer.deferred_bytes, split.deferred_bytes),

@@ -76,7 +76,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         fake_mode: The mode that the pass runs under; a backward pass must run under it, too.
-        parameter_storages: Identify the memory of the parameters.
+        parameter_storages: Names of the parameters, by what identifies their memory.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -84,7 +84,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._units, self._entries = units_of(module), entries_of_units(module)
         self.recording = Recording(units=tuple(self._units))
-        self.parameter_storages: set[int] = set()
+        self.parameter_storages: dict[int, str] = {}
         self._module = module
         names = canonical_names(module)
         self._unit_parameters = {
@@ -197,7 +197,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 fake = torch.empty(parameter.shape, dtype=parameter.dtype)
                 by_id[id(parameter)] = fake.requires_grad_(parameter.requires_grad)
                 self._set(fake, frozenset({names[id(parameter)]}))
-                self.parameter_storages.add(fake.untyped_storage()._cdata)
+                self.parameter_storages[fake.untyped_storage()._cdata] = names[id(parameter)]
             state[name] = by_id[id(parameter)]
         for name, buffer in self._module.named_buffers(remove_duplicate=False):
             state[name] = torch.empty(buffer.shape, dtype=buffer.dtype)

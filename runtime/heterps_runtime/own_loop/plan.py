@@ -13,9 +13,9 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_configs.library import load_cluster, load_profile
-from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.specification.devices import CPU, available_device, torch_devices
 from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.tracing.trace import trace_source
 
 # Of a cluster that is not at hand: only the order of the action lists depends on it.
 _FLOPS_PER_S, _BYTES_PER_S, _MEMORY_BYTES = 1e12, 1e10, 2**50

@@ -20,10 +20,10 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.phases import WARM_UP_STEPS
 from heterps_runtime.run.result import RunResult
 from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.tracing.trace import trace_source
 
 # Steps of a run after the warm-up, of which the actions are kept.
 NUM_RUNS, NUM_STEPS, TIMEOUT_S = 3, 20, 120.0

@@ -77,7 +77,7 @@ def resolve_profile(
         if not parsed and sequence_length is None:
             return profile
         return _traced_again(profile, reference, parsed, sequence_length)
-    from heterps_runtime.profiling.trace import trace_source
+    from heterps_runtime.tracing.trace import trace_source
 
     return trace_source(source, name=reference, dtype=dtype)
 
@@ -120,7 +120,7 @@ def _traced_again(
             f"{reference}: is traced again for other inputs, without what was measured for its own",
             stacklevel=3,
         )
-    from heterps_runtime.profiling.trace import trace_source
+    from heterps_runtime.tracing.trace import trace_source
 
     traced = trace_source(source, profile.name, profile.dtype)
     return traced.changed(description=profile.description)

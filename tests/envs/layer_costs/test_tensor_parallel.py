@@ -24,6 +24,7 @@ PARTS = {
     "memory_traffic_bytes": "memory_traffic_bytes",
     "sparse_parameters": "sparse_parameters",
     "tied_parameters": "tied_parameters",
+    "shared_bytes": "shared_bytes",
     "deferred_bytes": "deferred_bytes",
 }
 

@@ -17,7 +17,7 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of
 from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_models import HERE
 
 TOKENS = 512

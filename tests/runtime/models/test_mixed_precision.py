@@ -22,12 +22,12 @@ from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.mixed_precision import SharedCopies
 from heterps_runtime.models.recording import select_output
-from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_training
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_runs import chain_of, plan_of, problem_of, profile_of
 
 MIXED: Dtype = "mixed-bfloat16"

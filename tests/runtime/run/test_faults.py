@@ -21,8 +21,8 @@ from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.own_loop.model import source_of
 from heterps_runtime.own_loop.plan import compute_device, specification_of
-from heterps_runtime.profiling.trace import trace_source
 from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.faulty_script import FAULTS, LATE_S
 from tests.runtime.imitations import TEXT
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of

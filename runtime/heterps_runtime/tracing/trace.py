@@ -8,7 +8,7 @@ autograd node.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from heterps_configs.documents.base import Dtype
@@ -30,9 +29,20 @@ from heterps_runtime.models.mixed_precision import autocast, autocast_format, is
 from heterps_runtime.models.recorder import Recorder, call_fake
 from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
-from heterps_runtime.profiling.cut_tensors import sent_tensors
-from heterps_runtime.profiling.scans import scans_at_once
 from heterps_runtime.stages.deferred_gradients import can_defer
+from heterps_runtime.tracing.cut_tensors import sent_tensors
+from heterps_runtime.tracing.operation_log import (
+    ATTENTION,
+    ExpertsCall,
+    Operation,
+    OperationLog,
+    is_plain,
+    memory_of,
+    num_bytes,
+    tensors_of,
+)
+from heterps_runtime.tracing.scans import scans_at_once
+from heterps_runtime.tracing.tensor_splits import tensor_splits
 
 # A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
 FLASH_BACKWARD_FACTOR = 2.5
@@ -70,7 +80,7 @@ def trace(
     )
     batch_size = 2 if has_batch_norm else 1
     recorder, costs = Recorder(module), _Costs(is_mixed(dtype))
-    hooks = _count_deferred(module, recorder, costs)
+    hooks = _count_deferred(module, recorder, costs) + _note_experts(module, recorder, costs)
     try:
         _run(recorder, costs, source, batch_size, dtype)
     finally:
@@ -79,12 +89,16 @@ def trace(
     costs.uncounted.warn(name)
     layers = layers_of(recorder.recording)
     saved = _saved_at_cuts(recorder, costs, layers)
+    found = list(_layer_profiles(module, recorder.recording, layers, costs, saved, batch_size))
+    splits = tensor_splits(module, layers, costs.log, recorder.parameter_storages, batch_size)
     return ModelProfile(
         name=name,
         dtype=dtype,
         sample=_sample_in_words(source),
         source=source,
-        layers=tuple(_layer_profiles(module, recorder.recording, layers, costs, saved, batch_size)),
+        layers=tuple(
+            entry.changed(tensor_split=split) for entry, split in zip(found, splits, strict=True)
+        ),
     )
 
 
@@ -95,6 +109,7 @@ class _Costs:
         is_mixed: The forward pass runs under autocast.
         copies: Identify the memory of the copies that it made of parameters.
         uncounted: Operations without a formula.
+        log: Every operation.
     """
 
     def __init__(self, is_mixed: bool) -> None:
@@ -109,6 +124,7 @@ class _Costs:
         # Storage -> the calls that keep it for the backward pass.
         self.savers: dict[int, set[int]] = {}
         self.uncounted = UncountedOperations()
+        self.log = OperationLog()
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -146,13 +162,41 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._costs.copies.add(result.untyped_storage()._cdata)
             num_bytes = result.numel() * result.element_size()
             self._costs.cast_bytes[call] = self._costs.cast_bytes.get(call, 0.0) + num_bytes
+        moved: list[Tensor] = []
         if not is_backward and not func.is_view:
-            moved = {id(t): t for t in tree_leaves((args, kwargs, result)) if isinstance(t, Tensor)}
-            if not all(map(self._recorder.is_constant, moved.values())):
+            tensors = {id(t): t for t in tensors_of(args, kwargs, result)}.values()
+            if not all(map(self._recorder.is_constant, tensors)):
+                moved = [tensor for tensor in tensors if not self.is_parameter(tensor)]
                 self._costs.traffic_bytes[call] = self._costs.traffic_bytes.get(call, 0.0) + sum(
-                    t.numel() * t.element_size() for t in moved.values() if not self.is_parameter(t)
+                    t.numel() * t.element_size() for t in moved
                 )
+        read = tensors_of(args, kwargs)
+        name, made = func._schema.name, tensors_of(result)
+        self.note(call, is_backward, name, is_plain(func), flops or 0.0, read, made, moved)
         return result
+
+    def note(
+        self,
+        call: int,
+        is_backward: bool,
+        name: str,
+        is_plain: bool,
+        flops: float,
+        read: tuple[Tensor, ...],
+        made: tuple[Tensor, ...],
+        moved: Sequence[Tensor] = (),
+    ) -> None:
+        """Logs an operation."""
+        follows = tuple(not is_backward and self.follows(tensor) for tensor in read)
+        traffic = tuple((memory_of(tensor), num_bytes(tensor)) for tensor in moved)
+        self._costs.log.operations.append(
+            Operation(call, is_backward, name, is_plain, flops, read, made, follows, traffic)
+        )
+
+    def follows(self, tensor: Tensor) -> bool:
+        """Whether a tensor follows from the sample by differentiable steps."""
+        is_float = tensor.is_floating_point() and not self.is_parameter(tensor)
+        return is_float and not self._recorder.is_constant(tensor)
 
     def charge(self, call: int, is_backward: bool, flops: float) -> None:
         """Adds FLOPs to a call."""
@@ -183,14 +227,23 @@ class _FlashAttention(torch.autograd.Function):
         logsumexp = query.new_empty(query.shape[:-1], dtype=torch.float32)
         recorder.derive(output, query, key, value)
         recorder.derive(logsumexp, query, key)
+        made = (output, logsumexp)
+        counter.note(
+            counter.current_call(), False, ATTENTION, False, flops, (query, key, value), made
+        )
         ctx.save_for_backward(query, key, value, output, logsumexp)
         return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         query, key, value, *_ = ctx.saved_tensors
-        ctx.counter.charge(ctx.counter.current_call(), True, FLASH_BACKWARD_FACTOR * ctx.flops)
-        return None, None, torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+        counter, flops = ctx.counter, FLASH_BACKWARD_FACTOR * ctx.flops
+        counter.charge(counter.current_call(), True, flops)
+        made = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+        counter.note(
+            counter.current_call(), True, ATTENTION, False, flops, (query, key, value), made
+        )
+        return None, None, *made
 
 
 class _FlashMode(TorchFunctionMode):
@@ -234,6 +287,8 @@ def _run(
             alive.append(storage)
             sums = costs.shared_bytes if is_constant else costs.activation_bytes
             sums[call] = sums.get(call, 0) + size
+            log = costs.log.shared if is_constant else costs.log.saved
+            log.append((call, storage._cdata, size))
         return tensor
 
     args, kwargs = arguments(source, meta_inputs(source, batch_size), dtype)
@@ -317,18 +372,43 @@ def _count_deferred(module: nn.Module, recorder: Recorder, costs: _Costs) -> lis
     entered: dict[int, torch.UntypedStorage] = {}  # alive, so that no number comes twice
 
     def note(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        storage = args[0].untyped_storage()
-        num_bytes = output.numel() * output.element_size()
+        storage, entering = args[0].untyped_storage(), 0
+        leaving = output.numel() * output.element_size()
         target = autocast_format(args[0])
         if target not in (None, args[0].dtype):
-            num_bytes += args[0].numel() * target.itemsize  # a copy of its own
+            entering = args[0].numel() * target.itemsize  # a copy of its own
         elif storage._cdata not in entered:
             entered[storage._cdata] = storage
-            num_bytes += storage.nbytes()  # of a view, all that it keeps
+            entering = storage.nbytes()  # of a view, all that it keeps
         call = recorder.cursor
-        costs.deferred_bytes[call] = costs.deferred_bytes.get(call, 0.0) + num_bytes
+        costs.deferred_bytes[call] = costs.deferred_bytes.get(call, 0.0) + entering + leaving
+        costs.log.deferred.append((call, storage._cdata, float(entering)))
+        costs.log.deferred.append((call, memory_of(output), float(leaving)))
 
     return [part.register_forward_hook(note) for part in module.modules() if can_defer(part)]
+
+
+def _note_experts(module: nn.Module, recorder: Recorder, costs: _Costs) -> list[RemovableHandle]:
+    """Hooks that log what modules read and make that hold experts as one parameter."""
+    names = canonical_names(module)
+    held = {
+        part: frozenset(
+            names[id(parameter)]
+            for parameter in part.parameters(recurse=False)
+            if parameter.dim() == 3
+        )
+        for part in module.modules()
+    }
+
+    def note(part: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        read = tuple(
+            tensor
+            for tensor in tensors_of(args, kwargs)
+            if tensor.is_floating_point() and not recorder.is_constant(tensor)
+        )
+        costs.log.experts.append(ExpertsCall(recorder.cursor, held[part], read, tensors_of(output)))
+
+    return [part.register_forward_hook(note, with_kwargs=True) for part, own in held.items() if own]
 
 
 def _saved_at_cuts(

@@ -17,7 +17,7 @@ from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.recording import select_output
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.profiling.trace import trace_source
+from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_models import HERE, NAMES, profile_of, source_of
 
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from heterps_runtime.models.huggingface import huggingface_source
-from heterps_runtime.profiling import trace
+from heterps_runtime.tracing import trace
 
 CONFIG = {
     "model_type": "mamba", "architectures": ["MambaForCausalLM"], "hidden_size": 32,

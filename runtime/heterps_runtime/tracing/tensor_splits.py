@@ -1,0 +1,228 @@
+"""What of every layer a tensor-parallel group splits, counted from what a traced pass did.
+
+An operation is split where it reads a part of a parameter or of a tensor; then so is what it makes.
+What is split by inputs ends it: every device has a sum's term of all numbers. In front, every
+device reads the whole, and gets a term of its gradient.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+from torch import Tensor, nn
+
+from heterps_configs.documents.model_profile import TensorSplit
+from heterps_runtime.models.layers import Layer
+from heterps_runtime.models.recording import canonical_names
+from heterps_runtime.tracing.linear_pairs import flow_of
+from heterps_runtime.tracing.operation_log import (
+    EMBEDDING,
+    LOG_SOFTMAX,
+    ExpertsCall,
+    Operation,
+    OperationLog,
+    memory_of,
+    num_bytes,
+)
+from heterps_runtime.tracing.tensor_plan import Piece, parameter_owners, tensor_plan
+
+# A softmax over a split vocabulary sums its largest logits, its sums, and the targets' logits.
+SOFTMAX_SUMS = 3
+_SUM_ELEMENT_BYTES = 4
+# What they make is a number for each place, of which those sums already told.
+_LOSSES = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
+
+
+def tensor_splits(
+    module: nn.Module,
+    layers: Sequence[Layer],
+    log: OperationLog,
+    parameters: Mapping[int, str],
+    batch_size: int,
+) -> list[TensorSplit | None]:
+    """For each layer what is split; None where nothing can be.
+
+    Args:
+        module: The model.
+        layers: Its layers.
+        log: Of a forward and a backward pass.
+        parameters: Names of its parameters, by memory.
+        batch_size: Samples of the pass.
+    """
+    layer_of_call = {call: index for index, layer in enumerate(layers) for call in layer.calls}
+    # The loss belongs to the last layer.
+    layer_of_call = defaultdict(lambda: len(layers) - 1, layer_of_call)
+    names = _with_copies(log, parameters)
+    flow = flow_of(log, names, parameter_owners(module), layer_of_call)
+    plan = tensor_plan(module, flow)
+    found = _Division(plan, names, layer_of_call, len(layers)).run(log)
+    return _as_documents(module, layers, plan, found, batch_size)
+
+
+class _Sums:
+    """Running sums of one layer."""
+
+    def __init__(self) -> None:
+        self.forward_flops = self.backward_flops = 0.0
+        self.activation_bytes = self.memory_traffic_bytes = 0.0
+        self.shared_bytes = self.deferred_bytes = 0.0
+        self.forward_sums: list[float] = []
+        self.backward_sums: dict[int, float] = {}
+
+
+def _with_copies(log: OperationLog, parameters: Mapping[int, str]) -> dict[int, str]:
+    """Names of parameters by memory, that of their copies and of what is selected of them too."""
+    names = dict(parameters)
+    for operation in log.operations:
+        own = {names.get(memory_of(t), "") for t in operation.read if t.is_floating_point()}
+        if len(own) == 1 and "" not in own and operation.is_plain and not operation.flops:
+            (name,) = own
+            for tensor in operation.made:
+                names.setdefault(memory_of(tensor), name)
+    return names
+
+
+class _Division:
+    """One walk over the passes.
+
+    Attributes:
+        split: Memory of the tensors of which every device has a part.
+        whole: Of a copy of a whole tensor, the memory of that tensor.
+    """
+
+    def __init__(
+        self,
+        plan: Mapping[str, Piece],
+        names: Mapping[int, str],
+        layer_of_call: Mapping[int, int],
+        num_layers: int,
+    ) -> None:
+        self._plan, self._names, self._layer_of_call = plan, names, layer_of_call
+        self.split: set[int] = set()
+        self.whole: dict[int, int] = {}
+        self.sums = [_Sums() for _ in range(num_layers)]
+
+    def run(self, log: OperationLog) -> list[_Sums]:
+        for operation in log.operations:
+            self._step(operation)
+        for experts in log.experts:
+            self._sum_experts(experts)
+        for call, memory, size in log.saved:
+            self._at(call).activation_bytes += size * (memory in self.split)
+        for call, memory, size in log.shared:
+            self._at(call).shared_bytes += size * (memory in self.split)
+        for call, memory, size in log.deferred:
+            self._at(call).deferred_bytes += size * (memory in self.split)
+        return self.sums
+
+    def _at(self, call: int) -> _Sums:
+        return self.sums[self._layer_of_call[call]]
+
+    def _step(self, operation: Operation) -> None:
+        sums = self._at(operation.call)
+        memories = [memory_of(tensor) for tensor in operation.read]
+        pieces = [self._plan[self._names[m]] for m in memories if self._names.get(m) in self._plan]
+        made = [tensor for tensor in operation.made if memory_of(tensor) not in self._names]
+        if not pieces and not self.split.intersection(memories):
+            if operation.is_copy and made:
+                self.whole[memory_of(made[0])] = self._origin(memories[0])
+            return
+        if operation.is_backward:
+            sums.backward_flops += operation.flops
+        else:
+            sums.forward_flops += operation.flops
+        ends = self._ends(operation, pieces)
+        if not ends:
+            self.split.update(map(memory_of, made))
+        sums.memory_traffic_bytes += sum(
+            size for memory, size in operation.moved if memory in self.split
+        )
+        if not operation.is_backward and made:
+            of_experts = any(piece.of_experts for piece in pieces)
+            if ends and not of_experts and operation.name not in _LOSSES:
+                sums.forward_sums += [num_bytes(tensor) for tensor in made]
+            if not of_experts:
+                self._note_entering(operation, sums)
+            if operation.name == LOG_SOFTMAX:
+                self._sum_softmax(operation.made[0], sums)
+
+    def _ends(self, operation: Operation, pieces: Sequence[Piece]) -> bool:
+        """Whether every device makes a term of a sum over the group."""
+        if operation.name == EMBEDDING or operation.name in _LOSSES:
+            return True
+        # The same parameter may be a table in front and a head behind.
+        roles = {
+            "column" if piece.unit == "vocabulary" and piece.role == "row" else piece.role
+            for piece in pieces
+        }
+        return ("column" if operation.is_backward else "row") in roles
+
+    def _note_entering(self, operation: Operation, sums: _Sums) -> None:
+        """What is read whole gets a sum of gradients, once in a layer."""
+        for tensor, follows in zip(operation.read, operation.follows, strict=True):
+            memory = memory_of(tensor)
+            if follows and memory not in self.split and memory not in self._names:
+                sums.backward_sums.setdefault(self._origin(memory), num_bytes(tensor))
+
+    def _sum_experts(self, experts: ExpertsCall) -> None:
+        sums = self._at(experts.call)
+        if not any(self._plan[name].of_experts for name in experts.parameters & {*self._plan}):
+            return
+        sums.forward_sums += [num_bytes(tensor) for tensor in experts.made]
+        for tensor in experts.read:
+            sums.backward_sums.setdefault(self._origin(memory_of(tensor)), num_bytes(tensor))
+
+    def _sum_softmax(self, made: Tensor, sums: _Sums) -> None:
+        places = made.numel() // made.shape[1 if made.dim() > 2 else -1]
+        sums.forward_sums += [float(places * _SUM_ELEMENT_BYTES)] * SOFTMAX_SUMS
+
+    def _origin(self, memory: int) -> int:
+        return self.whole.get(memory, memory)
+
+
+def _as_documents(
+    module: nn.Module,
+    layers: Sequence[Layer],
+    plan: Mapping[str, Piece],
+    found: Sequence[_Sums],
+    batch_size: int,
+) -> list[TensorSplit | None]:
+    names = canonical_names(module)
+    sizes = {names[id(parameter)]: parameter.numel() for parameter in module.parameters()}
+    tables = {names[id(part.weight)] for part in module.modules() if isinstance(part, nn.Embedding)}
+    owners: dict[str, int] = {}
+    divisors = [
+        gcd(*(plan[name].num_units for name in layer.parameters if name in plan))
+        for layer in layers
+    ]
+    splits: list[TensorSplit | None] = []
+    for index, (layer, sums) in enumerate(zip(layers, found, strict=True)):
+        own = {name: plan[name] for name in layer.parameters if name in plan}
+        tied = {name for name in own if name in owners}
+        num_units = gcd(divisors[index], *(divisors[owners[name]] for name in tied))
+        for name in layer.parameters:
+            owners.setdefault(name, index)
+        if num_units < 2:
+            splits.append(None)
+            continue
+        smallest = min(own.values(), key=lambda piece: piece.num_units)
+        splits.append(
+            TensorSplit(
+                unit=smallest.unit,
+                num_units=num_units,
+                parameters=sum(sizes[name] for name in own),
+                forward_flops=sums.forward_flops / batch_size,
+                backward_flops=sums.backward_flops / batch_size,
+                activation_bytes=sums.activation_bytes / batch_size,
+                memory_traffic_bytes=sums.memory_traffic_bytes / batch_size,
+                forward_sums=tuple(size / batch_size for size in sums.forward_sums),
+                backward_sums=tuple(size / batch_size for size in sums.backward_sums.values()),
+                sparse_parameters=sum(sizes[name] for name in own if name in tables - tied),
+                tied_parameters=sum(sizes[name] for name in tied),
+                shared_bytes=sums.shared_bytes,
+                deferred_bytes=sums.deferred_bytes / batch_size,
+            )
+        )
+    return splits
