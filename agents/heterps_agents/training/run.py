@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -108,6 +109,7 @@ class TrainingRun(Generic[PolicyType]):
         self._first_step = self._clock.steps
         self._plan_next()
         write_text(directory / CONFIG_FILE, self._config.to_yaml())
+        self._describe()
 
     def go(self, progress: Callable[[TrainingProgress], None] | None) -> TrainingResult[PolicyType]:
         """Updates until a budget is spent or the user interrupts; saves, scores and exports.
@@ -179,6 +181,35 @@ class TrainingRun(Generic[PolicyType]):
         self._next_evaluation_s = _next_multiple(now_s, config.evaluation_every_s)
         self._next_checkpoint_s = _next_multiple(now_s, config.checkpoint_every_s)
 
+    def _describe(self) -> None:
+        """The config as text, with the seed and the command, for who looks at the curves."""
+        for board in self._boards():
+            text = f"```yaml\n{self._config.to_yaml()}```"
+            board.add_text("run/config", text, self._clock.steps)
+            made = f"seed {self._config.seed}; {self.command or 'made by a program'}"
+            board.add_text("run/command", made, self._clock.steps)
+
+    def _describe_end(self, scores: dict[str, float]) -> None:
+        """Settings beside final scores: TensorBoard's table of runs."""
+        # After the board, which keeps TensorBoard's own warnings from users.
+        from torch.utils.tensorboard.summary import hparams
+
+        kinds = (bool, int, float, str)
+        settings = {
+            name: value
+            for name, value in self._config.model_dump(mode="json").items()
+            if isinstance(value, kinds)
+        }
+        known = {f"score/{name}": value for name, value in scores.items() if math.isfinite(value)}
+        for board in self._boards():
+            for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
+                board.add_summary(summary)
+            for name, value in known.items():
+                board.add_scalar(name, value, self._clock.steps)
+
+    def _boards(self) -> list[Any]:
+        return [output.writer for output in self._log.output_formats if hasattr(output, "writer")]
+
     def _save_checkpoint(self) -> None:
         """Writes the checkpoint in one move; where the disk is full, the next one may succeed."""
         content = {
@@ -200,6 +231,7 @@ class TrainingRun(Generic[PolicyType]):
         """Scores and exports the policy."""
         policy, steps, seconds = self.learner.policy(), self._clock.steps, self._clock.seconds
         scores = self.learner.scores(policy)
+        self._describe_end(scores)
         policy.meta.update(
             command=self.command,
             config=self._config.to_mapping(),

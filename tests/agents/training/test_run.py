@@ -52,6 +52,10 @@ def stopped(config: AnyConfig, folder: Path, steps: int) -> TrainingProgress:
     return seen[-1]
 
 
+def finite_scores(scores: dict[str, float]) -> list[str]:
+    return [name for name, value in scores.items() if np.isfinite(value)]
+
+
 @pytest.mark.parametrize("kind", CURVES)
 def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: str) -> None:
     result, seen = trained[kind]
@@ -68,8 +72,17 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     assert type(result.policy).load(result.policy_file).meta["config"] == config.to_mapping()
     assert type(config).from_file(folder / "config.yaml") == config
     assert (folder / "checkpoint.pt").is_file()
-    curves = set(EventAccumulator(str(folder)).Reload().Tags()["scalars"])
+    board = EventAccumulator(str(folder)).Reload()
+    curves = set(board.Tags()["scalars"])
     assert CURVES[kind] | {"time/steps_per_second", "time/cpu_seconds"} <= curves
+    assert {f"score/{name}" for name in finite_scores(result.scores)} <= curves
+    texts = [
+        board.Tensors(f"run/{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+        for name in ("config", "command")
+    ]
+    assert texts[0] == f"```yaml\n{config.to_yaml()}```"
+    assert texts[1] == f"seed {config.seed}; heterps train x"
+    assert "_hparams_/session_start_info" in board.summary_metadata
 
 
 def test_the_scores_are_those_of_the_objective(trained: Runs) -> None:
