@@ -47,6 +47,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return dict(super().construct_mapping(node, deep=deep))
 
 
+# Mappings that every layer of a model has: a line for each number would be most of a file.
+_ON_FEW_LINES = frozenset({"tensor_split"})
+
+
 class _CompactDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """YAML with lists of scalars on one line, so that plans and profiles stay readable."""
 
@@ -54,6 +58,13 @@ class _CompactDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ig
         items = list(sequence)
         flat = all(isinstance(item, str | int | float | bool) or item is None for item in items)
         return super().represent_sequence(tag, items, flow_style=flat)
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
+        node = super().represent_mapping(tag, mapping, flow_style=flow_style)
+        for key, value in node.value:
+            if key.value in _ON_FEW_LINES and isinstance(value, yaml.MappingNode):
+                value.flow_style = True
+        return node
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
