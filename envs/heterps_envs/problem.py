@@ -14,9 +14,11 @@ from heterps_configs.documents.cluster import Cluster, Device, Link
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group
+from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
@@ -135,6 +137,7 @@ class Problem:
         has_fastest_links: The tables have the fastest link between two devices of the classes, not
             the slowest.
         degree: Devices of a tensor-parallel group: seconds and bytes are those of one of them.
+        share: Of what a group splits, the share of that device; None: all have the same.
         whole: The problem that `at_degree` was asked of; None: this one.
     """
 
@@ -147,6 +150,7 @@ class Problem:
     nodes_apart: NodesApart = "unequal"
     has_fastest_links: bool = False
     degree: int = 1
+    share: float | None = None
     whole: Problem | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -159,33 +163,49 @@ class Problem:
             f"{job.micro_batch_size}s, {job.dtype}, {job.schedule})"
         )
 
-    def at_degree(self, degree: int) -> Problem:
+    def at_degree(self, degree: int, share: float | None = None) -> Problem:
         """The same cluster and job with layers as one device of a group of `degree` has them.
 
         Forward and backward seconds hold the sums over the group, on the slowest link inside a
         node of the class. Devices are counted as before, and what crosses cuts stays whole.
+
+        Args:
+            degree: Devices of a group.
+            share: Of what is split, the share of the device; by default an equal one.
         """
-        if degree == self.degree:
+        if (degree, share) == (self.degree, self.share):
             return self
         whole = self.whole or self
         if degree == 1:
             return whole
-        found = whole._at_degree.get(degree)
+        found = whole._at_degree.get((degree, share))
         if found is None:
-            profile = profile_on_group(
-                whole.profile, whole._group(degree), whole.job, whole.layer_times.estimator
-            )
-            found = replace(whole, profile=profile, degree=degree, whole=whole)
-            whole._at_degree[degree] = found
+            group = whole._group(degree, share)
+            profile = profile_on_group(whole.profile, group, whole.job, whole.layer_times.estimator)
+            found = replace(whole, profile=profile, degree=degree, share=share, whole=whole)
+            whole._at_degree[degree, share] = found
         return found
 
+    def for_stage(self, stage: Stage, rank: int | None = None) -> Problem:
+        """The problem with layers as a device of a stage's group has them.
+
+        Args:
+            stage: The stage.
+            rank: Which of its devices; by default the one with the largest share, which decides how
+                long a pass takes.
+        """
+        shares = stage.uneven_shares
+        if not shares:
+            return self.at_degree(stage.degree)
+        return self.at_degree(stage.degree, max(shares) if rank is None else shares[rank])
+
     @cached_property
-    def _at_degree(self) -> dict[int, Problem]:
+    def _at_degree(self) -> dict[tuple[int, float | None], Problem]:
         return {}
 
-    def _group(self, degree: int) -> Group:
+    def _group(self, degree: int, share: float | None) -> Group:
         types = tuple(entry.type for entry in self.classes)
-        return Group(degree, types, self.links_inside_nodes)
+        return Group(degree, types, self.links_inside_nodes, share)
 
     @cached_property
     def links_inside_nodes(self) -> tuple[Link, ...]:
@@ -398,7 +418,11 @@ class Problem:
         if self.whole is not None:
             estimator = self.whole.layer_times.estimator
             return times_on_group(
-                self.whole.profile, self.profile, self._group(self.degree), self.job, estimator
+                self.whole.profile,
+                self.profile,
+                self._group(self.degree, self.share),
+                self.job,
+                estimator,
             )
         types = [entry.type for entry in self.classes]
         return layer_times(self.profile, types, self.job, self.training)
@@ -414,6 +438,11 @@ class Problem:
     def layer_memory(self) -> LayerMemory:
         """What layers keep of one micro-batch, for each layer and class."""
         return layer_memory(self.profile, [entry.type for entry in self.classes], self.job)
+
+    @cached_property
+    def offload(self) -> Offload:
+        """What moving activations to host memory takes, for each layer and class."""
+        return offload(self.layer_times, self.layer_memory, [c.type for c in self.classes])
 
     @cached_property
     def memory_rule(self) -> MemoryRule:

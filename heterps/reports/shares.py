@@ -11,7 +11,7 @@ def recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:
     """For stages that compute layers again, the share of their backward pass."""
     shares, work = {}, workload(problem, plan)
     for stage in plan.stages:
-        column = problem.tables.forward_s[:, problem.class_of[stage.devices[0]]]
+        column = problem.for_stage(stage).tables.forward_s[:, problem.class_of[stage.devices[0]]]
         again_s = float(column[list(stage.recompute_layers)].sum())
         pass_s = work.stages[stage.name].backward_s
         if plan.job.schedule == "zero-bubble":

@@ -137,8 +137,12 @@ class ReferenceSimulator:
         elif action.kind == "send":
             self._send(device, action)
             self._done(device)
-        elif action.kind == "reduce":
-            return self._reduce(device, action)
+        elif action.kind == "reduce" and self.schedule.overlaps_reduce:
+            self.ready_s[action.bucket, device.name] = self._ready_s(device, action)
+            self._done(device)
+            self._time_overlapped()
+        elif action.kind in ("reduce", "gather"):
+            return self._together(device, action)
         elif device.left_s is None:
             if action.kind == "step" and not self._is_reduced(device):
                 return False
@@ -159,10 +163,18 @@ class ReferenceSimulator:
         if action.kind == "step":
             column = self.problem.tables.optimizer_s[:, self.problem.class_of[device.name]]
             own = [stage for stage in self.plan.stages if device.name in stage.devices]
-            return float(sum(column[list(stage.layers)].sum() for stage in own))
+            parts = {
+                layer: sum(layer in stage.layers for stage in self.plan.stages)
+                if layer in self.plan.sharded_layers
+                else 1
+                for layer in range(self.plan.num_layers)
+            }
+            layers = (layer for stage in own for layer in stage.layers)
+            return float(sum(column[layer] / parts[layer] for layer in layers))
         assert action.kind != "receive"
         assert action.kind != "send"
         assert action.kind != "reduce"
+        assert action.kind != "gather"
         host_s = 0.0 if self.emulated[device.name] else self.hosts[device.name].action_s
         received, sent = self._ends_of_messages(device)
         host_s += received * self._host(device.name).receive_s
@@ -216,25 +228,24 @@ class ReferenceSimulator:
             link.latency_s - self._host(source).send_s - self._host(to).receive_s, 0.0
         )
 
-    def _reduce(self, device: _Device, action: Action) -> bool:
-        if self.schedule.overlaps_reduce:
-            self.ready_s[action.bucket, device.name] = self._ready_s(device, action)
-            self._done(device)
-            self._time_overlapped()
-            return True
-        come, happened = self.come[action.bucket], False
+    def _together(self, device: _Device, action: Action) -> bool:
+        """An all-reduce, or parameters that are gathered, for which a device waits."""
+        is_gather = action.kind == "gather"
+        number = action.bucket + len(self.schedule.buckets) * is_gather
+        come, happened = self.come[number], False
         if device.name not in come:
             come.append(device.name)
             happened = True
             if len(come) == len(self.schedule.buckets[action.bucket].devices):
-                self.reduced_s[action.bucket] = self.now + self._reduce_s(action.bucket)
-        if self.reduced_s.get(action.bucket, self.now + 1) <= self.now:
+                self.reduced_s[number] = self.now + self._reduce_s(action.bucket)
+        if self.reduced_s.get(number, self.now + 1) <= self.now:
             self._done(device)
             return True
         return happened
 
     def _reduce_s(self, bucket: int) -> float:
-        return reduce_s(self.problem, self.schedule.buckets[bucket])
+        found = self.schedule.buckets[bucket]
+        return reduce_s(self.problem, found) / (2 if found.is_sharded else 1)
 
     def _ready_s(self, device: _Device, action: Action) -> float:
         """When the gradients were complete: within the pass in front."""

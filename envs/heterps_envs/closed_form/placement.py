@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.formula import (
     CLASS_MASK,
@@ -113,7 +113,8 @@ def check_plan(problem: Problem, plan: Plan) -> None:
 
     Raises:
         PlanMismatchError: It was made for other layers, another cluster or another job.
-        HeterpsError: A stage is a tensor-parallel group, or there are more than `MOST_PASSES`.
+        HeterpsError: The devices of a group are unequal or on several nodes, layers are offloaded
+            where the device has no link to its host, or there are more than `MOST_PASSES`.
     """
     if plan.model_fingerprint != problem.layers_fingerprint:
         raise PlanMismatchError(
@@ -140,19 +141,40 @@ def check_plan(problem: Problem, plan: Plan) -> None:
             "micro-batches"
         )
     for stage in plan.stages:
-        if len(stage.devices) > 1:
+        _check_group(problem, stage)
+
+
+def _check_group(problem: Problem, stage: Stage) -> None:
+    devices = [problem.device_named[name] for name in stage.devices]
+    first = devices[0]
+    for other in devices[1:]:
+        if other.node != first.node:
             raise HeterpsError(
-                f"stage {stage.name!r} is a tensor-parallel group of {len(stage.devices)} devices; "
-                "only stages on one device are supported"
+                f"stage {stage.name!r}: {first.name!r} is on node {first.node!r} and "
+                f"{other.name!r} on {other.node!r}; a tensor-parallel group must be on one node"
             )
+        if (other.type.name, other.memory_bytes) != (first.type.name, first.memory_bytes):
+            raise HeterpsError(
+                f"stage {stage.name!r}: {first.name!r} is {first.type.name} with "
+                f"{first.memory_bytes} bytes and {other.name!r} {other.type.name} with "
+                f"{other.memory_bytes}; the devices of a tensor-parallel group must be equal"
+            )
+    if stage.offloaded_layers and first.type.host_bandwidth_bytes_per_s is None:
+        raise HeterpsError(
+            f"stage {stage.name!r} offloads layers, and the device type {first.type.name!r} has no "
+            "host_bandwidth_bytes_per_s"
+        )
 
 
 def placement_of(problem: Problem, plan: Plan) -> Placement | None:
     """The placement that a plan was bound from, or None for a plan that no placement describes.
 
     None for: several stages on one device, replicas on devices of different classes or with
-    unequal shares of the micro-batches, pipelines with different cuts, tensor-parallel groups.
+    unequal shares of the micro-batches, pipelines with different cuts, tensor-parallel groups,
+    layers that are offloaded, state that is sharded.
     """
+    if plan.sharded_state or any(stage.offloaded_layers for stage in plan.stages):
+        return None
     if len(plan.devices) < sum(len(stage.devices) for stage in plan.stages):
         return None
     share = Counter(

@@ -8,6 +8,7 @@ whole layers were fitted with. Where a group was not measured, its sums come on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.seconds import LayerTimes, LayerTimesSource, layer_times
-from heterps_envs.layer_costs.tensor_parallel import split_profile, sum_seconds
+from heterps_envs.layer_costs.tensor_parallel import split_at, split_profile, sum_seconds
 
 
 class Group(NamedTuple):
@@ -31,11 +32,14 @@ class Group(NamedTuple):
         degree: Devices of a group.
         types: (T,) device types.
         links: (T,) the link between the devices of a group of each.
+        share: Of what is split, the share of the device; None: all have the same. Another share is
+            taken to be possible for every layer, whatever its units.
     """
 
     degree: int
     types: tuple[DeviceType, ...]
     links: tuple[Link, ...]
+    share: float | None = None
 
 
 def profile_on_group(
@@ -50,6 +54,8 @@ def profile_on_group(
         estimator: Of the whole layers.
     """
     split = split_profile(whole, group.degree)
+    if group.share is not None:
+        split = _with_share(whole, split, group.degree, group.share)
     kept: list[Measurement] = []
     for name, entry in _known_types(group.types).items():
         own, alone = (
@@ -77,7 +83,9 @@ def times_on_group(
         estimator: Of the whole layers.
     """
     times = layer_times(split, group.types, job, estimator=estimator)
-    is_own = np.array([_is_measured(whole, entry, group.degree, job) for entry in group.types])
+    is_own = np.array(
+        [group.share is None and _is_measured(whole, e, group.degree, job) for e in group.types]
+    )
     sums = [sum_seconds(whole, job, group.degree, link) for link in group.links]
     forward_s, backward_s = (np.stack(columns, axis=1) for columns in zip(*sums, strict=True))
     sources: list[LayerTimesSource] = [
@@ -90,6 +98,40 @@ def times_on_group(
         backward_s=times.backward_s + np.where(is_own, 0.0, backward_s),
         sources=tuple(sources),
     )
+
+
+# What of a layer an equal part is smaller of.
+_SPLIT_NUMBERS = (
+    "num_parameters",
+    "sparse_parameters",
+    "tied_parameters",
+    "forward_flops",
+    "backward_flops",
+    "activation_bytes",
+    "memory_traffic_bytes",
+    "deferred_bytes",
+    "cast_bytes",
+)
+
+
+def _with_share(
+    whole: ModelProfile, split: ModelProfile, degree: int, share: float
+) -> ModelProfile:
+    """The layers of a device with another share than an equal one; nobody has measured those."""
+    weight = (1 - share) / (1 - 1 / degree)
+    layers = []
+    for before, after in zip(whole.layers, split.layers, strict=True):
+        if split_at(before, degree) is None:
+            layers.append(after)
+            continue
+        found = {}
+        for field in _SPLIT_NUMBERS:
+            most, least = getattr(before, field), getattr(after, field)
+            if most is not None and most != least:
+                value = most + weight * (least - most)
+                found[field] = math.ceil(value) if isinstance(most, int) else value
+        layers.append(after.changed(**found, parameter_sizes=()))
+    return split.changed(layers=layers, measurements=())
 
 
 def _known_types(types: Sequence[DeviceType]) -> dict[str, DeviceType]:

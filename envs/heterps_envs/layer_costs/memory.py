@@ -10,7 +10,8 @@ it keeps what either side saves. So a tensor counts once, whoever keeps it:
 
 Received tensors stay until the backward pass because their gradients go back; outputs stay because
 the backward pass begins at them. A layer that is computed again keeps no `own` bytes, but all that
-enters it; what it saves exists only during its backward pass.
+enters it; what it saves exists only during its backward pass. A layer that is offloaded keeps
+nothing of its own on the device.
 
 Without a measurement all grows in proportion to the micro-batch; with several it is linear between
 the measured sizes and beyond them.
@@ -87,7 +88,12 @@ class LayerMemory:
         return self.in_bytes - counted, self.out_bytes - self.saved_out_bytes
 
     def kept_bytes(
-        self, first: int, last: int, kind: int, recomputed: Collection[int] = ()
+        self,
+        first: int,
+        last: int,
+        kind: int,
+        recomputed: Collection[int] = (),
+        offloaded: Collection[int] = (),
     ) -> float:
         """Bytes that a stage keeps of one full micro-batch.
 
@@ -96,8 +102,9 @@ class LayerMemory:
             last: Its last layer (inclusive).
             kind: Index of its device class.
             recomputed: Layers of it that are computed again.
+            offloaded: Layers of it that keep what they save in host memory.
         """
-        own, front, back = self._parts(first, last, kind, recomputed)
+        own, front, back = self._parts(first, last, kind, recomputed, offloaded)
         shared = float(self.shared_bytes[first : last + 1, kind].max())
         inner = float(own.sum()) + float(np.maximum(front, back).sum()) + shared
         # What passes the stage by is received and sent on, in one piece of memory.
@@ -106,13 +113,18 @@ class LayerMemory:
         return inner + float(self.in_bytes[first] + self.out_bytes[last] - passed)
 
     def freed_bytes(
-        self, first: int, last: int, kind: int, recomputed: Collection[int] = ()
+        self,
+        first: int,
+        last: int,
+        kind: int,
+        recomputed: Collection[int] = (),
+        offloaded: Collection[int] = (),
     ) -> Floats:
         """(n + 1,) bytes that are free again when 0 .. n layers of a stage are done, back first.
 
         What crosses the stage's own ends stays until the backward pass is over.
         """
-        own, front, back = self._parts(first, last, kind, recomputed)
+        own, front, back = self._parts(first, last, kind, recomputed, offloaded)
         freed = own.copy()
         freed[1:] += np.maximum(back - front, 0.0)
         freed[:-1] += front
@@ -120,15 +132,22 @@ class LayerMemory:
         return np.concatenate([[0.0], np.cumsum(freed[::-1])])
 
     def _parts(
-        self, first: int, last: int, kind: int, recomputed: Collection[int]
+        self,
+        first: int,
+        last: int,
+        kind: int,
+        recomputed: Collection[int],
+        offloaded: Collection[int],
     ) -> tuple[Floats, Floats, Floats]:
         """What n layers keep: (n,) beside the cuts, (n - 1,) of each inner cut in front, behind."""
-        again = np.zeros(last + 1 - first, dtype=bool)
+        again, gone = np.zeros((2, last + 1 - first), dtype=bool)
         again[[layer - first for layer in recomputed]] = True
+        gone[[layer - first for layer in (*recomputed, *offloaded)]] = True
         part = slice(first, last + 1)
-        own = np.where(again, 0.0, self.own_bytes[part, kind])
-        front = np.where(again, 0.0, self.saved_out_bytes[part])[:-1]
-        back = np.where(again, self.in_bytes[part], self.saved_in_bytes[part])[1:]
+        own = np.where(gone, 0.0, self.own_bytes[part, kind])
+        front = np.where(gone, 0.0, self.saved_out_bytes[part])[:-1]
+        saved_in = np.where(gone, 0.0, self.saved_in_bytes[part])
+        back = np.where(again, self.in_bytes[part], saved_in)[1:]
         return own, front, back
 
 

@@ -12,13 +12,21 @@ from numpy.typing import NDArray
 Direction = Literal["forward", "backward"]
 PassKind = Literal["forward", "backward", "backward-input", "backward-weight"]
 ActionKind = Literal[
-    "receive", "forward", "backward", "backward-input", "backward-weight", "send", "reduce", "step"
+    "receive",
+    "forward",
+    "backward",
+    "backward-input",
+    "backward-weight",
+    "send",
+    "reduce",
+    "step",
+    "gather",
 ]
 
 # Codes of `Schedule.kind`.
 RECEIVE_FORWARD, RECEIVE_BACKWARD, SEND_FORWARD, SEND_BACKWARD = 0, 1, 2, 3
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = 4, 5, 6, 7
-REDUCE, STEP = 8, 9
+REDUCE, STEP, GATHER = 8, 9, 10
 _KINDS: tuple[tuple[ActionKind, Literal["forward", "backward", ""]], ...] = (
     ("receive", "forward"),
     ("receive", "backward"),
@@ -30,6 +38,7 @@ _KINDS: tuple[tuple[ActionKind, Literal["forward", "backward", ""]], ...] = (
     ("backward-weight", ""),
     ("reduce", ""),
     ("step", ""),
+    ("gather", ""),
 )
 
 
@@ -41,12 +50,14 @@ class Action(NamedTuple):
             a whole backward pass; a zero-bubble schedule has two actions in its place:
             `backward-input` computes the gradients of what the stage received, which are sent right
             after it, `backward-weight` those of its parameters, and frees the activations. `reduce`
-            is one gradient all-reduce, `step` the optimizer.
-        stage: Name of the stage that acts; empty for `reduce` and `step`.
-        micro_batch: Index of the micro-batch; -1 for `reduce` and `step`.
+            is one gradient all-reduce, `step` the optimizer. Where the optimizer state of a bucket
+            is sharded, `reduce` sums for each replica its part of the gradients, and after the step
+            `gather` hands out the parameters that each has stepped.
+        stage: Name of the stage that acts; empty for `reduce`, `step` and `gather`.
+        micro_batch: Index of the micro-batch; -1 for `reduce`, `step` and `gather`.
         direction: For messages: `forward` carries activations, `backward` their gradients.
         peer: For messages: the other device.
-        bucket: For `reduce`: index into the schedule's buckets.
+        bucket: For `reduce` and `gather`: index into the schedule's buckets.
         ready_share: For `reduce`: the share of the pass before it after which its gradients
             are complete, and an all-reduce that overlaps may start.
     """
@@ -65,10 +76,18 @@ class ReduceBucket(NamedTuple):
 
     A layer that owns tied parameters stands for its other parameters; each user of tied parameters
     (`LayerProfile.tied_to`) stands for those, and its devices hold the owner or a user.
+
+    Attributes:
+        groups: Where any of the devices stands for a tensor-parallel group: the devices of each.
+        share: Where groups are uneven, the largest share of a device of theirs.
+        is_sharded: Each replica keeps the optimizer state of a part of the layers' parameters.
     """
 
     devices: tuple[str, ...]
     layers: tuple[int, ...]
+    groups: tuple[tuple[str, ...], ...] = ()
+    share: float | None = None
+    is_sharded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +97,12 @@ class Schedule:
     The lists of all devices stand one after the other in arrays of A actions.
 
     Attributes:
-        devices: Names of the D devices.
+        devices: Names of the D devices; of a tensor-parallel group the first, which stands for all.
         stages: Names of the stages.
         offsets: (D + 1,) the actions of device d are `offsets[d] .. offsets[d + 1] - 1`.
-        kind: (A,) int8, `RECEIVE_FORWARD` .. `STEP`.
-        stage: (A,) int32, index into `stages`; -1 for `REDUCE` and `STEP`.
-        micro_batch: (A,) int32; for `REDUCE` the bucket's index, for `STEP` -1.
+        kind: (A,) int8, `RECEIVE_FORWARD` .. `GATHER`.
+        stage: (A,) int32, index into `stages`; -1 for `REDUCE`, `STEP` and `GATHER`.
+        micro_batch: (A,) int32; for `REDUCE` and `GATHER` the bucket's index, for `STEP` -1.
         peer: (A,) int32, for messages the index of the other device, else -1.
         buckets: What is reduced.
         overlaps_reduce: A `reduce` only starts its all-reduce, or finds that it was started by the
@@ -124,7 +143,7 @@ class Schedule:
         kind, direction = _KINDS[code]
         if code == STEP:
             return Action(kind)
-        if code == REDUCE:
+        if code in (REDUCE, GATHER):
             share = float(self.ready_share[index])
             return Action(kind, bucket=int(self.micro_batch[index]), ready_share=share)
         peer = int(self.peer[index])

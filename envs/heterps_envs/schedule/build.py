@@ -60,7 +60,7 @@ def schedule_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> Schedule:
     rules = _rules(problem, plan, arrays)
     lists = action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
     schedule = Schedule(
-        devices=plan.devices,
+        devices=tuple(group[0] for group in plan.device_groups),
         stages=tuple(stage.name for stage in plan.stages),
         offsets=lists.offsets,
         kind=lists.kind,

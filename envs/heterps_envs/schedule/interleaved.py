@@ -113,7 +113,7 @@ def textbook_order(plan: Plan) -> list[Integers] | None:
             chunks = [index[stage] for stage in pipeline.stages[rank :: len(own)]]
             groups = _groups(pipeline, len(own))
             lists[name] = _device_order(plan, groups, chunks, len(own), rank)
-    return [lists[name] for name in plan.devices]
+    return [lists[group[0]] for group in plan.device_groups]
 
 
 def _device_order(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ from heterps_envs.schedule.workload import workload
 
 
 class PlanArrays(NamedTuple):
-    """D devices in the order of `Plan.devices`, S stages, M micro-batches, P pipelines.
+    """D devices, S stages, M micro-batches, P pipelines.
+
+    The devices are those of `Plan.device_groups`: a tensor-parallel group is one of them.
 
     Attributes:
         stage_device: (S,) index of the stage's device.
@@ -29,7 +32,10 @@ class PlanArrays(NamedTuple):
         behind: (P, S) the stage behind it.
         first_stage: (P,)
         latency_s: (D, D) from one device to another.
-        s_per_byte: (D, D) the same link.
+        s_per_byte: (D, D) the same link; where a group sends to a larger one, a device sends one
+            copy after the other, to as many devices as get theirs from it.
+        copies: (D, D) how many those are.
+        processes: (D,) devices of each group.
         action_s: (D,) host seconds of a pass; 0 for emulated devices.
         send_s: (D,) host seconds of sending a message; 0 for emulated devices.
         receive_s: (D,) host seconds of receiving one; 0 for emulated devices.
@@ -51,6 +57,8 @@ class PlanArrays(NamedTuple):
     first_stage: Integers
     latency_s: Floats
     s_per_byte: Floats
+    copies: Floats
+    processes: Integers
     action_s: Floats
     send_s: Floats
     receive_s: Floats
@@ -69,7 +77,8 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     work = workload(problem, plan)
-    devices = {name: index for index, name in enumerate(plan.devices)}
+    groups = plan.device_groups
+    devices = {group[0]: index for index, group in enumerate(groups)}
     stages = {stage.name: index for index, stage in enumerate(plan.stages)}
     costs = [work.stages[name] for name in stages]
     routes = [[stages[name] for name in pipeline.stages] for pipeline in plan.pipelines]
@@ -80,7 +89,8 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         front[index, route[1:]] = route[:-1]
         behind[index, route[:-1]] = route[1:]
     stage_device = np.array([devices[cost.device] for cost in costs], np.int64)
-    latency_s, s_per_byte = _links(problem, list(devices), routes, stage_device)
+    latency_s, s_per_byte = _links(problem, groups, routes, stage_device)
+    processes = np.array([len(group) for group in groups], np.int64)
     emulated = [problem.device_named[name].type.emulation is not None for name in devices]
     hosts = [
         HostTimes() if is_emulated else _host(problem, name)
@@ -90,7 +100,7 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     receive_s = np.array([host.receive_s for host in hosts], float)
     # Measured from end to end, a latency holds the host time of both.
     latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
-    node, slowdown, step_slowdown = _shared_cores(problem, list(devices), hosts)
+    node, slowdown, step_slowdown = _shared_cores(problem, groups, hosts)
     return PlanArrays(
         stage_device=stage_device,
         pass_s=np.array(
@@ -110,6 +120,8 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         first_stage=np.array([route[0] for route in routes], np.int64),
         latency_s=latency_s,
         s_per_byte=s_per_byte,
+        copies=np.ceil(processes / processes[:, None]),
+        processes=processes,
         action_s=np.array([host.action_s for host in hosts], float),
         send_s=send_s,
         receive_s=receive_s,
@@ -124,28 +136,51 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
 
 
 def _links(
-    problem: Problem, devices: list[str], routes: list[list[int]], stage_device: Integers
+    problem: Problem,
+    groups: Sequence[tuple[str, ...]],
+    routes: list[list[int]],
+    stage_device: Integers,
 ) -> tuple[Floats, Floats]:
-    """Latency and seconds per byte of the links that the routes use, in both directions."""
-    latency_s, s_per_byte = np.zeros((2, len(devices), len(devices)))
+    """Latency and seconds per byte of the links that the routes use, in both directions.
+
+    Every device of a group has all that the group sends. Device j of the group that receives gets
+    it from device j of the one that sends, counted round; the slowest of these links decides.
+    """
+    latency_s, s_per_byte = np.zeros((2, len(groups), len(groups)))
     pairs = {
         (int(stage_device[a]), int(stage_device[b])) for route in routes for a, b in pairwise(route)
     }
     for a, b in pairs | {(b, a) for a, b in pairs}:
         if a != b:
-            link = problem.link(devices[a], devices[b])
-            latency_s[a, b] = link.latency_s
-            s_per_byte[a, b] = 1 / link.bandwidth_bytes_per_s
+            senders, copies = groups[a], -(-len(groups[b]) // len(groups[a]))
+            links = [
+                problem.link(senders[rank % len(senders)], name)
+                for rank, name in enumerate(groups[b])
+            ]
+            latency_s[a, b] = max(link.latency_s for link in links)
+            s_per_byte[a, b] = copies * max(1 / link.bandwidth_bytes_per_s for link in links)
     return latency_s, s_per_byte
 
 
 def _optimizer_s(problem: Problem, plan: Plan, devices: dict[str, int]) -> Floats:
-    seconds = np.zeros(len(devices))
+    seconds, parts = np.zeros(len(devices)), state_parts(plan)
     for stage in plan.stages:
-        for name in stage.devices:
-            column = problem.tables.optimizer_s[:, problem.class_of[name]]
-            seconds[devices[name]] += column[stage.first_layer : stage.last_layer + 1].sum()
+        name = stage.devices[0]
+        column = problem.for_stage(stage).tables.optimizer_s[:, problem.class_of[name]]
+        own_s = column[stage.first_layer : stage.last_layer + 1]
+        if plan.sharded_state:
+            own_s = own_s / parts[stage.first_layer : stage.last_layer + 1]
+        seconds[devices[name]] += own_s.sum()
     return seconds
+
+
+def state_parts(plan: Plan) -> Floats:
+    """(L,) into how many parts the optimizer state of each layer is divided: 1 where it is not."""
+    parts, sharded = np.zeros(plan.num_layers), plan.sharded_layers
+    for stage in plan.stages:
+        parts[stage.first_layer : stage.last_layer + 1] += 1
+    is_whole = [layer not in sharded for layer in range(plan.num_layers)]
+    return np.where(is_whole, 1.0, parts)
 
 
 def _host(problem: Problem, device: str) -> HostTimes:
@@ -154,17 +189,18 @@ def _host(problem: Problem, device: str) -> HostTimes:
 
 
 def _shared_cores(
-    problem: Problem, devices: list[str], hosts: list[HostTimes]
+    problem: Problem, groups: Sequence[tuple[str, ...]], hosts: list[HostTimes]
 ) -> tuple[Integers, Floats, Floats]:
     """Which devices disturb each other in passes, and how much more in optimizer steps."""
-    groups: dict[str, list[int]] = {}
-    for index, (name, host) in enumerate(zip(devices, hosts, strict=True)):
+    on_node: dict[str, list[int]] = {}
+    for index, (group, host) in enumerate(zip(groups, hosts, strict=True)):
         if host.slowdown_together or host.optimizer_slowdown_together.get(problem.job.optimizer):
-            groups.setdefault(problem.device_named[name].node, []).append(index)
-    node = np.full(len(devices), -1, np.int64)
-    shape = max(len(groups), 1), max(map(len, groups.values()), default=1)
+            on_node.setdefault(problem.device_named[group[0]].node, []).append(index)
+    node = np.full(len(groups), -1, np.int64)
+    most = [sum(len(groups[index]) for index in members) for members in on_node.values()]
+    shape = max(len(on_node), 1), max(most, default=1)
     slowdown, step_slowdown = np.ones((2, *shape))
-    for index, members in enumerate(groups.values()):
+    for index, members in enumerate(on_node.values()):
         node[members] = index
         host = hosts[members[0]]
         for k in range(1, shape[1] + 1):

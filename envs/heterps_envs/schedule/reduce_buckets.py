@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+
+import numpy as np
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
@@ -25,28 +28,55 @@ def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
     last layers leave while those of its first are still being computed.
 
     A tied layer stands for the parameters that it shares: its devices are those of the owner of
-    the parameters and of all their users.
+    the parameters and of all their users. Of a tensor-parallel group the first device stands for
+    all; layers whose optimizer state is sharded are kept apart from others.
     """
     owners: dict[int, set[str]] = defaultdict(set)
     for stage in plan.stages:
         for layer in stage.layers:
-            owners[layer].update(stage.devices)
+            owners[layer].add(stage.devices[0])
     for owner, users in problem.profile.tied_layers.items():
         together = owners[owner].union(*(owners[user] for user in users))
         owners.update(dict.fromkeys(users, together))
-    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    unsplit: dict[ReduceBucket, list[int]] = defaultdict(list)
+    sharded, members = plan.sharded_layers, _Members(plan)
     for layer in range(plan.num_layers):
         if len(owners[layer]) > 1:
-            groups[tuple(d for d in problem.device_named if d in owners[layer])].append(layer)
+            devices = tuple(d for d in problem.device_named if d in owners[layer])
+            unsplit[members.bucket(devices, layer in sharded)].append(layer)
     buckets = [
-        ReduceBucket(devices, part)
-        for devices, layers in groups.items()
-        for part in (_split(problem, devices, layers) if plan.sums_overlap else [tuple(layers)])
+        bucket._replace(layers=part)
+        for bucket, layers in unsplit.items()
+        for part in (_split(problem, bucket, layers) if plan.sums_overlap else [tuple(layers)])
     ]
     return tuple(sorted(buckets, key=lambda bucket: bucket.layers, reverse=True))
 
 
-def _split(problem: Problem, devices: tuple[str, ...], layers: list[int]) -> list[tuple[int, ...]]:
+class _Members:
+    """The groups of devices of a plan, for buckets over some of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._group_of = {group[0]: group for group in plan.device_groups}
+        self._share_of: dict[str, float] = {}
+        for stage in plan.stages:
+            for share in stage.uneven_shares:
+                name = stage.devices[0]
+                self._share_of[name] = max(share, self._share_of.get(name, 0.0))
+
+    def bucket(self, devices: tuple[str, ...], is_sharded: bool) -> ReduceBucket:
+        """A bucket without layers."""
+        groups = tuple(self._group_of[name] for name in devices)
+        shares = [self._share_of[name] for name in devices if name in self._share_of]
+        return ReduceBucket(
+            devices,
+            (),
+            groups if any(len(group) > 1 for group in groups) else (),
+            max(shares, default=None),
+            is_sharded,
+        )
+
+
+def _split(problem: Problem, bucket: ReduceBucket, layers: list[int]) -> list[tuple[int, ...]]:
     """Runs of layers from the back, each of at least `_least_bytes` but the one in front.
 
     Layers that share a tied parameter stay together, in the place of the one that is in front:
@@ -56,7 +86,8 @@ def _split(problem: Problem, devices: tuple[str, ...], layers: list[int]) -> lis
     for owner, users in problem.profile.tied_layers.items():
         together = [layer for layer in (owner, *users) if layer in place]
         place.update(dict.fromkeys(together, min(together, default=0)))
-    least, gradient = _least_bytes(problem, devices), problem.tables.gradient_bytes
+    least = _least_bytes(problem, bucket.devices)
+    gradient = np.max([each.tables.gradient_bytes for each in _held(problem, bucket)], axis=0)
     parts: list[tuple[int, ...]] = []
     run: list[int] = []
     for front in sorted(set(place.values()), reverse=True):
@@ -76,8 +107,26 @@ def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
     return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
 
 
+def _held(problem: Problem, bucket: ReduceBucket) -> list[Problem]:
+    """The problem as devices with most of the layers have it: those of the smallest groups."""
+    if not bucket.groups:
+        return [problem]
+    degrees = {len(group) for group in bucket.groups}
+    found = [problem.at_degree(degree) for degree in degrees]
+    if bucket.share is not None:
+        found += [problem.at_degree(degree, bucket.share) for degree in degrees - {1}]
+    return found
+
+
 def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
-    """Bytes of the gradients in one bucket; tied parameters count once, with their users."""
+    """Bytes of the gradients in one bucket; tied parameters count once, with their users.
+
+    Of tensor-parallel groups those on the device that has most.
+    """
+    return max(_gradient_bytes(each, bucket) for each in _held(problem, bucket))
+
+
+def _gradient_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     gradient = problem.tables.gradient_bytes
     total = float(sum(gradient[layer] for layer in bucket.layers))
     for owner, users in problem.profile.tied_layers.items():
@@ -94,7 +143,10 @@ def reduce_copy_bytes(problem: Problem, bucket: ReduceBucket) -> float:
 
     Large gradients are not copied, others piece by piece.
     """
-    small = reduce_bytes(problem, bucket) - _large_bytes(problem, bucket)
+    small = max(
+        _gradient_bytes(each, bucket) - _large_bytes(each, bucket)
+        for each in _held(problem, bucket)
+    )
     return min(max(small, 0.0), float(REDUCE_COPY_BYTES))
 
 
@@ -117,10 +169,28 @@ def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
     """Seconds of one ring all-reduce over the bucket's devices, in their order.
 
     Its pieces (`REDUCE_COPY_BYTES`) overlap: the latency counts once.
+
+    Between tensor-parallel groups of one degree there is a ring for each rank, all at a time: rank
+    i of each replica with rank i of the others. Between unlike degrees what is split has as many
+    parts as their least common multiple, and a ring for each part; a device of a smaller group has
+    several parts, whose rings follow each other. The slowest ring decides.
     """
     n = len(bucket.devices)
-    bandwidth, latency_s = _ring(problem, bucket.devices)
-    return 2 * (n - 1) * (latency_s + reduce_bytes(problem, bucket) / n / bandwidth)
+    if not bucket.groups:
+        bandwidth, latency_s = _ring(problem, bucket.devices)
+        return 2 * (n - 1) * (latency_s + reduce_bytes(problem, bucket) / n / bandwidth)
+    degrees = [len(group) for group in bucket.groups]
+    num_rings = math.lcm(*degrees)
+    num_bytes, in_turn = reduce_bytes(problem, bucket), num_rings // min(degrees)
+    rings = {
+        tuple(group[ring * len(group) // num_rings] for group in bucket.groups)
+        for ring in range(num_rings)
+    }
+    links = [_ring(problem, ring) for ring in rings]
+    return max(
+        2 * (n - 1) * (in_turn * latency_s + num_bytes / n / bandwidth)
+        for bandwidth, latency_s in links
+    )
 
 
 def _ring(problem: Problem, devices: tuple[str, ...]) -> tuple[float, float]:

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.actions import BACKWARD, BACKWARD_WEIGHT, REDUCE, STEP, Schedule
+from heterps_envs.schedule.actions import (
+    BACKWARD,
+    BACKWARD_WEIGHT,
+    GATHER,
+    REDUCE,
+    STEP,
+    Schedule,
+)
 from heterps_envs.schedule.tied import adding_layers
 
 
@@ -28,6 +35,9 @@ class _Place(NamedTuple):
 
 def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
+
+    After it each device gathers what others have stepped of buckets whose state is sharded, in the
+    global order of the all-reduces.
 
     Where they overlap, each all-reduce stands after the last pass that adds to its gradients
     instead of after all passes. On every device they keep one global order: that in which their
@@ -69,6 +79,13 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
             bucket_at.append(number)
     kinds = [REDUCE] * len(at) + [STEP] * len(devices)
     at, bucket_at = at + stop.tolist(), bucket_at + [-1] * len(devices)
+    for number in order:
+        if schedule.buckets[number].is_sharded:
+            for device in places[number]:
+                at.append(int(stop[device]))
+                bucket_at.append(number)
+                kinds.append(GATHER)
+    shares += [1.0] * (len(at) - len(shares))
     added = np.bincount(np.searchsorted(stop, at), minlength=len(devices))
     return replace(
         schedule,
@@ -78,7 +95,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
         micro_batch=np.insert(schedule.micro_batch, at, bucket_at),
         peer=np.insert(schedule.peer, at, -1),
         overlaps_reduce=overlaps,
-        ready_share=np.insert(np.ones(len(schedule.kind)), at, shares + [1.0] * len(devices)),
+        ready_share=np.insert(np.ones(len(schedule.kind)), at, shares),
     )
 
 
@@ -108,10 +125,12 @@ def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> floa
     A backward pass goes through the layers from the back; layers that are computed again take
     their forward seconds, too.
     """
-    kind = problem.class_of[stage.devices[0]]
-    seconds = problem.tables.backward_s[:, kind].copy()
-    again = list(stage.recompute_layers)
-    seconds[again] += problem.tables.forward_s[again, kind]
+    kind, own = problem.class_of[stage.devices[0]], problem.for_stage(stage)
+    seconds = own.tables.backward_s[:, kind].copy()
+    again, away = list(stage.recompute_layers), list(stage.offloaded_layers)
+    seconds[again] += own.tables.forward_s[again, kind]
+    if away:
+        seconds[away] += own.offload.backward_s[away, kind]
     front = min(adding.intersection(stage.layers))
     total = seconds[stage.first_layer : stage.last_layer + 1].sum()
     if front == stage.first_layer or total <= 0:

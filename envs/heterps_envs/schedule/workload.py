@@ -14,8 +14,10 @@ from heterps_envs.schedule.actions import Direction, PassKind
 class StageCost(NamedTuple):
     """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind.
 
-    `backward_s` holds the forward passes of layers that are computed again, and
-    `weight_gradient_s`, the part that a zero-bubble schedule may put off.
+    Of a tensor-parallel group the first device stands for all: they run each pass together, and the
+    largest share decides how long it takes. `backward_s` holds the forward passes of layers that
+    are computed again, and `weight_gradient_s`, the part that a zero-bubble schedule may put off;
+    both passes hold what the link to the host takes longer than layers that are offloaded.
     """
 
     device: str
@@ -94,7 +96,8 @@ def workload(problem: Problem, plan: Plan) -> Workload:
 
 
 def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
-    tables, times = problem.tables, problem.layer_times
+    own = problem.for_stage(stage)
+    tables, times = own.tables, own.layer_times
     part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]
     kind = problem.class_of[device]
     # Each pass packs what it sends over one cut and lays out what it received over the other.
@@ -103,6 +106,10 @@ def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
     forward_s, backward_s = tables.forward_s[part, kind].sum(), tables.backward_s[part, kind].sum()
     weight_gradient_s = times.weight_gradient_s[part, kind].sum()
     again_s = tables.forward_s[list(stage.recompute_layers), kind].sum()
+    away = list(stage.offloaded_layers)
+    if away:
+        forward_s += own.offload.forward_s[away, kind].sum()
+        backward_s += own.offload.backward_s[away, kind].sum()
     return StageCost(
         device,
         stage.first_layer,

@@ -33,15 +33,22 @@ def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
     held = in_flight_micro_batches(plan)
     if plan.job.schedule != "zero-bubble":
         return held
-    tables, share, wanted = problem.tables, Counter[str](), dict(held)
+    share, wanted = Counter[str](), dict(held)
     for pipeline in plan.pipelines:
         for name in pipeline.stages:
             share[name] += len(pipeline.micro_batches)
             wanted[name] = max(wanted[name], held[pipeline.stages[0]])
     stages_on = Counter(stage.devices[0] for stage in plan.stages)
-    room = {name: float(tables.memory_bytes[problem.class_of[name]]) for name in plan.devices}
+    # Of a tensor-parallel group the device with the largest share stands for all.
+    room = {
+        stage.devices[0]: float(
+            problem.for_stage(stage).tables.memory_bytes[problem.class_of[stage.devices[0]]]
+        )
+        for stage in plan.stages
+    }
     activations = {}
     for stage in plan.stages:
+        tables = problem.for_stage(stage).tables
         part = slice(stage.first_layer, stage.last_layer + 1)
         activations[stage.name] = float(tables.activation_bytes[part].sum())
         room[stage.devices[0]] -= float(tables.state_bytes[part].sum())

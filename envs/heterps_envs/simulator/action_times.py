@@ -12,6 +12,7 @@ from heterps_envs.arrays import Floats, Integers
 from heterps_envs.schedule.actions import (
     BACKWARD_WEIGHT,
     FORWARD,
+    GATHER,
     REDUCE,
     SEND_FORWARD,
     STEP,
@@ -31,6 +32,7 @@ from heterps_envs.simulator.kernels import (
     PARTNER,
     PEER,
     POSTED_AHEAD,
+    PROCESSES,
     RECEIVES_FROM,
     RECEIVES_TO,
     SLOWDOWN,
@@ -52,11 +54,13 @@ class ActionTimes(NamedTuple):
     Attributes:
         start_s: (A,) seconds from the start of the step; of a send, when the message leaves.
         end_s: (A,) of a send, when the message arrives.
+        groups: The devices that each device of the schedule stands for.
     """
 
     schedule: Schedule
     start_s: Floats
     end_s: Floats
+    groups: tuple[tuple[str, ...], ...]
 
     @property
     def step_time_s(self) -> float:
@@ -68,24 +72,26 @@ class ActionTimes(NamedTuple):
         """Seconds of passes and optimizer steps, of all devices together."""
         kind = self.schedule.kind
         is_busy = ((kind >= FORWARD) & (kind <= BACKWARD_WEIGHT)) | (kind == STEP)
-        return float((self.end_s - self.start_s)[is_busy].sum())
+        devices = np.array([len(group) for group in self.groups])[self.schedule.device_of]
+        return float(((self.end_s - self.start_s) * devices)[is_busy].sum())
 
     def timeline(self) -> tuple[TimelineEvent, ...]:
-        """Every action in the order of its start."""
+        """Every action in the order of its start, on every device of a group."""
         events = []
         device_of = self.schedule.device_of
         for index in np.lexsort((self.end_s, self.start_s)).tolist():
             action = self.schedule.action(index)
-            events.append(
+            events += [
                 TimelineEvent(
-                    device=self.schedule.devices[device_of[index]],
+                    device=device,
                     action=action.kind,
                     stage=action.stage,
                     micro_batch=action.micro_batch,
                     start_s=float(self.start_s[index]),
                     end_s=float(self.end_s[index]),
                 )
-            )
+                for device in self.groups[device_of[index]]
+            ]
         return tuple(events)
 
 
@@ -102,7 +108,8 @@ def action_times(
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     arrays, schedule, messages = prepared.arrays, prepared.schedule, prepared.messages
-    factors = np.array([(slowdown or {}).get(name, 1.0) for name in schedule.devices])
+    groups, slower = prepared.plan.device_groups, slowdown or {}
+    factors = np.array([max(slower.get(name, 1.0) for name in group) for group in groups])
     action_s = np.full((len(schedule.kind), 4), UNKNOWN)
     action_s[:, WORK] = _work_s(arrays, schedule, messages, factors)
     sizes = _devices(arrays, schedule, messages)
@@ -123,12 +130,12 @@ def action_times(
         np.stack([arrays.latency_s, np.zeros_like(arrays.latency_s)], axis=2),
         messages.receives,
         _reduces(schedule),
-        np.array([reduce_s(prepared.problem, bucket) for bucket in schedule.buckets], float),
+        _reduce_s(prepared),
         heap,
     )
     run_actions(run, arrays.is_rendezvous, schedule.overlaps_reduce)
     assert (sizes[:, AT] == schedule.offsets[1:]).all(), "the action lists deadlock"
-    return ActionTimes(schedule, action_s[:, START].copy(), action_s[:, END_COLUMN].copy())
+    return ActionTimes(schedule, action_s[:, START].copy(), action_s[:, END_COLUMN].copy(), groups)
 
 
 def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
@@ -138,13 +145,14 @@ def _most_events(arrays: PlanArrays, schedule: Schedule) -> int:
 
 
 def _devices(arrays: PlanArrays, schedule: Schedule, messages: Messages) -> Integers:
-    """(D, 11) the columns of `devices` in `heterps_envs.simulator.kernels`."""
-    columns = np.zeros((len(schedule.devices), 11), np.int64)
+    """(D, 12) the columns of `devices` in `heterps_envs.simulator.kernels`."""
+    columns = np.zeros((len(schedule.devices), 12), np.int64)
     columns[:, AT], columns[:, STOP] = schedule.offsets[:-1], schedule.offsets[1:]
     ends = np.searchsorted(messages.receives, schedule.offsets)
     columns[:, RECEIVES_FROM], columns[:, RECEIVES_TO] = ends[:-1], ends[1:]
     columns[:, NODE] = arrays.node
     columns[:, POSTED_AHEAD] = messages.posted_ahead
+    columns[:, PROCESSES] = arrays.processes
     reduces = np.append(np.flatnonzero(schedule.kind == REDUCE), len(schedule.kind))
     following = reduces[np.searchsorted(reduces, schedule.offsets[:-1])]
     columns[:, NEXT_REDUCE] = np.minimum(following, schedule.offsets[1:])
@@ -156,6 +164,7 @@ def _actions(schedule: Schedule, messages: Messages) -> Integers:
     columns = np.empty((len(schedule.kind), 5), np.int64)
     columns[:, KIND], columns[:, PEER] = schedule.kind, schedule.peer
     columns[:, BUCKET], columns[:, PARTNER] = schedule.micro_batch, messages.partner
+    columns[schedule.kind == GATHER, BUCKET] += len(schedule.buckets)
     receives = messages.receives
     first = np.searchsorted(receives, schedule.offsets[:-1])
     columns[receives, ORDER] = np.arange(len(receives)) - first[schedule.device_of[receives]]
@@ -172,14 +181,15 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors:
     passes = np.flatnonzero((kind >= FORWARD) & (kind <= BACKWARD_WEIGHT))
     share = arrays.share[schedule.micro_batch[passes]]
     seconds[passes] = share * arrays.pass_s[schedule.stage[passes], kind[passes] - FORWARD]
-    steps = schedule.offsets[1:] - 1
-    seconds[steps] = arrays.optimizer_s
+    seconds[kind == STEP] = arrays.optimizer_s
     seconds *= factors[device]
     seconds[passes] += arrays.action_s[device[passes]]
     sends, receives = messages.sends, messages.receives
     # A message keeps the device busy in the pass before it is sent, or after which it is received.
-    for ends, at, host_s in ((sends, -1, arrays.send_s), (receives, 0, arrays.receive_s)):
-        np.add.at(seconds, passes[np.searchsorted(passes, ends) + at], host_s[device[ends]])
+    send_s = arrays.send_s[device[sends]] * arrays.copies[device[sends], schedule.peer[sends]]
+    receive_s = arrays.receive_s[device[receives]]
+    for ends, at, host_s in ((sends, -1, send_s), (receives, 0, receive_s)):
+        np.add.at(seconds, passes[np.searchsorted(passes, ends) + at], host_s)
     stage, micro_batch = schedule.stage[sends], schedule.micro_batch[sends]
     front = arrays.front[arrays.pipeline_of[micro_batch], stage]
     cut = np.where(kind[sends] == SEND_FORWARD, stage, front)
@@ -191,12 +201,24 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors:
 
 
 def _reduces(schedule: Schedule) -> Integers:
-    """(K, 1 + most members) no device there yet, and the actions of each bucket; -1 after them."""
+    """(2 K, 1 + most members) no device there yet, and the actions of each bucket; -1 after them.
+
+    First the all-reduces of the buckets, then what is gathered of them.
+    """
     most = max((len(bucket.devices) for bucket in schedule.buckets), default=1)
-    actions = np.full((len(schedule.buckets), 1 + most), -1, np.int64)
+    actions = np.full((2 * len(schedule.buckets), 1 + most), -1, np.int64)
     actions[:, 0] = 0
-    found = np.flatnonzero(schedule.kind == REDUCE)
-    for bucket in range(len(schedule.buckets)):
-        members = found[schedule.micro_batch[found] == bucket]
-        actions[bucket, 1 : 1 + len(members)] = members
+    for row, kind in enumerate((REDUCE, GATHER)):
+        found = np.flatnonzero(schedule.kind == kind)
+        for bucket in range(len(schedule.buckets)):
+            members = found[schedule.micro_batch[found] == bucket]
+            actions[row * len(schedule.buckets) + bucket, 1 : 1 + len(members)] = members
     return actions
+
+
+def _reduce_s(prepared: PreparedPlan) -> Floats:
+    """(2 K,) seconds of the all-reduces, and of gathering: half for each where state is sharded."""
+    buckets = prepared.schedule.buckets
+    whole_s = np.array([reduce_s(prepared.problem, bucket) for bucket in buckets], float)
+    half_s = np.where([bucket.is_sharded for bucket in buckets], whole_s / 2, whole_s)
+    return np.concatenate([half_s, half_s])

@@ -31,8 +31,10 @@ def step_time_interval(
     common (the counted work, the efficiencies), and opposite ones would partly cancel.
     """
     problem = prepared.problem
-    intervals = problem.layer_times.intervals
-    factors = {name: intervals[problem.class_of[name]] for name in prepared.plan.devices}
+    factors = {
+        name: problem.at_degree(degree).layer_times.intervals[problem.class_of[name]]
+        for name, degree in _degrees(prepared.plan).items()
+    }
     if all(entry.low == entry.high == 1 for entry in factors.values()):
         return None
     ends = (
@@ -41,6 +43,11 @@ def step_time_interval(
     )
     low_s, high_s = (action_times(prepared, each).step_time_s for each in ends)
     return StepTimeInterval(min(low_s, times.step_time_s), max(high_s, times.step_time_s))
+
+
+def _degrees(plan: Plan) -> dict[str, int]:
+    """The devices of a plan, and how many split the layers there."""
+    return {name: len(group) for group in plan.device_groups for name in group}
 
 
 def unmeasured_types(problem: Problem, plan: Plan) -> tuple[str, ...]:
@@ -56,11 +63,14 @@ def unmeasured_types(problem: Problem, plan: Plan) -> tuple[str, ...]:
 
 def layer_times_label(problem: Problem, plan: Plan) -> LayerTimesLabel:
     """Where the layer times of a plan come from, in a word or two."""
-    sources = {problem.layer_times.sources[problem.class_of[name]] for name in plan.devices}
+    sources = {
+        problem.at_degree(degree).layer_times.sources[problem.class_of[name]]
+        for name, degree in _degrees(plan).items()
+    }
     estimated = sources - set(OWN_TIMES)
     if not estimated:
         return "measured"
-    if len(estimated) < len(sources):
+    if len(estimated) < len(sources) or "scaled" in sources:
         return "partly measured"
     return "calibrated roofline" if estimated == {"calibrated roofline"} else "roofline estimate"
 

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.schedule.actions import RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
+from heterps_envs.schedule.actions import GATHER, RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
 from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
 
 # A time that is not known yet.
@@ -29,13 +29,13 @@ KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
 # was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
 # `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
 WORK, START, END, KNOWN = 0, 1, 2, 3
-# Columns of `devices`, (D, 11) int64: the action it is at, the end of its list, receives done, its
+# Columns of `devices`, (D, 12) int64: the action it is at, the end of its list, receives done, its
 # first row of `receives`, and the row after its last, all-reduces whose end is not known, its node
 # (-1: nobody disturbs it), whether it waits for a message or for all-reduces, its first all-reduce
-# whose end is not known (or the end of its list), whether what it runs is its optimizer step, and
-# receives that it asks for ahead of the one that it waits for.
+# whose end is not known (or the end of its list), whether what it runs is its optimizer step,
+# receives that it asks for ahead of the one that it waits for, and the processes it stands for.
 AT, STOP, RECEIVED, RECEIVES_FROM, RECEIVES_TO, REDUCES_LEFT, NODE, WAITING = 0, 1, 2, 3, 4, 5, 6, 7
-NEXT_REDUCE, IN_STEP, POSTED_AHEAD = 8, 9, 10
+NEXT_REDUCE, IN_STEP, POSTED_AHEAD, PROCESSES = 8, 9, 10, 11
 # Columns of `device_s`, (D, 2): end of its last all-reduce, and where its pass ends on the scale of
 # `PACE`, or its optimizer step on that of `STEP_PACE` (inf: it runs none).
 REDUCES_END, PACE_END = 0, 1
@@ -59,7 +59,7 @@ class RunArrays(NamedTuple):
     Attributes:
         actions: (A, 5) int64.
         action_s: (A, 4) seconds.
-        devices: (D, 11) int64.
+        devices: (D, 12) int64.
         device_s: (D, 2) seconds.
         nodes: (N, 3) int64.
         node_s: (N, 3 + 2 k) seconds and factors.
@@ -146,7 +146,7 @@ def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
                 action_s[at, KNOWN] = _complete_s(actions, action_s, at, now)
                 reduces[actions[at, BUCKET], COME] += 1
                 _overlap(run, actions[at, BUCKET], now)
-            elif kind == REDUCE:
+            elif kind == REDUCE or kind == GATHER:  # noqa: SIM109
                 reduces[actions[at, BUCKET], COME] += 1
                 _reduce(devices, reduces, reduce_s, heap, actions[at, BUCKET], now)
                 break
@@ -162,9 +162,9 @@ def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
             else:
                 node = devices[device, NODE]
                 _catch_up(nodes, node_s, node, now)
-                nodes[node, RUNNING] += 1
+                nodes[node, RUNNING] += devices[device, PROCESSES]
                 devices[device, IN_STEP] = kind == STEP
-                nodes[node, STEPS] += devices[device, IN_STEP]
+                nodes[node, STEPS] += devices[device, IN_STEP] * devices[device, PROCESSES]
                 pace = node_s[node, PACE + devices[device, IN_STEP]]
                 device_s[device, PACE_END] = pace + action_s[at, WORK]
                 _foresee(devices, device_s, nodes, node_s, heap, node, now)
@@ -291,8 +291,8 @@ def _end_shared(
     device: int = _next_to_end(devices, device_s, nodes, node_s, node)
     node_s[node, PACE + devices[device, IN_STEP]] = device_s[device, PACE_END]
     device_s[device, PACE_END] = np.inf
-    nodes[node, RUNNING] -= 1
-    nodes[node, STEPS] -= devices[device, IN_STEP]
+    nodes[node, RUNNING] -= devices[device, PROCESSES]
+    nodes[node, STEPS] -= devices[device, IN_STEP] * devices[device, PROCESSES]
     _foresee(devices, device_s, nodes, node_s, heap, node, now)
     return device
 

@@ -36,6 +36,7 @@ from heterps_envs.schedule.actions import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
+    GATHER,
     SEND_BACKWARD,
     SEND_FORWARD,
     STEP,
@@ -54,6 +55,8 @@ LOSS_BYTES = 4
 @dataclass(frozen=True, eq=False)
 class MemoryTimeline:
     """A actions of D devices, in the order of the schedule's arrays.
+
+    Of a tensor-parallel group, what one of its devices holds.
 
     Attributes:
         parameter_bytes, optimizer_bytes: (D,) always held.
@@ -87,19 +90,23 @@ class MemoryTimeline:
         return {device: math.ceil(value) for device, value in peaks}
 
 
-def memory_timeline(prepared: PreparedPlan) -> MemoryTimeline:
+def memory_timeline(prepared: PreparedPlan, rank: int | None = None) -> MemoryTimeline:
     """What every device of a plan holds, action by action.
+
+    Args:
+        prepared: The plan.
+        rank: Of tensor-parallel groups, which device; by default one with the largest share.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    return _Builder(prepared).build()
+    return _Builder(prepared, rank).build()
 
 
 class _Builder:
     """Sums up what each action takes and frees."""
 
-    def __init__(self, prepared: PreparedPlan) -> None:
+    def __init__(self, prepared: PreparedPlan, rank: int | None) -> None:
         self.problem, self.plan, self.messages = prepared.problem, prepared.plan, prepared.messages
         schedule, arrays = prepared.schedule, prepared.arrays
         self.schedule, self.arrays = schedule, arrays
@@ -108,7 +115,7 @@ class _Builder:
             self.first_gradient < 0, 1.0, arrays.share[schedule.micro_batch[self.first_gradient]]
         )
         self.bytes: StageBytes = stage_bytes(
-            self.problem, self.plan, self.first_gradient, first_share
+            self.problem, self.plan, self.first_gradient, first_share, rank
         )
         self.change = np.zeros((len(schedule.kind), 3))
         self.extra = np.zeros((len(schedule.kind), 3))
@@ -303,6 +310,6 @@ def _first(schedule: Schedule, *kinds: int) -> Integers:
 
 def _indices(schedule: Schedule, kinds: tuple[int, ...]) -> Integers:
     """The actions of some kinds, in the order of the lists."""
-    is_wanted = np.zeros(STEP + 1, bool)
+    is_wanted = np.zeros(GATHER + 1, bool)
     is_wanted[list(kinds)] = True
     return np.flatnonzero(is_wanted[schedule.kind])

@@ -1,4 +1,4 @@
-"""Notes of an estimate: which devices share cores, and what their hosts take."""
+"""Notes of an estimate: who shares cores, what hosts take, what a plan has that cannot run yet."""
 
 from __future__ import annotations
 
@@ -36,3 +36,39 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
                 f"and {1e3 * host.step_s:.3g} ms for each step beside the layers"
             )
     return tuple(notes)
+
+
+def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """Where the times of tensor-parallel groups come from, and what of a plan cannot be run yet."""
+    notes, scaled = [], dict[tuple[str, int], None]()
+    for group in plan.device_groups:
+        kind, degree = problem.class_of[group[0]], len(group)
+        if degree > 1 and problem.at_degree(degree).layer_times.sources[kind] == "scaled":
+            scaled[problem.classes[kind].type.name, degree] = None
+    for name, degree in scaled:
+        notes.append(
+            f"groups of {degree} {name}: times measured on one device, scaled by a roofline of the "
+            "split layers, with sums over the group by its link"
+        )
+    cannot_run = not_run_yet(plan)
+    if cannot_run is not None:
+        notes.append(f"{cannot_run}; the plan can be simulated, and not run")
+    return tuple(notes)
+
+
+def not_run_yet(plan: Plan) -> str | None:
+    """Why a plan cannot be run yet, in one line; None: it can."""
+    for stage in plan.stages:
+        if stage.degree > 1:
+            return (
+                f"stage {stage.name!r} is a tensor-parallel group of {stage.degree} devices; "
+                "running groups is not supported yet"
+            )
+        if stage.offloaded_layers:
+            return (
+                f"stage {stage.name!r} offloads {len(stage.offloaded_layers)} layers; running "
+                "that is not supported yet"
+            )
+    if plan.sharded_state:
+        return "the plan shards optimizer state over replicas; running that is not supported yet"
+    return None

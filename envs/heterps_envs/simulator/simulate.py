@@ -16,6 +16,13 @@ Passes of processes that share a node's cores slow each other down as `slowdown_
 as long as they run together (fluid sharing). An optimizer step beside passes is slowed as they are;
 of several at a time each is slowed by `optimizer_slowdown_together` over `slowdown_together` more.
 
+A tensor-parallel group is one resource: its devices run each pass together, in the seconds of the
+one with the largest share, which hold the sums over the group. All devices of a group have all that
+it sends, so each device of a group that receives gets its copy once: device j from device j of the
+sender, counted round; where the sender is smaller, copies follow each other on its links.
+Where optimizer state is sharded over replicas, each sums its part of the gradients, steps it, and
+gathers the others' parts after the step, when all of them are there.
+
 Emulated devices sleep to a deadline: no host time, no sharing, and messages between them and to
 others arrive by the sender's stamp, whether the receiver has asked or not.
 """
@@ -31,10 +38,13 @@ from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.simulator.action_times import action_times
+from heterps_envs.simulator.group_memory import (
+    curves_of_devices,
+    peak_memory_bytes,
+    timelines_by_rank,
+)
 from heterps_envs.simulator.interval import calibration_notes, layer_times_label, step_time_interval
-from heterps_envs.simulator.memory_curves import memory_curves
-from heterps_envs.simulator.memory_timeline import memory_timeline
-from heterps_envs.simulator.notes import simulation_notes
+from heterps_envs.simulator.notes import simulation_notes, strategy_notes
 from heterps_envs.simulator.prepared import PreparedPlan
 
 
@@ -107,8 +117,8 @@ def _estimate(
     with_memory: bool = False,
 ) -> Estimate:
     prepared = PreparedPlan(problem, plan, schedule)
-    times, timeline = action_times(prepared, slowdown), memory_timeline(prepared)
-    memory, step_time_s = timeline.peak_memory_bytes, times.step_time_s
+    times, timelines = action_times(prepared, slowdown), timelines_by_rank(prepared)
+    memory, step_time_s = peak_memory_bytes(timelines, times.groups), times.step_time_s
     interval = step_time_interval(prepared, times, slowdown) if with_interval else None
     batch, devices = problem.job.global_batch_size, plan.devices
     throughput = batch / max(step_time_s, 1e-30)
@@ -129,9 +139,10 @@ def _estimate(
         reasons=reasons,
         layer_times=layer_times_label(problem, plan),
         timeline=times.timeline() if with_timeline else (),
-        memory_curves=memory_curves(timeline, times) if with_memory else (),
+        memory_curves=curves_of_devices(timelines, times) if with_memory else (),
         notes=(
             *simulation_notes(problem, plan),
+            *strategy_notes(problem, plan),
             *(calibration_notes(problem, plan) if interval else ()),
         ),
     )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.plan_arrays import state_parts
 from heterps_envs.schedule.tied import tied_share
 
 # `ModelProfile.tied_layers`
 Tied = Mapping[int, tuple[int, ...]]
+# Layers of a device, and the profile that says what one device of its group holds of each.
+Layers = dict[int, ModelProfile]
 
 # What else a running model holds, in round numbers: the optimizer's step count of each parameter;
 # the losses, and small tensors that every stage makes for itself (frequencies of rotary positions).
@@ -24,7 +28,9 @@ SCALAR_BYTES_OF_STAGE = 256
 
 @dataclass(frozen=True, eq=False)
 class StageBytes:
-    """D devices in the order of `Plan.devices`, S stages; of one full micro-batch.
+    """D devices in the order of `Plan.device_groups`, S stages; of one full micro-batch.
+
+    Of a tensor-parallel group, the bytes are those of one of its devices.
 
     Attributes:
         parameter_bytes: (D,) weights, their copies under mixed precision, and buffers such as
@@ -42,7 +48,8 @@ class StageBytes:
             of the stage's first backward pass.
         first_input: (S, 2) the same for its first `backward-input`.
         first_weight: (S, 2) the same for its first `backward-weight`.
-        workspace_bytes: (S,) beyond all that, while a pass runs.
+        workspace_bytes: (S,) beyond all that, while a pass runs; what two layers that are offloaded
+            keep is part of it.
         come_bytes: S times (n + 1,) gradients that the stage's first backward pass has made when
             0 .. n layers are done, back first.
         gone_bytes: S times (n + 1,) of `kept_bytes`, what such a pass has freed by then.
@@ -65,7 +72,11 @@ class StageBytes:
 
 
 def stage_bytes(
-    problem: Problem, plan: Plan, first_gradient: Integers, first_share: Floats
+    problem: Problem,
+    plan: Plan,
+    first_gradient: Integers,
+    first_share: Floats,
+    rank: int | None = None,
 ) -> StageBytes:
     """The bytes of a plan's stages.
 
@@ -74,23 +85,29 @@ def stage_bytes(
         plan: Its stages.
         first_gradient: (S,) when each stage has its first gradients: any rising numbers.
         first_share: (S,) the micro-batch of that pass, as a share of a full one.
+        rank: Which device of each group; by default one with the largest share.
     """
     job = problem.job
-    held, tied = _layers_by_device(plan), problem.profile.tied_layers
-    total = np.array([_parameters(problem, tied, layers) for layers in held])
+    own = [_as_held(problem, stage, rank) for stage in plan.stages]
+    held, tied = _layers_by_device(plan, own), problem.profile.tied_layers
+    counts = [_parameters(layers, tied) for layers in held]
+    total = np.array([found.sum() for found in counts])
+    stepped = total
+    if plan.sharded_state:
+        parts = state_parts(plan)
+        stepped = np.array([(found / parts).sum() for found in counts])
     buffers = [_buffer_bytes(problem, layers) for layers in held]
-    cast_bytes = np.array(problem.profile.cast_bytes(job.dtype))
-    casts = np.array([cast_bytes[list(layers)].sum() for layers in held])
-    gradients = _new_gradients(problem, plan, tied, first_gradient)
-    freed = tuple(_freed(problem, stage) for stage in plan.stages)
+    casts = np.array([_cast_bytes(layers, problem) for layers in held])
+    gradients = _new_gradients(own, plan, tied, first_gradient)
+    freed = tuple(_freed(*each) for each in zip(own, plan.stages, strict=True))
     rows = [
-        _micro_batch(problem, *each)
-        for each in zip(plan.stages, gradients, freed, first_share, strict=True)
+        _micro_batch(*each)
+        for each in zip(own, plan.stages, gradients, freed, first_share, strict=True)
     ]
     columns = np.array(rows).T
     return StageBytes(
         parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers) + casts,
-        optimizer_bytes=total * job.optimizer_bytes_per_parameter,
+        optimizer_bytes=stepped * job.optimizer_bytes_per_parameter,
         gradient_bytes=np.array([new.sum() for new in gradients]),
         kept_bytes=columns[0],
         later_bytes=columns[1],
@@ -108,11 +125,23 @@ def stage_bytes(
 
 def _freed(problem: Problem, stage: Stage) -> Floats:
     """(n + 1,) of one micro-batch, see `LayerMemory.freed_bytes`."""
-    kind, recomputed = problem.class_of[stage.devices[0]], stage.recompute_layers
-    return problem.layer_memory.freed_bytes(stage.first_layer, stage.last_layer, kind, recomputed)
+    kind, memory = problem.class_of[stage.devices[0]], problem.layer_memory
+    away = stage.recompute_layers, stage.offloaded_layers
+    return memory.freed_bytes(stage.first_layer, stage.last_layer, kind, *away)
 
 
-def _buffer_bytes(problem: Problem, layers: set[int]) -> float:
+def _as_held(problem: Problem, stage: Stage, rank: int | None) -> Problem:
+    """The problem with layers as one device of a stage's group holds them."""
+    return problem.for_stage(stage, rank if rank is None else min(rank, stage.degree - 1))
+
+
+def _cast_bytes(layers: Layers, problem: Problem) -> float:
+    dtype = problem.job.dtype
+    found = {id(profile): np.array(profile.cast_bytes(dtype)) for profile in layers.values()}
+    return float(np.array([found[id(layers[layer])][layer] for layer in layers]).sum())
+
+
+def _buffer_bytes(problem: Problem, layers: Layers) -> float:
     """Buffers of a device's layers, and the scalars of a model that can be run."""
     num_bytes = float(sum(problem.profile.layers[layer].buffer_bytes for layer in layers))
     if problem.profile.source is not None:
@@ -120,57 +149,54 @@ def _buffer_bytes(problem: Problem, layers: set[int]) -> float:
     return num_bytes
 
 
-def _layers_by_device(plan: Plan) -> list[set[int]]:
+def _layers_by_device(plan: Plan, own: Sequence[Problem]) -> list[Layers]:
     """For each of D devices its layers."""
-    layers: dict[str, set[int]] = {device: set() for device in plan.devices}
-    for stage in plan.stages:
-        for device in stage.devices:
-            layers[device].update(stage.layers)
+    layers: dict[tuple[str, ...], Layers] = {group: {} for group in plan.device_groups}
+    for stage, problem in zip(plan.stages, own, strict=True):
+        layers[stage.devices].update(dict.fromkeys(stage.layers, problem.profile))
     return list(layers.values())
 
 
-def _parameters(problem: Problem, tied: Tied, layers: set[int]) -> float:
-    """Parameters of a device that holds `layers`; shared ones count for one layer only."""
-    profile = problem.profile
-    counts = np.zeros(profile.num_layers)
-    for layer in layers:
+def _parameters(layers: Layers, tied: Tied) -> Floats:
+    """(L,) parameters of a device that holds `layers`; shared ones count for one layer only."""
+    counts = np.zeros(next(iter(layers.values())).num_layers)
+    for layer, profile in layers.items():
         counts[layer] = profile.layers[layer].num_parameters
     for owner, users in tied.items():
         present = [user for user in users if user in layers]
-        shared = {user: counts[user] * tied_share(profile, user) for user in present}
+        shared = {user: counts[user] * tied_share(layers[user], user) for user in present}
         # Without their owner, the user of most of them stands for all.
         kept = None if owner in layers or not present else max(present, key=lambda u: shared[u])
         for user in present:
             if user != kept:
                 counts[user] -= shared[user]
-    return float(counts.sum())
+    return counts
 
 
 def _new_gradients(
-    problem: Problem, plan: Plan, tied: Tied, first_gradient: Integers
+    own: Sequence[Problem], plan: Plan, tied: Tied, first_gradient: Integers
 ) -> list[Floats]:
     """For each stage, (n,) gradient bytes of its layers that its device has not had before.
 
     A gradient that layers share comes with the first of them: within a stage autograd hands it over
     when the layer in front has added its part.
     """
-    layers = problem.profile.layers
     owner_of = {user: owner for owner, users in tied.items() for user in users}
     had: dict[tuple[str, int], float] = {}
     new: dict[int, Floats] = {}
     for index in np.argsort(first_gradient, kind="stable"):
-        stage = plan.stages[index]
+        stage, profile = plan.stages[index], own[index].profile
         device = stage.devices[0]
         found = np.zeros(len(stage.layers))
         for place, layer in enumerate(stage.layers):
-            number = float(layers[layer].num_parameters)
-            shared = number * tied_share(problem.profile, layer) if layer in owner_of else 0.0
+            number = float(profile.layers[layer].num_parameters)
+            shared = number * tied_share(profile, layer) if layer in owner_of else 0.0
             for group, count in ((layer, number - shared), (owner_of.get(layer), shared)):
                 if group is not None:
                     key = device, group
                     found[place] += max(count - had.get(key, 0.0), 0.0)
                     had[key] = max(count, had.get(key, 0.0))
-        new[index] = found * problem.job.weight_bytes_per_parameter
+        new[index] = found * own[index].job.weight_bytes_per_parameter
     return [new[index] for index in range(len(plan.stages))]
 
 
@@ -181,7 +207,11 @@ def _micro_batch(
     memory, kind = problem.layer_memory, problem.class_of[stage.devices[0]]
     first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
     part, back_first = slice(first, last + 1), np.arange(last, first - 1, -1)
-    kept = memory.kept_bytes(first, last, kind, recomputed)
+    kept = memory.kept_bytes(first, last, kind, recomputed, stage.offloaded_layers)
+    workspace = float(memory.workspace_bytes[part, kind].max())
+    away = list(stage.offloaded_layers)
+    if away:  # the layer that is computed, and one that is on its way
+        workspace += 2 * float(problem.offload.moved_bytes[away, kind].max())
     # Layers are done back first; the one that is under way may have been computed again.
     gone = -freed
     for layer in recomputed:
@@ -195,7 +225,7 @@ def _micro_batch(
     return (
         kept,
         *_deferred(memory, stage, kind, kept, gone, new, share, first_pass),
-        float(memory.workspace_bytes[part, kind].max()),
+        workspace,
     )
 
 

@@ -14,6 +14,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.schedule.workload import Workload, workload
+from heterps_envs.simulator.notes import not_run_yet
 from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.specification.devices import torch_devices
 from heterps_runtime.specification.run import (
@@ -29,10 +30,14 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
-        HeterpsError: The model cannot be built, a stage is a tensor-parallel group, or an
-            event slows a device or link that is not emulated.
+        HeterpsError: The model cannot be built, the plan uses what cannot be run yet
+            (tensor-parallel groups, offloading, sharded state), or an event slows a device or link
+            that is not emulated.
     """
     check_plan(problem, plan)
+    not_supported = not_run_yet(plan)
+    if not_supported is not None:
+        raise HeterpsError(not_supported)
     if plan.job != problem.job:
         raise PlanMismatchError("the plan was made for another job than the problem's")
     if problem.profile.source is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterps_configs.documents.cluster import DeviceGroup
 from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.formula import MAX_REPLICAS
@@ -83,12 +86,33 @@ def test_a_plan_for_another_model_cluster_or_job_is_refused() -> None:
         check_plan(chain_problem([1, 1], [1, 1], num_micro_batches=4), plan)
 
 
-def test_a_tensor_parallel_stage_is_refused() -> None:
-    problem = chain_problem([1, 1], [1, 1])
+def test_a_tensor_parallel_group_has_equal_devices_on_one_node() -> None:
+    problem = chain_problem([1, 1], [1, 1], speeds=(1, 2), counts=(2, 2))
     plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
     group = Stage(name="s0", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
-    with pytest.raises(HeterpsError, match="tensor-parallel group of 2 devices"):
-        check_plan(problem, plan.changed(stages=(group,)))
+    check_plan(problem, plan.changed(stages=(group,)))
+    mixed = plan.changed(stages=(group.changed(devices=("d0-0", "d1-0")),))
+    with pytest.raises(HeterpsError, match="the devices of a tensor-parallel group must be equal"):
+        check_plan(problem, mixed)
+    (node,) = problem.cluster.nodes
+    first, second = (
+        node.changed(name=name, devices=(DeviceGroup(name=name, type="class0"),))
+        for name in ("a", "b")
+    )
+    apart = problem.cluster.changed(nodes=(first, second), inter_node_link=node.link)
+    with pytest.raises(HeterpsError, match="'a' is on node 'a' and 'b' on 'b'"):
+        check_plan(
+            replace(problem, cluster=apart),
+            plan.changed(stages=(group.changed(devices=("a", "b")),)),
+        )
+
+
+def test_layers_are_offloaded_only_where_there_is_a_link_to_the_host() -> None:
+    problem = chain_problem([1, 1], [1, 1])
+    plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
+    away = plan.changed(stages=(plan.stages[0].changed(offloaded_layers=(1,)),))
+    with pytest.raises(HeterpsError, match="'class0' has no host_bandwidth_bytes_per_s"):
+        check_plan(problem, away)
 
 
 def test_more_passes_than_memory_holds_are_refused_before_they_are_listed() -> None:

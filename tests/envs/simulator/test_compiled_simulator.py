@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import HostTimes, Link
 from heterps_configs.documents.device import Emulation
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import reduce_buckets
 from heterps_envs.schedule.build import build_schedule
@@ -68,7 +68,11 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
     overlaps_reduce = draw(st.booleans())
     job = problem.job.changed(overlaps_reduce=overlaps_reduce)
     problem = replace(problem, cluster=changed, job=job)
-    return problem, draw(any_plans(problem))
+    plan = draw(any_plans(problem))
+    if draw(st.booleans()):
+        sharded = LayerRange(first_layer=0, last_layer=draw(st.integers(0, num_layers - 1)))
+        plan = plan.changed(sharded_state=(sharded,))
+    return problem, plan
 
 
 @given(runs())
@@ -82,7 +86,7 @@ def test_the_lists_are_those_of_the_definition(case: tuple[Problem, Plan]) -> No
         problem = replace(problem, cluster=type(problem.cluster)(**{**fields, "nodes": nodes}))
     schedule = build_schedule(problem, plan)
     for device, expected in reference_lists(problem, plan).items():
-        found = [a for a in schedule.actions[device] if a.kind not in ("reduce", "step")]
+        found = [a for a in schedule.actions[device] if a.kind not in ("reduce", "step", "gather")]
         assert found == expected
 
 
