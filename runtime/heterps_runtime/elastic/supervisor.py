@@ -223,6 +223,7 @@ class Supervisor:
                 port=self._store.port,
                 torch_device=self._torch_devices[device],
                 leave_s=leave_s(self._run.predicted_step_time_s),
+                generation=self._number,
                 is_standby=self._number >= 0 or device not in self._run.newest.devices,
             )
         )

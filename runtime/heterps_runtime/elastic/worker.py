@@ -44,7 +44,7 @@ from heterps_runtime.run.worker import report_error, watch_parents
 from heterps_runtime.specification.devices import available_device
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
-from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.communication import Communicator, count_groups_anew
 from heterps_runtime.transport.lost_ranks import LostRankError, forget_frames, talking
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class ElasticWorker:
         store = connect(settings.port)
         watch = Watch(settings.port, self._device, self._progress, settings.leave_s)
         self._tell({"ready": os.getpid()})
-        number = -1
+        number = settings.generation
         while True:
             notice = wait_for_notice(store, number, self._remark, self._check)
             number = notice.number
@@ -124,6 +124,7 @@ class ElasticWorker:
         if lost is not None:
             watch.cut()
         trainer, self._trainer = self._trainer, None
+        is_connected = dist.is_initialized()
         _let_go()
         if lost is not None:
             logger.info("generation %d is broken: %s", notice.number, lost)
@@ -133,6 +134,8 @@ class ElasticWorker:
         del trainer
         gc.collect()
         watch.leave()
+        if not is_connected:
+            count_groups_anew()
         self._phase = "waiting"
 
     def _train(self, notice: Notice, specification: RunSpecification, watch: Watch) -> bool:

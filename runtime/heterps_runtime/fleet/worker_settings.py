@@ -15,6 +15,8 @@ class WorkerSettings(Document):
         torch_device: Where the device should compute.
         leave_s: What it gets to leave a generation that has been superseded, beside the time in
             which it computes.
+        generation: The newest when it starts, -1 before the first: a process of the device that is
+            lost may have had a part in it, and this one has none.
         is_standby: It has no part in the generation that begins next, and time to prepare for its
             first one.
     """
@@ -24,4 +26,5 @@ class WorkerSettings(Document):
     port: int
     torch_device: str = "cpu"
     leave_s: float
+    generation: int = -1
     is_standby: bool = False

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from heterps_runtime.specification.devices import CPU, Backend, Place, backend_of, own_place
 from heterps_runtime.transport.lost_ranks import talking
@@ -178,6 +178,17 @@ class Communicator:
         """The ranks are connected: collectives may take longer than connecting."""
         if self.connect_timeout is not None and group is not None:
             group._get_backend(CPU)._set_default_timeout(TIMEOUT)
+
+
+def count_groups_anew() -> None:
+    """After an attempt to connect that failed in this process, while it has no group.
+
+    Ranks find one another by the numbers of their groups. torch counts an attempt even where it
+    fails, and begins again only when a group ends: a rank whose attempt failed, where those of the
+    others did not, would look for them under another number for ever. So a group of its own ends.
+    """
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()
 
 
 def _join() -> None:

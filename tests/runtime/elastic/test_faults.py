@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,6 +202,24 @@ def test_a_device_comes_and_is_taken_in_at_a_step_boundary(case: ElasticCase) ->
     assert recovery.steps_repeated == 0
     assert set(recovery.bytes_by_source) >= {"replica"}
     assert "d3 has come" in case.text
+
+
+def test_a_device_that_comes_back_before_there_is_a_plan_waits_for_it(case: ElasticCase) -> None:
+    """It has no part in the generation that its lost process was in."""
+
+    def wait(change: MembershipChange) -> None:
+        if "d1" not in change.alive:
+            assert wait_until(lambda: "d1 has come" in case.text, 60)
+        time.sleep(0.3)
+
+    case.devices, case.steps = ("d0", "d1"), 4
+    events = [RunEvent(step=2, lose="d1"), RunEvent(step=2, join="d1")]
+    result = case.run(Chains(case.problem, before=wait), events=events, limits=ENDLESS)
+    check_losses(case, result)
+    assert set(result.generations) <= {0, 1}
+    assert "connecting anew" not in case.text
+    log = (case.directory / "rank-1.log").read_text()
+    assert "generation 0 is broken" not in log.rpartition("process ")[2]
 
 
 @pytest.mark.parametrize("victim", ["d1", "d3"])
