@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
 
 from heterps_configs.documents.cluster import Device
-from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan, Stage
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import Problem
@@ -16,6 +17,8 @@ from heterps_envs.simulator.simulate import estimate
 
 # How many nodes the first stage is tried on.
 MAX_STARTS = 8
+# The devices of a replica.
+_Group = list[Device]
 
 
 def bind(
@@ -31,10 +34,11 @@ def bind(
     Replica j of a stage with k replicas takes the micro-batches m with m mod k = j. Replicas that
     no micro-batch would reach are left out. Devices are chosen front to back, each where it talks
     fastest with the stage before it and with its own replicas; the first stage is tried on several
-    nodes.
+    nodes. A stage of some degree takes as many devices of one node for each replica.
 
     Raises:
-        InfeasibleError: The placement asks for more devices of a class than there are.
+        InfeasibleError: The placement asks for more devices of a class than there are, or for more
+            groups than its nodes have room for.
     """
     plan = bound_plan(problem, placement, planner=planner, seed=seed, bound=bound)
     return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
@@ -51,10 +55,7 @@ def bound_plan(
     """What `bind` returns, not simulated yet: its predicted step time is left out."""
     job = problem.job
     used = tuple(
-        PlacedStage(
-            s.first_layer, s.last_layer, s.device_class, min(s.replicas, job.num_micro_batches)
-        )
-        for s in placement
+        replace(stage, replicas=min(stage.replicas, job.num_micro_batches)) for stage in placement
     )
     _check_counts(problem, used)
     devices = _choose_devices(problem, used)
@@ -67,7 +68,9 @@ def bound_plan(
             name=names[i][j],
             first_layer=stage.first_layer,
             last_layer=stage.last_layer,
-            devices=(devices[i][j].name,),
+            devices=tuple(device.name for device in devices[i][j]),
+            recompute_layers=_layers(stage) if stage.recompute else (),
+            offloaded_layers=_layers(stage) if stage.offload else (),
         )
         for i, stage in enumerate(used)
         for j in range(stage.replicas)
@@ -78,7 +81,17 @@ def bound_plan(
     pipelines = tuple(
         Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
     )
-    return plan_of(problem, stages, pipelines, planner=planner, seed=seed, bound=bound)
+    plan = plan_of(problem, stages, pipelines, planner=planner, seed=seed, bound=bound)
+    sharded = tuple(
+        LayerRange(first_layer=stage.first_layer, last_layer=stage.last_layer)
+        for stage in used
+        if stage.shards_state and stage.replicas > 1
+    )
+    return plan.changed(sharded_state=sharded) if sharded else plan
+
+
+def _layers(stage: PlacedStage) -> tuple[int, ...]:
+    return tuple(range(stage.first_layer, stage.last_layer + 1))
 
 
 def plan_of(
@@ -110,7 +123,7 @@ def plan_of(
 def _check_counts(problem: Problem, placement: Placement) -> None:
     asked: Counter[int] = Counter()
     for stage in placement:
-        asked[stage.device_class] += stage.replicas
+        asked[stage.device_class] += stage.replicas * stage.degree
     for kind, count in asked.items():
         entry = problem.classes[kind]
         if count > entry.count:
@@ -119,10 +132,14 @@ def _check_counts(problem: Problem, placement: Placement) -> None:
             )
 
 
-def _choose_devices(problem: Problem, placement: Placement) -> list[list[Device]]:
-    first = problem.classes[placement[0].device_class].devices
-    nodes = list(dict.fromkeys(device.node for device in first))[:MAX_STARTS]
-    choices = [_greedy(problem, placement, node) for node in nodes]
+def _choose_devices(problem: Problem, placement: Placement) -> list[list[_Group]]:
+    first = Counter(device.node for device in problem.classes[placement[0].device_class].devices)
+    nodes = [node for node, count in first.items() if count >= placement[0].degree][:MAX_STARTS]
+    choices = [found for node in nodes if (found := _greedy(problem, placement, node)) is not None]
+    if not choices:
+        raise InfeasibleError(
+            "the placement asks for more tensor-parallel groups than its nodes have room for"
+        )
     return min(choices, key=lambda choice: choice[0])[1]
 
 
@@ -153,22 +170,28 @@ class _Traffic(NamedTuple):
 
 def _greedy(
     problem: Problem, placement: Placement, first_node: str
-) -> tuple[float, list[list[Device]]]:
-    """Chooses front to back; returns the seconds of communication and the devices of each stage."""
+) -> tuple[float, list[list[_Group]]] | None:
+    """Chooses front to back; returns the seconds of communication and the devices of each stage.
+
+    None where groups find no node with room for them.
+    """
     taken: set[str] = set()
     total_s, before = 0.0, list[Device]()
-    chosen: list[list[Device]] = []
-    for stage in placement:
-        cost_s, mine = _replicas(problem, stage, before, taken, first_node)
+    chosen: list[list[_Group]] = []
+    for index, stage in enumerate(placement):
+        later = [] if all(s.degree == 1 for s in placement) else placement[index + 1 :]
+        best = _replicas(problem, stage, before, taken, first_node, later)
         # What one replica after the other takes may end on two nodes where one has room for all.
         for node in _nodes_with_room(problem, stage, taken) if taken else []:
-            together = _replicas(problem, stage, before, taken, node, is_only=True)
-            if together[0] < cost_s:
-                cost_s, mine = together
-        total_s += cost_s
-        taken.update(device.name for device in mine)
-        chosen.append(mine)
-        before = mine
+            together = _replicas(problem, stage, before, taken, node, later, is_only=True)
+            if together is not None and (best is None or together[0] < best[0]):
+                best = together
+        if best is None:
+            return None
+        total_s += best[0]
+        taken.update(device.name for group in best[1] for device in group)
+        chosen.append(best[1])
+        before = [group[0] for group in best[1]]
     return total_s, chosen
 
 
@@ -177,8 +200,9 @@ def _nodes_with_room(problem: Problem, stage: PlacedStage, taken: set[str]) -> l
     if stage.replicas == 1 or not problem.has_equal_nodes:
         return []
     free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+    wanted = stage.replicas * stage.degree
     # Of equally full nodes one is as good as another, but for the stage in front.
-    return [node for node, found in free.items() if len(found) >= stage.replicas][:MAX_STARTS]
+    return [node for node, found in free.items() if len(found) >= wanted][:MAX_STARTS]
 
 
 def _replicas(
@@ -187,9 +211,12 @@ def _replicas(
     before: Sequence[Device],
     taken: set[str],
     node: str,
+    later: Sequence[PlacedStage],
     is_only: bool = False,
-) -> tuple[float, list[Device]]:
+) -> tuple[float, list[_Group]] | None:
     """Chooses the devices of a stage, one after the other; the seconds of communication with them.
+
+    Of a group the first device stands for all. None where no node has room for one.
 
     Args:
         problem: What is placed.
@@ -197,31 +224,68 @@ def _replicas(
         before: Devices of the stage in front.
         taken: Devices that stages in front have.
         node: Where the very first device is.
+        later: Where there are groups, the stages behind, for which room is left.
         is_only: All of them are there.
     """
     tables, taken = problem.tables, set(taken)
     part = slice(stage.first_layer, stage.last_layer + 1)
     in_turn = gcd(len(before), stage.replicas)
-    total_s, mine = 0.0, list[Device]()
+    gradient_bytes = problem.at_degree(stage.degree).tables.gradient_bytes[part].sum()
+    total_s, mine = 0.0, list[_Group]()
     for replica in range(stage.replicas):
         traffic = _Traffic(
             peers=list(before[replica % in_turn :: in_turn]),
             num_messages=2 * tables.num_micro_batches / stage.replicas,
             message_bytes=float(tables.output_bytes[stage.first_layer - 1]) if before else 0.0,
-            replicas=mine,
+            replicas=[group[0] for group in mine],
             num_replicas=stage.replicas,
-            gradient_bytes=float(tables.gradient_bytes[part].sum()) / stage.replicas,
+            gradient_bytes=float(gradient_bytes) / stage.replicas,
         )
         free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+        if stage.degree > 1 or later:
+            free = _nodes_of_groups(free, stage, replica, later)
         if is_only or not taken:
-            free = {node: free[node]}
+            free = {name: found for name, found in free.items() if name == node}
+        if not free:
+            return None
         cost_s = {name: traffic.seconds(problem, found[0]) for name, found in free.items()}
         # Of equally fast nodes the one with most room, so that later choices stay together.
         best = min(free, key=lambda name: (cost_s[name], -len(free[name])))
         total_s += cost_s[best]
-        taken.add(free[best][0].name)
-        mine.append(free[best][0])
+        group = free[best][: stage.degree]
+        taken.update(device.name for device in group)
+        mine.append(group)
     return total_s, mine
+
+
+def _nodes_of_groups(
+    free: dict[str, list[Device]], stage: PlacedStage, replica: int, later: Sequence[PlacedStage]
+) -> dict[str, list[Device]]:
+    """Nodes with room for a group of a stage that leave room for all groups still to come."""
+    wanted = [stage.degree] * (stage.replicas - replica - 1)
+    for other in later:
+        if other.device_class == stage.device_class:
+            wanted += [other.degree] * other.replicas
+    room = {name: len(found) for name, found in free.items()}
+    return {
+        name: found
+        for name, found in free.items()
+        if room[name] >= stage.degree and _fit({**room, name: room[name] - stage.degree}, wanted)
+    }
+
+
+def _fit(room: dict[str, int], wanted: Sequence[int]) -> bool:
+    """Whether nodes with some free devices have room for groups.
+
+    The largest first, wherever there is room: exact where each degree divides the larger ones.
+    """
+    left = sorted(room.values(), reverse=True)
+    for degree in sorted(wanted, reverse=True):
+        place = next((index for index, count in enumerate(left) if count >= degree), None)
+        if place is None:
+            return False
+        left[place] -= degree
+    return True
 
 
 def _free_by_node(devices: Sequence[Device], taken: set[str]) -> dict[str, list[Device]]:

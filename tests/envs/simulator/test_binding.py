@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.documents.plan import Bound, LayerRange, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
@@ -127,6 +128,60 @@ def test_replicas_that_fit_on_one_of_equal_nodes_are_put_there() -> None:
     # The second stage would begin beside the first one, where there is room for one of three.
     plan = bind(problem, (PlacedStage(0, 1, 0, 3), PlacedStage(2, 3, 0, 3)), planner="t", seed=0)
     assert nodes_of(problem, plan) == ["a"] * 3 + ["b"] * 3
+
+
+def two_nodes_of_four() -> Problem:
+    """Slow links between the nodes."""
+    inside = Link(latency_s=0.0, bandwidth_bytes_per_s=100.0)
+    problem = chain_problem([1, 1, 1], [1, 1, 1], num_micro_batches=2, output_bytes=[8, 8, 0])
+    nodes = tuple(
+        Node(
+            name=name,
+            devices=(DeviceGroup(name=name, type="class0", count=4),),
+            link=inside,
+        )
+        for name in "ab"
+    )
+    slow = Link(latency_s=1.0, bandwidth_bytes_per_s=1.0)
+    return replace(problem, cluster=problem.cluster.changed(nodes=nodes, inter_node_link=slow))
+
+
+def test_groups_get_devices_of_one_node_and_what_comes_before_leaves_room_for_them() -> None:
+    problem = two_nodes_of_four()
+    placement = (
+        PlacedStage(0, 0, 0, replicas=2),
+        PlacedStage(1, 1, 0, replicas=1, degree=4, recompute=True),
+        PlacedStage(2, 2, 0, replicas=1, degree=2),
+    )
+    plan = bind(problem, placement, planner="test", seed=0)
+    groups = [sorted(stage.devices) for stage in plan.stages]
+    nodes = [{name[0] for name in group} for group in groups]
+    assert [len(group) for group in groups] == [1, 1, 4, 2]
+    assert [len(found) for found in nodes] == [1, 1, 1, 1]
+    assert nodes[0] == nodes[1] == nodes[3] != nodes[2]
+    assert [stage.recompute_layers for stage in plan.stages] == [(), (), (1,), ()]
+    assert plan.predicted_step_time_s == estimate(problem, plan).step_time_s
+
+
+def test_replicas_of_a_group_shard_their_state_where_the_placement_says_so() -> None:
+    problem = two_nodes_of_four()
+    placement = (
+        PlacedStage(0, 1, 0, replicas=2, degree=2, shards_state=True),
+        PlacedStage(2, 2, 0, replicas=1, degree=4, shards_state=True),
+    )
+    plan = bind(problem, placement, planner="test", seed=0)
+    assert plan.sharded_state == (LayerRange(first_layer=0, last_layer=1),)
+    assert [stage.degree for stage in plan.stages] == [2, 2, 4]
+    assert len(plan.devices) == 8
+
+
+def test_groups_that_no_node_has_room_for_are_refused() -> None:
+    problem = two_nodes_of_four()
+    with pytest.raises(InfeasibleError, match="than its nodes have room for"):
+        bind(problem, (PlacedStage(0, 2, 0, degree=5),), planner="test", seed=0)
+    pair = PlacedStage(0, 1, 0, replicas=2, degree=3), PlacedStage(2, 2, 0, degree=3)
+    with pytest.raises(InfeasibleError, match="asks for 9 devices of class0; there are 8"):
+        bind(problem, pair, planner="test", seed=0)
 
 
 def test_more_devices_than_there_are_is_refused() -> None:
