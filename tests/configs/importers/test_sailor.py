@@ -133,6 +133,22 @@ def test_the_layers_of_a_model_are_those_of_a_profile(tmp_path: Path) -> None:
     assert [layer.output_bytes for layer in layers] == [80, 0]
 
 
+def test_what_a_group_splits_follows_from_the_sizes_on_one(tmp_path: Path) -> None:
+    def layer(parameters: int, activation: int) -> dict[str, int]:
+        return {**sizes(parameters), "act_mem_floats": activation}
+
+    # Of the first, 64 of 100 parameters and 32 of 40 numbers are split; of the second, nothing.
+    layers = {
+        "1": {"0": layer(100, 40), "1": layer(7, 9)},
+        "4": {"0": layer(52, 16), "1": layer(7, 9)},
+    }
+    first, second = sailor_layers(load(tmp_path, layers={"tiny": layers}))
+    split = first.tensor_split
+    assert split is not None
+    assert (split.num_units, split.parameters, split.activation_bytes) == (4, 64, 32 * 4)
+    assert second.tensor_split is None
+
+
 def run_file(tmp_path: Path, layers: list[list[int]]) -> Path:
     """A measured run of two stages on one node each."""
     group = [[["fast", 4, "here"]], 4]

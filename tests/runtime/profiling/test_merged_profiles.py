@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model_profile import (
+    LayerProfile,
+    Measurement,
+    ModelProfile,
+    TensorSplit,
+)
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.profiling.merged_profiles import merge_profiles
 
@@ -84,7 +89,10 @@ def test_different_models_are_refused_by_their_first_differing_layer() -> None:
 
 def test_what_only_one_trace_knew_is_kept_and_no_difference() -> None:
     newer = _profile(_measurement("b")).changed(
-        layers=(_layer("a").changed(parameter_sizes=(4,)), _layer("b"))
+        layers=(
+            _layer("a").changed(parameter_sizes=(4,)),
+            _layer("b").changed(tensor_split=TensorSplit(unit="heads", num_units=2)),
+        )
     )
     for pair in ((_profile(_measurement("a")), newer), (newer, _profile(_measurement("a")))):
         merged, _ = merge_profiles([("x", pair[0]), ("y", pair[1])])
