@@ -21,7 +21,12 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
 from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
 from heterps_envs.certificates.plain_search import Wanted, find_better
-from heterps_envs.problem import Problem
+from heterps_envs.certificates.strategies import (
+    has_strategies,
+    replicas_are_alike,
+    tables_of_plan,
+)
+from heterps_envs.problem import CostTables, Problem
 from heterps_envs.schedule.tied import tied_share
 from heterps_envs.stage_tables import stage_tables
 
@@ -91,12 +96,20 @@ class _Check:
         stages = self._stages()
         step_time_s = None
         if stages is not None:
-            self._check_counts(stages)
-            self._check_memory(stages)
-            step_time_s = self._closed_form_s(stages)
+            self._check_counts()
+            if has_strategies(self.plan):
+                own_tables = tables_of_plan(self.problem, self.plan, stages)
+                own_stages = [each._replace(kind=index) for index, each in enumerate(stages)]
+                self._check_memory(own_tables, own_stages, stages)
+                step_time_s = closed_form_s(own_tables, own_stages)
+            else:
+                self._check_memory(self.tables, stages, stages)
+                step_time_s = self._closed_form_s(stages)
             self.checked.append(f"closed-form step time: {step_time_s:.9g} s")
             self._check_floor(step_time_s)
         own = own_bound(self.tables, prices)
+        if has_strategies(self.plan):  # what is searched here has stages on one device alone
+            own = own._replace(step_time_s=0.0)
         optimality = self._check_bound(stages, step_time_s, own, max_steps)
         return CertificateReport(
             step_time_s,
@@ -144,8 +157,7 @@ class _Check:
             edges[-1] == plan.num_layers
             and all(part == edge for part, edge in zip(ordered, pairwise(edges), strict=True))
             and all(len(kind) == 1 for kind in kinds)
-            and all(len(stage.devices) == 1 for stage in plan.stages)
-            and not any(stage.recompute_layers for stage in plan.stages)
+            and replicas_are_alike(plan)
             and not self._has_chunks()
             and all(
                 share[name] <= -(-micro_batches // len(names))
@@ -156,7 +168,7 @@ class _Check:
         if not is_placement:
             self.unchecked.append(
                 "step time and memory: the plan is no chain of stages with equal replicas, one on "
-                "each device, that keep all activations"
+                "each device or group of devices"
             )
             return None
         self.checked.append("every micro-batch passes every layer once")
@@ -170,27 +182,34 @@ class _Check:
         names = [name for stage in self.plan.stages for name in stage.devices]
         return self.plan.job.schedule == "interleaved" and len(set(names)) < len(names)
 
-    def _check_counts(self, stages: Sequence[PlainStage]) -> None:
+    def _check_counts(self) -> None:
         names = [name for stage in self.plan.stages for name in stage.devices]
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             self.problems.append(f"several stages on one device: {', '.join(twice)}")
         used: Counter[int] = Counter()
-        for stage in stages:
-            used[stage.kind] += stage.replicas
+        for entry in self.plan.stages:
+            used[self.problem.class_of[entry.devices[0]]] += entry.degree
         for kind, count in used.items():
             if count > self.tables.device_count[kind]:
                 self.problems.append(
                     f"{count} devices of {self.problem.classes[kind].name}; there are "
                     f"{self.tables.device_count[kind]}"
                 )
+        for entry in self.plan.stages:
+            devices = [self.problem.device_named[name] for name in entry.devices]
+            if len({device.node for device in devices}) > 1:
+                self.problems.append(f"the devices of stage {entry.name!r} are on several nodes")
         self.checked.append("every stage has devices of its own")
 
-    def _check_memory(self, stages: Sequence[PlainStage]) -> None:
+    def _check_memory(
+        self, tables: CostTables, own: Sequence[PlainStage], stages: Sequence[PlainStage]
+    ) -> None:
+        """Each stage by the tables that its `kind` in `own` is of."""
         behind = 0
-        for stage in reversed(stages):
-            need = self._bytes(stage, behind)
-            room = float(self.tables.memory_bytes[stage.kind])
+        for each, stage in zip(reversed(own), reversed(stages), strict=True):
+            need = self._bytes(tables, each, behind)
+            room = float(tables.memory_bytes[each.kind])
             if need > room * (1 + TOLERANCE):
                 self.problems.append(
                     f"the layers {stage.start}..{stage.stop - 1} need {math.ceil(need)} bytes on a "
@@ -200,9 +219,9 @@ class _Check:
             behind += stage.replicas
         self.checked.append("memory of every device")
 
-    def _bytes(self, stage: PlainStage, behind: int) -> float:
+    def _bytes(self, tables: CostTables, stage: PlainStage, behind: int) -> float:
         """State and activations in flight; parameters that its layers share count once."""
-        tables, profile = self.tables, self.problem.profile
+        profile = self.problem.profile
         need = stage_bytes(tables, stage.start, stage.stop, stage.replicas, behind)
         here = range(stage.start, stage.stop)
         for owner, users in profile.tied_layers.items():
@@ -241,6 +260,12 @@ class _Check:
         wrong = self._contradiction(claimed_s, step_time_s)
         if wrong is not None:
             self.problems.append(wrong)
+            return "not re-checked"
+        if has_strategies(self.plan):
+            self.unchecked.append(
+                "the bound: placements with other groups, recomputing, offloading or sharding are "
+                "not searched"
+            )
             return "not re-checked"
         if not is_proof and by_price:
             self.unchecked.append("the gap of the price; the bound on the step time is re-checked")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from heterps_agents.exact.planner import ExactPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.cluster import Cluster, Link
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.certificates.plain_bounds import own_bound
@@ -138,17 +140,66 @@ def test_a_plan_of_unequal_pipelines_is_not_called_checked() -> None:
     assert "no chain of stages" in report.unchecked[0]
 
 
-def test_chunks_and_recomputed_layers_are_not_called_checked() -> None:
+def test_chunks_are_not_called_checked() -> None:
     problem = chain_problem([1, 1], [1, 1], num_micro_batches=4, schedule="interleaved")
     chunks = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-0")}, {("a", "b"): range(4)})
     whole = plan_of(problem, {"a": (0, 1, "d0-0")}, {("a",): range(4)})
-    again = whole.changed(stages=(whole.stages[0].changed(recompute_layers=(1,)),))
-    for plan in (chunks, again):
-        report = check_certificate(problem, plan)
-        assert report.is_valid
-        assert report.step_time_s is None
-        assert "no chain of stages" in report.unchecked[0]
+    report = check_certificate(problem, chunks)
+    assert report.is_valid
+    assert report.step_time_s is None
+    assert "no chain of stages" in report.unchecked[0]
     assert check_certificate(problem, whole).step_time_s == pytest.approx(16)
+
+
+def test_stages_that_compute_again_take_their_forward_seconds_twice() -> None:
+    problem = chain_problem([1, 1], [1, 1], num_micro_batches=4)
+    whole = plan_of(problem, {"a": (0, 1, "d0-0")}, {("a",): range(4)})
+    again = whole.changed(stages=(whole.stages[0].changed(recompute_layers=(1,)),))
+    claim = Bound(step_time_s=20.0, gap=0.0, status="proven")
+    report = check_certificate(problem, again, claim)
+    assert report.is_valid
+    assert report.step_time_s == pytest.approx(20)
+    assert report.optimality == "not re-checked"
+    assert report.lower_bound_s == 0
+    late = check_certificate(problem, again, claim.changed(step_time_s=21.0))
+    assert "above the plan's own" in late.problems[0]
+
+
+def test_a_plan_of_groups_is_checked_with_their_own_seconds_and_bytes() -> None:
+    problem = chain_problem(
+        [2.0, 3.0], [4.0, 5.0], parameters=[10, 10], num_micro_batches=2,
+        output_bytes=[6, 0], link=Link(latency_s=1.0, bandwidth_bytes_per_s=2.0),
+    )  # fmt: skip
+    own = [
+        problem.profile.measurements[0].changed(
+            tensor_parallel=degree, forward_s=forward_s, backward_s=backward_s
+        )
+        for degree, forward_s, backward_s in ((2, (1.0, 2.0), (2.0, 3.0)), (4, (0.5, 1), (1, 2)))
+    ]
+    profile = problem.profile.changed(measurements=(*problem.profile.measurements, *own))
+    problem = replace(problem, profile=profile)
+    plan = plan_of(problem, {"a": (0, 0, "d0-0"), "b": (1, 1, "d0-4")}, {("a", "b"): range(2)})
+    first, second = plan.stages
+    plan = plan.changed(
+        stages=(
+            first.changed(devices=("d0-0", "d0-1", "d0-2", "d0-3")),
+            second.changed(devices=("d0-4", "d0-5")),
+        )
+    )
+    report = check_certificate(problem, plan)
+    # One copy there and two back, on average 1.5 of 3 s and 1 s: the second stage has 5 s for each.
+    assert report.step_time_s == pytest.approx(1.5 + 2 * (1 + 4.5) + 2 * 5)
+    assert report.is_valid
+    assert "memory of every device" in report.checked
+    tight = replace(problem, cluster=with_memory(problem.cluster, 100))
+    problems = check_certificate(tight, plan).problems
+    # 10 parameters of 8 bytes, of which no part is split, and the 6 bytes that came in.
+    assert "the layers 1..1 need 86 bytes on a class0" in problems[0]
+
+
+def with_memory(cluster: Cluster, num_bytes: int) -> Cluster:
+    types = [entry.changed(memory_bytes=num_bytes) for entry in cluster.device_types]
+    return cluster.changed(device_types=types)
 
 
 def test_devices_that_the_cluster_lacks_are_named() -> None:
