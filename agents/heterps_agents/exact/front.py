@@ -18,9 +18,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_agents.exact.kernels import after_s, largest_total_after, link_s
+from heterps_agents.exact.kernels import largest_total_after, link_s
+from heterps_agents.exact.state import Ports
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import KernelTables, in_flight, is_dominated
+from heterps_envs.closed_form.formula import (
+    KernelTables,
+    in_flight,
+    never_helps,
+    stage_after_option_s,
+)
 from heterps_envs.compiled import uncounted
 
 
@@ -41,7 +47,7 @@ class Needs(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """How a stage waits, by its replicas and the devices behind it; (R + 1, N + 1) each."""
+    """How a stage waits, by its replicas and those behind it; (R + 1, N + 1) each."""
 
     others_held: Floats  # Micro-batches in flight beside one.
     rounds: Floats
@@ -53,9 +59,9 @@ class _States(NamedTuple):
 
     Attributes:
         used: (S, T) devices used of each class.
-        strides: (T,) see `heterps_agents.exact.state.Space`.
-        totals: (S,) devices used.
-        order: (T, S) states by devices, then by those of the class, most first.
+        shift, port_of_option, option_of_port: See `heterps_agents.exact.state.Space`.
+        totals: (S,) the same.
+        order: (P, S) states by replicas, then by devices of the port's class, most first.
         latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
         limit_s: The largest of them.
         needs: Of the layers behind each cut.
@@ -63,7 +69,9 @@ class _States(NamedTuple):
     """
 
     used: Integers
-    strides: Integers
+    shift: Integers
+    port_of_option: Integers
+    option_of_port: Integers
     totals: Integers
     order: Integers
     latest_s: Floats
@@ -76,19 +84,20 @@ class _Stage(NamedTuple):
     """A stage that is tried behind many states.
 
     Attributes:
-        first: Where the states in front of it begin, by their devices, see `_Pool`.
-        replicas: Its devices.
+        first: Where the states in front of it begin, by their replicas, see `_Pool`.
+        replicas, devices: Its own.
         shift: What they add to the integer of a state.
         forward_s, compute_s: Of one micro-batch.
         work_s: Of all micro-batches of a replica.
         after_s: All-reduce and optimizer.
-        least_total, largest_total: Devices that may stand behind it.
+        least_total, largest_total: Replicas that may stand behind it.
         least_round_trip_s: What the message behind it and the rest take at least.
         latest_end_s: From the front to the end of the stage at most.
     """
 
     first: Integers
     replicas: int
+    devices: int
     shift: int
     forward_s: float
     compute_s: float
@@ -101,7 +110,7 @@ class _Stage(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """(S,) of all stages of a class that end at a cut, by the state behind.
+    """(S,) of all stages of an option that end at a cut, by the state behind.
 
     Attributes:
         before_s: Least seconds from the front to the end of the stage.
@@ -113,15 +122,15 @@ class _Ends(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """States that can still be completed, by cut and class behind, fewest devices first.
+    """States that can still be completed, by cut and port behind, fewest replicas first.
 
     Attributes:
-        first: (L, T, N + R + 3) where the states with so many devices begin.
-        state: (L T S,) the state.
-        used: (L T S,) its devices of the class behind the cut, most first among equal totals.
-        delay_s: (L T S,) its least delay.
-        room_s: (L T S,) its latest step time less that delay.
-        fill_s: (L T S,) its largest fill.
+        first: (L, P, N + R + 3) where the states with so many replicas begin.
+        state: (L P S,) the state.
+        used: (L P S,) its devices of the port's class, most first among equal totals.
+        delay_s: (L P S,) its least delay.
+        room_s: (L P S,) its latest step time less that delay.
+        fill_s: (L P S,) its largest fill.
     """
 
     first: Integers
@@ -135,7 +144,7 @@ class _Pool(NamedTuple):
 def completions(
     kernel: KernelTables,
     used: Integers,
-    strides: Integers,
+    ports: Ports,
     latest_s: Floats,
     needs: Needs,
     limit_s: float,
@@ -144,30 +153,34 @@ def completions(
 
     Args:
         kernel: Cost tables.
-        used: (S, T) devices used behind the cut in each state.
-        strides: (T,) see `heterps_agents.exact.state.Space`.
+        used: (S, T) devices used behind the cut in each state, see `Space`.
+        ports: Of the options, and what they add to a state.
         latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
         needs: Of the layers behind each cut.
         limit_s: The largest of `latest_s`.
 
     Returns:
-        (L, T, S) seconds each, inf and -inf where the devices left cannot keep the limit; and how
+        (L, P, S) seconds each, inf and -inf where the devices left cannot keep the limit; and how
         many stages were put behind a state.
     """
-    layers, classes, states = kernel.num_layers, kernel.num_classes, len(used)
-    totals, size = used.sum(axis=1), layers * classes * states
+    layers, states, num_ports = kernel.num_layers, len(used), len(ports.option_of_port)
+    totals, size = ports.totals(used), layers * num_ports * states
     most, replicas = int(kernel.device_count.sum()), int(kernel.device_count.max())
     pool = _Pool(
-        np.zeros((layers, classes, most + replicas + 3), np.int64),
+        np.zeros((layers, num_ports, most + replicas + 3), np.int64),
         *np.empty((2, size), np.int32),
         *np.empty((3, size)),
     )
-    # By devices, then by those of the class, most first.
-    order = np.argsort(totals * (most + 1) - used.T, axis=1, kind="stable")
-    delay_s, fill_s = np.empty((2, layers, classes, states))
+    # By replicas, then by devices of the class, most first.
+    of_port = used[:, kernel.class_of_option[ports.option_of_port]]
+    order = np.argsort(totals * (most + 1) - of_port.T, axis=1, kind="stable")
+    delay_s, fill_s = np.empty((2, layers, num_ports, states))
     delay_s[0], fill_s[0] = 0.0, np.inf
     rules = _rules(kernel, most, replicas)
-    space = _States(used, strides, totals, order, latest_s, float(limit_s), needs, rules)
+    space = _States(
+        used, ports.shift, ports.port_of_option, ports.option_of_port, totals, order, latest_s,
+        float(limit_s), needs, rules,
+    )  # fmt: skip
     work = _sweep(kernel, space, pool, delay_s, fill_s)
     return delay_s, fill_s, work
 
@@ -207,11 +220,11 @@ def _fill(
     count = _keep(k, space, 0, pool, 0, delay_s[0], fill_s[0])
     for stop in range(1, k.num_layers):
         delay_s[stop], fill_s[stop] = np.inf, -np.inf
-        for kind in range(k.num_classes):
+        for kind in range(k.num_options):
             ends.before_s[:], ends.round_trip_s[:] = np.inf, -np.inf
             share, tried = _put_stages(k, space, stop, kind, least_total[stop], pool, ends)
             work += tried
-            _over_the_cut(k, stop, kind, share, space.limit_s, ends, delay_s[stop], fill_s[stop])
+            _over_the_cut(k, space, stop, kind, share, ends, delay_s[stop], fill_s[stop])
         count = _keep(k, space, stop, pool, count, delay_s[stop], fill_s[stop])
     return work
 
@@ -232,42 +245,36 @@ def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
 def _put_stages(
     k: Any, space: Any, stop: int, kind: int, least_total: int, pool: Any, ends: Any
 ) -> tuple[int, int]:
-    """Every stage of a class that ends at `stop`, behind all that can be in front of it.
+    """Every stage of an option that ends at `stop`, behind all that can be in front of it.
 
     Returns:
         The fewest micro-batches of a replica, and how many stages were tried.
     """
     tried, limit_s = 0, space.limit_s
     least_latency, least_transfer, least_message = np.inf, np.inf, np.inf
-    for behind in range(k.num_classes):
-        latency, transfer = link_s(k, stop, kind, behind)
+    for port in range(len(space.option_of_port)):
+        latency, transfer = link_s(k, stop, kind, space.option_of_port[port])
         least_latency, least_transfer = min(least_latency, latency), min(least_transfer, transfer)
         least_message = min(least_message, 2.0 * (latency + transfer))
     share: int = k.num_micro_batches
-    for replicas in range(1, k.device_count[kind] + 1):
-        if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+    size, port = k.devices_of_option[kind], space.port_of_option[kind]
+    for replicas in range(1, k.device_count[k.class_of_option[kind]] // size + 1):
+        if never_helps(k, kind, replicas):
             continue
         share = (k.num_micro_batches + replicas - 1) // replicas
         latest_end_s = limit_s - 2.0 * least_latency - (share + 1) * least_transfer
         most_total = space.rules.rounds.shape[1] - 1 - replicas
         for start in range(stop - 1, -1, -1):
-            state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
-            activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-            largest = min(
-                most_total,
-                largest_total_after(
-                    k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
-                ),
-            )
+            largest = min(most_total, largest_total_after(k, start, stop, kind, replicas))
             forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
             compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-            after = after_s(k, start, stop, kind, replicas)
+            after = stage_after_option_s(k, start, stop, kind, replicas)
             if largest < least_total or share * compute + after > limit_s:
                 break
             stage = _Stage(
-                pool.first[start, kind], replicas, replicas * space.strides[kind], forward,
-                compute, share * compute, after, least_total, largest,
-                least_message + space.needs.fill_s[stop], latest_end_s,
+                pool.first[start, port], replicas, replicas * size,
+                replicas * space.shift[kind], forward, compute, share * compute, after,
+                least_total, largest, least_message + space.needs.fill_s[stop], latest_end_s,
             )  # fmt: skip
             tried += _put_stage(pool, space.rules, stage, ends)
     return share, tried
@@ -288,7 +295,7 @@ def _put_stage(pool: Any, rules: Any, stage: Any, ends: Any) -> int:
         both_hidden = rules.others_held[replicas, total] * longer + hidden
         twice = rules.waits_twice[replicas, total]
         for row in range(begin, end):
-            if pool.used[row] < replicas:
+            if pool.used[row] < stage.devices:
                 break
             tried += 1
             room = pool.room_s[row] - stage.after_s
@@ -313,19 +320,19 @@ def _put_stage(pool: Any, rules: Any, stage: Any, ends: Any) -> int:
 @uncounted
 def _over_the_cut(
     k: Any,
+    space: Any,
     stop: int,
     kind: int,
     share: int,
-    limit_s: float,
     ends: Any,
     delay_s: Any,
     fill_s: Any,
 ) -> None:
-    """Adds the message over the cut, by the class behind it."""
-    for behind in range(k.num_classes):
-        latency, transfer = link_s(k, stop, kind, behind)
+    """Adds the message over the cut, by the port behind it."""
+    for behind in range(len(space.option_of_port)):
+        latency, transfer = link_s(k, stop, kind, space.option_of_port[behind])
         message = 2.0 * (latency + transfer)
-        latest_end_s = limit_s - 2.0 * latency - (share + 1) * transfer
+        latest_end_s = space.limit_s - 2.0 * latency - (share + 1) * transfer
         for state in range(len(ends.before_s)):
             before = ends.before_s[state]
             if before <= latest_end_s:
@@ -338,8 +345,8 @@ def _over_the_cut(
 def _keep(k: Any, space: Any, cut: int, pool: Any, count: int, delay_s: Any, fill_s: Any) -> int:
     """Drops the states whose layers behind the cut cannot keep the limit, and lists the others."""
     needs, totals = space.needs, space.totals
-    for kind in range(k.num_classes):
-        total = 0
+    for kind in range(len(space.option_of_port)):
+        total, device_class = 0, k.class_of_option[space.option_of_port[kind]]
         for state in space.order[kind]:
             delay = delay_s[kind, state]
             if delay == np.inf:
@@ -357,7 +364,7 @@ def _keep(k: Any, space: Any, cut: int, pool: Any, count: int, delay_s: Any, fil
             while total <= totals[state]:
                 pool.first[cut, kind, total] = count
                 total += 1
-            pool.state[count], pool.used[count] = state, space.used[state, kind]
+            pool.state[count], pool.used[count] = state, space.used[state, device_class]
             pool.delay_s[count], pool.room_s[count] = delay, room
             pool.fill_s[count] = fill_s[kind, state]
             count += 1

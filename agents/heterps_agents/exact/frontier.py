@@ -82,7 +82,7 @@ def solve_frontier(
     step_time_s = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
     kinds, least_s = step_time_s.argmin(axis=0), step_time_s.min(axis=0)
     points = []
-    for state in _undominated(least_s, space.used @ kernel.price_usd_per_hour):
+    for state in _undominated(least_s, space.price_usd_per_hour):
         code = np.zeros(kernel.num_layers, np.int16)
         found = trace_back(kernel, space, labels, int(kinds[state]), state, code)
         assert found, "every label was reached by a transition"

@@ -10,8 +10,9 @@ from numba import njit
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import (
     in_flight,
-    is_dominated,
-    stage_after_s,
+    never_helps,
+    stage_after_option_s,
+    stage_state_bytes,
     stage_work_s,
 )
 from heterps_envs.compiled import ALLOCATING, uncounted
@@ -22,18 +23,23 @@ SAME = 1e-12
 
 
 @uncounted
-def largest_total_after(
-    k: Any, replicas: int, state_bytes: float, activation_bytes: float, memory_bytes: float
-) -> int:
-    """How many devices may stand after a stage so that it is of use; -1: it never is.
+def largest_total_after(k: Any, start: int, stop: int, option: int, replicas: int) -> int:
+    """How many replicas may stand after a stage so that it is of use; -1: it never is.
 
     Its memory must suffice. And where one replica less has the same share of the micro-batches,
     the last one is there for the stages before it, which then hold more in flight; with so many
-    devices after it they hold all of them, it is idle.
+    replicas after it they hold all of them, it is idle, unless it shares their state.
     """
+    state_bytes = stage_state_bytes(k, start, stop, option, replicas)
+    prefix, memory_bytes = k.activation_prefix_bytes, k.memory_bytes[option]
+    activation_bytes = prefix[stop, option] - prefix[start, option]
     share = (k.num_micro_batches + replicas - 1) // replicas
-    most = _UNLIMITED
-    if replicas > 1 and share == (k.num_micro_batches + replicas - 2) // (replicas - 1):
+    most, is_shared = _UNLIMITED, k.shards_state[option]
+    if (
+        replicas > 1
+        and not is_shared
+        and share == (k.num_micro_batches + replicas - 2) // (replicas - 1)
+    ):
         most = k.num_micro_batches - replicas
     if state_bytes + share * activation_bytes <= memory_bytes:
         return most
@@ -43,19 +49,6 @@ def largest_total_after(
     while state_bytes + (held + 1) * activation_bytes <= memory_bytes:
         held += 1
     return min(most, (held - 1) * replicas)
-
-
-@uncounted
-def after_s(k: Any, start: int, stop: int, kind: int, replicas: int) -> float:
-    """`closed_form.stage_after_s` of layers `start .. stop - 1`."""
-    far = 1 if replicas > k.node_size[kind] else 0
-    return stage_after_s(
-        k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
-        k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
-        replicas,
-        k.ring_latency_s[kind, far],
-        k.ring_inverse_bandwidth[kind, far],
-    )
 
 
 @uncounted
@@ -69,7 +62,7 @@ def link_s(k: Any, stop: int, kind: int, neighbour: int) -> tuple[float, float]:
 def _insert(
     labels: Any,
     start: int,
-    kind: int,
+    port: int,
     state: int,
     behind_s: float,
     fill_s: float,
@@ -77,7 +70,7 @@ def _insert(
     unused: int,
 ) -> int:
     """Adds a label to the set of a state, unless another is as good; returns the next unused."""
-    previous, here = 0, labels.first[start, kind, state]
+    previous, here = 0, labels.first[start, port, state]
     if is_narrow and here > 0:
         if behind_s < labels.behind_s[here]:
             labels.behind_s[here], labels.fill_s[here] = behind_s, fill_s
@@ -93,7 +86,7 @@ def _insert(
     if previous > 0:
         labels.following[previous] = unused
     else:
-        labels.first[start, kind, state] = unused
+        labels.first[start, port, state] = unused
     return unused + 1
 
 
@@ -102,8 +95,8 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
     """Writes the states that have a label at a cut, fewest devices first; returns how many."""
     found = 0
     for state in order:
-        for kind in range(first.shape[0]):
-            if first[kind, state] > 0:
+        for port in range(first.shape[0]):
+            if first[port, state] > 0:
                 states[found] = state
                 found += 1
                 break
@@ -113,19 +106,19 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
 @njit(**ALLOCATING)
 def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
     """Drops all labels of a cut but the most promising ones, one of each state."""
-    classes = labels.first.shape[1]
-    promise = np.full(classes * len(states), np.inf)
+    ports = labels.first.shape[1]
+    promise = np.full(ports * len(states), np.inf)
     for row in range(len(states)):
-        for kind in range(classes):
-            label = labels.first[stop, kind, states[row]]
+        for port in range(ports):
+            label = labels.first[stop, port, states[row]]
             if label > 0:
-                total = labels.behind_s[label] + delay_s[stop, kind, states[row]]
-                promise[classes * row + kind] = total
+                total = labels.behind_s[label] + delay_s[stop, port, states[row]]
+                promise[ports * row + port] = total
     limit = np.sort(promise)[width - 1] if width < len(promise) else np.inf
     for row in range(len(states)):
-        for kind in range(classes):
-            if promise[classes * row + kind] > limit:
-                labels.first[stop, kind, states[row]] = 0
+        for port in range(ports):
+            if promise[ports * row + port] > limit:
+                labels.first[stop, port, states[row]] = 0
 
 
 @uncounted
@@ -136,10 +129,10 @@ def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> 
     while start > 0:
         busy = share * (
             k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start - 1, kind]
-        ) + after_s(k, start - 1, stop, kind, replicas)
+        ) + stage_after_option_s(k, start - 1, stop, kind, replicas)
         if (
             busy + space.least_fill_s[start - 1] > space.limit_s
-            or busy * replicas * space.device_weight[kind] + space.least_cost[start - 1]
+            or busy * replicas * space.option_weight[kind] + space.least_cost[start - 1]
             > space.limit_cost
         ):
             break
@@ -148,19 +141,21 @@ def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> 
 
 
 @uncounted
-def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, seen: Any) -> int:
-    """Writes the labels behind a cut as a class sees them, states in order; returns how many.
+def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, port: int, seen: Any) -> int:
+    """Writes the labels behind a cut as a port sees them, states in order; returns how many.
 
     Of each state those that no other label beats that is behind no slower a link.
     """
     limit_s = space.limit_s - space.least_fill_s[stop]
-    end = 0
+    end, kind = 0, space.option_of_port[port]
+    device_class = k.class_of_option[kind]
+    most = k.device_count[device_class] - k.devices_of_option[kind]
     for state in states:
-        if space.used[state, kind] == k.device_count[kind]:
+        if space.used[state, device_class] > most:
             continue
         begin = end
-        for neighbour in range(k.num_classes):
-            latency, transfer = link_s(k, stop, kind, neighbour)
+        for neighbour in range(len(space.option_of_port)):
+            latency, transfer = link_s(k, stop, kind, space.option_of_port[neighbour])
             message = 2.0 * (latency + transfer)
             label = labels.first[stop, neighbour, state]
             while label > 0:
@@ -172,7 +167,8 @@ def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, kind: int, see
                 beaten = False
                 for row in range(begin, end):
                     if seen.behind_s[row] <= rest_s and seen.round_trip_s[row] <= round_trip:
-                        other_latency, other_transfer = link_s(k, stop, kind, seen.link[row])
+                        other = space.option_of_port[seen.link[row]]
+                        other_latency, other_transfer = link_s(k, stop, kind, other)
                         if other_latency <= latency and other_transfer <= transfer:
                             beaten = True
                             break
@@ -199,14 +195,15 @@ def _collect(
     In `reached`, links stand for the micro-batches in flight, and messages in a row are counted.
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
-    most = k.device_count[kind] - replicas
+    device_class = k.class_of_option[kind]
+    most = k.device_count[device_class] - replicas * k.devices_of_option[kind]
     limit_s = space.limit_s - space.least_fill_s[stop]
     end = 0
     for row in range(count):
         state = seen.state[row]
-        if space.used[state, kind] > most:
+        if space.used[state, device_class] > most:
             continue
-        latency, transfer = link_s(k, stop, kind, seen.link[row])
+        latency, transfer = link_s(k, stop, kind, space.option_of_port[seen.link[row]])
         rest_s = max(seen.behind_s[row], 2.0 * latency + (share + 1) * transfer)
         if rest_s <= limit_s:
             reached.state[end], reached.behind_s[end] = state, rest_s
@@ -233,7 +230,7 @@ class SweepLimits(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Stages of a class and replicas that end at a cut; the longest begins with `earliest`."""
+    """Stages of an option and replicas that end at a cut; the longest begins with `earliest`."""
 
     stop: int
     kind: int
@@ -255,34 +252,30 @@ def _extend(
     """Puts every stage of a group before the reached labels; returns the next unused label."""
     stop, kind, replicas, earliest = group
     share = (k.num_micro_batches + replicas - 1) // replicas
-    shift = replicas * space.strides[kind]
+    shift, port = replicas * space.shift[kind], space.port_of_option[kind]
     for start in range(stop - 1, earliest - 1, -1):
-        state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
-        activation_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        largest = largest_total_after(
-            k, replicas, state_bytes, activation_bytes, k.memory_bytes[kind]
-        )
+        largest = largest_total_after(k, start, stop, kind, replicas)
         while count > 0 and space.totals[reached.state[count - 1]] > largest:
             count -= 1
         forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-        after = after_s(k, start, stop, kind, replicas)
+        after = stage_after_option_s(k, start, stop, kind, replicas)
         if count == 0:
             break
         limits.transitions[0] += count
         for index in range(count):
             state = reached.state[index] + shift
-            room = space.latest_s[start, state] - space.delay_s[start, kind, state]
+            room = space.latest_s[start, state] - space.delay_s[start, port, state]
             round_trip = reached.round_trip_s[index]
             fill = compute + round_trip
             rest_s = compute + reached.behind_s[index]
-            if rest_s > room or fill > space.most_fill_s[start, kind, state]:
+            if rest_s > room or fill > space.most_fill_s[start, port, state]:
                 continue
             busy = stage_work_s(forward, compute - forward, round_trip, share, reached.link[index])
             rest_s = max(rest_s, busy + after)
             if rest_s > room:
                 continue
-            unused = _insert(labels, start, kind, state, rest_s, fill, limits.width > 0, unused)
+            unused = _insert(labels, start, port, state, rest_s, fill, limits.width > 0, unused)
             if unused == len(labels.fill_s):
                 return unused
     return unused
@@ -330,10 +323,14 @@ def _sweep(
         found = 0 if is_last else _list_states(space.order, labels.first[stop], states)
         if limits.width > 0 and found > 0:
             _thin(labels, space.delay_s, stop, states[:found], limits.width)
-        for kind in range(k.num_classes):
-            total = 1 if is_last else _see(k, space, labels, states[:found], stop, kind, seen)
-            for replicas in range(1, k.device_count[kind] + 1):
-                if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+        total, port = 1, -1
+        for kind in space.by_port:
+            if not is_last and space.port_of_option[kind] != port:
+                port = space.port_of_option[kind]
+                total = _see(k, space, labels, states[:found], stop, port, seen)
+            most = k.device_count[k.class_of_option[kind]] // k.devices_of_option[kind]
+            for replicas in range(1, most + 1):
+                if never_helps(k, kind, replicas):
                     continue
                 earliest = _earliest_start(k, space, stop, kind, replicas)
                 if earliest == stop:

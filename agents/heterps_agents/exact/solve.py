@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact.front import Needs, completions
 from heterps_agents.exact.kernels import SweepLimits, sweep
-from heterps_agents.exact.state import Labels, Reached, Space
+from heterps_agents.exact.state import Labels, Reached, Space, ports_of, state_shape
 from heterps_agents.exact.trace import trace_back
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -34,9 +34,11 @@ from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import KernelTables, evaluate_one, is_dominated
+from heterps_envs.closed_form.formula import KernelTables, evaluate_one, never_helps
+from heterps_envs.closed_form.layer_needs import option_work_s
+from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
-from heterps_envs.problem import CostTables, RingLinks
+from heterps_envs.problem import CostTables, RingLinks, StageOptions
 
 Status = Literal["optimal", "infeasible", "over budget"]
 
@@ -140,7 +142,7 @@ class _Search:
         self.polish_evaluations = polish_evaluations
         self.incumbent: NDArray[np.int16] | None = None
         self._cost = goal.cost(known, kernel)
-        self._states = int(np.prod(kernel.device_count + 1))
+        self._states = int(np.prod(state_shape(kernel)))
         self._scratch = scratch(kernel, self._states, room)
         self._work = np.zeros(1)
 
@@ -191,8 +193,9 @@ class _Search:
 
 
 def num_states(kernel: KernelTables) -> float:
-    """(cut, class, devices used) in all; a float, because it overflows no integer."""
-    return kernel.num_layers * kernel.num_classes * float(np.prod(kernel.device_count + 1.0))
+    """(cut, port, devices used) in all; a float, because it overflows no integer."""
+    ports = len(ports_of(kernel).option_of_port)
+    return kernel.num_layers * ports * float(np.prod(state_shape(kernel).astype(float)))
 
 
 def table_bytes(kernel: KernelTables) -> float:
@@ -200,23 +203,25 @@ def table_bytes(kernel: KernelTables) -> float:
 
     The system hands out only what is written to: few solves use a tenth of the labels.
     """
-    counts = float(np.prod(kernel.device_count + 1.0))
+    counts = float(np.prod(state_shape(kernel).astype(float)))
     return 56 * num_states(kernel) + 8 * (kernel.num_classes + 6) * counts + 84 * MAX_LABELS
 
 
 def predicted_work(kernel: KernelTables) -> float:
     """Transitions at most if states had one label: stages whose weights fit x replicas x states."""
-    counts = kernel.device_count + 1.0
-    states, work = float(np.prod(counts)), 0.0
-    prefix, layers = kernel.state_prefix_bytes, np.arange(1, kernel.num_layers + 1)
-    for kind in range(kernel.num_classes):
+    states, work = float(np.prod(state_shape(kernel).astype(float))), 0.0
+    layers, ports = np.arange(1, kernel.num_layers + 1), len(ports_of(kernel).option_of_port)
+    for kind in range(kernel.num_options):
+        prefix = kernel.state_prefix_bytes[:, kind]
         first = np.searchsorted(prefix, prefix[1:] - kernel.memory_bytes[kind], side="left")
         ranges = float(np.maximum(layers - first, 0).sum())
-        for replicas in range(1, int(kernel.device_count[kind]) + 1):
-            if is_dominated(kernel.num_micro_batches, kernel.is_gpipe, replicas):
+        count = kernel.device_count[kernel.class_of_option[kind]] + 1.0
+        size = int(kernel.devices_of_option[kind])
+        for replicas in range(1, int(count - 1) // size + 1):
+            if never_helps(kernel, kind, replicas):
                 continue
-            share = states * (counts[kind] - replicas) / counts[kind]
-            work += share * (ranges + kernel.num_layers * kernel.num_classes)
+            share = states * (count - replicas * size) / count
+            work += share * (ranges + kernel.num_layers * ports)
     return work
 
 
@@ -229,7 +234,8 @@ def scratch(
     kernel: KernelTables, states: int, size: int = MAX_LABELS
 ) -> tuple[Labels, Reached, Reached]:
     """Room for the sweep and so many labels: memory that is not touched is not taken."""
-    first = np.zeros((kernel.num_layers, kernel.num_classes, states), np.int32)
+    ports = len(ports_of(kernel).option_of_port)
+    first = np.zeros((kernel.num_layers, ports, states), np.int32)
     labels = Labels(first, np.empty(size), np.empty(size), np.empty(size, np.int32))
     seen, reached = (
         Reached(*np.empty((2, size), np.int64), *np.empty((2, size))) for _ in range(2)
@@ -243,24 +249,29 @@ def _nothing(status: Status, transitions: int) -> ExactResult:
 
 def search_space(kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
     """The states, and the bounds of `Space` for placements of a cost up to the limit."""
-    shape = kernel.device_count + 1
+    shape, ports = state_shape(kernel), ports_of(kernel)
     strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
     used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
     tables = _layers(kernel)
-    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
-    price = kernel.price_usd_per_hour if goal.is_price else np.zeros(kernel.num_classes)
-    least_cost = _prefix((work * price).min(axis=1))
-    limits = _limits(kernel, goal, used, least_cost, limit_cost)
+    price = kernel.price_usd_per_hour if goal.is_price else np.zeros(kernel.num_options)
+    least_cost = _prefix((option_work_s(tables) * price).min(axis=1))
+    per_hour = used[:, : kernel.num_classes] @ _class_price(kernel)
+    limits = _limits(kernel, goal, per_hour, least_cost, limit_cost)
+    needs = _needs(tables, used[:, : kernel.num_classes], limits.limit_s)
     delay_s, most_fill_s, tried = completions(
-        kernel, used, strides, limits.latest_s, _needs(tables, used, limits.limit_s), limits.limit_s
+        kernel, used, ports, limits.latest_s, needs, limits.limit_s
     )
-    totals = used.sum(axis=1)
+    totals = ports.totals(used)
     return Space(
         used=used,
-        strides=strides,
+        shift=ports.shift,
+        port_of_option=ports.port_of_option,
+        option_of_port=ports.option_of_port,
+        by_port=np.argsort(ports.port_of_option, kind="stable"),
         totals=totals,
         order=np.argsort(totals, kind="stable"),
-        device_weight=np.ascontiguousarray(price, dtype=float),
+        option_weight=np.ascontiguousarray(price, dtype=float),
+        price_usd_per_hour=per_hour,
         latest_s=limits.latest_s,
         delay_s=delay_s,
         most_fill_s=most_fill_s,
@@ -274,7 +285,7 @@ def search_space(kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
 
 def limited(space: Space, kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
     """The same with a lower limit; the bounds stay those of the higher one."""
-    limits = _limits(kernel, goal, space.used, space.least_cost, limit_cost)
+    limits = _limits(kernel, goal, space.price_usd_per_hour, space.least_cost, limit_cost)
     return space._replace(**limits._asdict())
 
 
@@ -289,7 +300,7 @@ class _Limits(NamedTuple):
 def _limits(
     kernel: KernelTables,
     goal: Goal,
-    used: NDArray[np.int64],
+    per_hour: Floats,
     least_cost: Floats,
     limit_cost: float,
 ) -> _Limits:
@@ -297,11 +308,11 @@ def _limits(
     limit_s = goal.floor_s
     if goal.is_price:
         price = kernel.price_usd_per_hour
-        weight = used @ price + TIE_BREAK_USD_PER_HOUR
+        weight = per_hour + TIE_BREAK_USD_PER_HOUR
         # The cheapest placement uses at least the cheapest device for the entire step.
         limit_s = min(limit_s, limit_cost / (price.min() + TIE_BREAK_USD_PER_HOUR))
     else:
-        weight = np.ones(len(used))
+        weight = np.ones(len(per_hour))
         limit_s = min(limit_s, limit_cost)
     latest_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None]) / weight)
     return _Limits(latest_s, limit_s, limit_cost)
@@ -314,16 +325,31 @@ def _needs(tables: CostTables, used: NDArray[np.int64], limit_s: float) -> Needs
         return np.concatenate([np.cumsum(values[::-1])[::-1], [0.0]])
 
     _, prices = price_bound(tables)
-    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
-    priced = behind((work * prices).min(axis=1)) * (1 - ROUNDING)
-    memory = behind(tables.state_bytes + tables.activation_bytes) * (1 - ROUNDING)
+    options = tables.stage_options
+    work = option_work_s(tables) * options.devices_of_option * prices[options.class_of_option]
+    priced = behind(work.min(axis=1)) * (1 - ROUNDING)
+    memory = behind(_least_bytes_in_all(tables)) * (1 - ROUNDING)
     # Both fall from the front to the back.
-    earliest = np.searchsorted(-memory, -(used @ tables.memory_bytes))
+    earliest = np.searchsorted(-memory, -(used @ class_memory_bytes(tables)))
     if math.isfinite(limit_s):
         earliest = np.maximum(earliest, np.searchsorted(-priced, -(used @ prices) * limit_s))
     return Needs(
         earliest, behind(tables.compute_s.min(axis=1)) * (1 - ROUNDING), priced, used @ prices
     )
+
+
+def _least_bytes_in_all(tables: CostTables) -> Floats:
+    """(L,) bytes that each layer takes at least of all devices."""
+    options = tables.stage_options
+    whole = options.state_bytes + options.sharded_bytes + options.activation_bytes
+    return np.asarray((options.devices_of_option * whole).min(axis=1))
+
+
+def _class_price(kernel: KernelTables) -> Floats:
+    """(T,) US dollars per hour of one device."""
+    price = np.zeros(kernel.num_classes)
+    price[kernel.class_of_option] = kernel.price_usd_per_hour / kernel.devices_of_option
+    return price
 
 
 def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
@@ -336,15 +362,23 @@ def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
 def _layers(kernel: KernelTables) -> CostTables:
     """The cost tables that a kernel's prefix sums were made from."""
     forward_s = np.diff(kernel.forward_prefix_s, axis=0)
+    options = StageOptions(
+        class_of_option=kernel.class_of_option,
+        devices_of_option=kernel.devices_of_option,
+        state_bytes=np.diff(kernel.state_prefix_bytes, axis=0),
+        sharded_bytes=np.diff(kernel.sharded_prefix_bytes, axis=0),
+        gradient_bytes=np.diff(kernel.gradient_prefix_bytes, axis=0),
+        activation_bytes=np.diff(kernel.activation_prefix_bytes, axis=0),
+    )
     return CostTables(
         num_micro_batches=kernel.num_micro_batches,
         is_gpipe=kernel.is_gpipe,
         forward_s=forward_s,
         backward_s=np.diff(kernel.compute_prefix_s, axis=0) - forward_s,
         optimizer_s=np.diff(kernel.optimizer_prefix_s, axis=0),
-        state_bytes=np.diff(kernel.state_prefix_bytes),
-        gradient_bytes=np.diff(kernel.gradient_prefix_bytes),
-        activation_bytes=np.diff(kernel.activation_prefix_bytes),
+        state_bytes=options.state_bytes[:, 0],
+        gradient_bytes=options.gradient_bytes[:, 0],
+        activation_bytes=options.activation_bytes[:, 0],
         output_bytes=kernel.output_bytes,
         device_count=kernel.device_count,
         memory_bytes=kernel.memory_bytes,
@@ -352,6 +386,7 @@ def _layers(kernel: KernelTables) -> CostTables:
         latency_s=kernel.latency_s,
         inverse_bandwidth_s_per_byte=kernel.inverse_bandwidth_s_per_byte,
         rings=RingLinks(kernel.node_size, kernel.ring_latency_s, kernel.ring_inverse_bandwidth),
+        options=options,
     )
 
 
@@ -367,7 +402,7 @@ def _best_code(
     Of equally good ones the cheaper or, for the objective price, the faster one.
     """
     value = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
-    fastest, price = value.min(axis=0), space.used @ kernel.price_usd_per_hour
+    fastest, price = value.min(axis=0), space.price_usd_per_hour
     states = np.flatnonzero(np.isfinite(fastest))
     if len(states) == 0:
         return None

@@ -58,7 +58,9 @@ class BestPlacements:
         self._windowed = WindowProblem(
             self.kernel, self.goal, self.problems.class_price[0], self.problems.value_prefix_s[0]
         )
-        self._labels = labels_for(MOST_LABELS, self.kernel.num_layers, self.kernel.num_classes)
+        self._labels = labels_for(
+            MOST_LABELS, self.kernel.num_layers, self.kernel.num_classes, self.kernel.num_options
+        )
         self.is_proven = self._is_swept = False
 
     @property

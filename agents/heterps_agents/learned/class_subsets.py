@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_envs.closed_form.formula import CLASS_MASK
+from heterps_envs.closed_form.formula import OPTION_MASK
 from heterps_envs.problem import CostTables
 
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
@@ -30,7 +30,8 @@ def class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
 
 
 def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
-    """The problem with some device classes only."""
+    """The problem with some device classes only; each has one option."""
+    assert tables.num_options == tables.num_classes
     kept = list(classes)
     both = np.ix_(kept, kept)
     return replace(
@@ -49,5 +50,5 @@ def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
 
 def renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:
     """Codes with class i replaced by `names[i]`."""
-    kinds = np.minimum(codes & CLASS_MASK, len(names) - 1)
-    return np.asarray((codes & ~CLASS_MASK) | names[kinds], np.int16)
+    kinds = np.minimum(codes & OPTION_MASK, len(names) - 1)
+    return np.asarray((codes & ~OPTION_MASK) | names[kinds], np.int16)

@@ -17,7 +17,7 @@ class Labels(NamedTuple):
     Attributes:
         behind: (K,) label that the stage was put before.
         cut, kind, replicas: (K,) of the front stage.
-        key: (K,) of the cut, the front class and the devices used.
+        key: (K,) of the cut, the front option and the devices used.
         used: (K, T) devices used in the window.
         total: (K,) devices behind the cut, those behind the window included.
         depth: (K,) stages in the window.
@@ -26,8 +26,8 @@ class Labels(NamedTuple):
         following: (K,) next label of the same cut; -1 at the end.
         alike: (K,) next label with the same place in `table`; -1 at the end.
         first: (L + 1,) first label of each cut; -1 where there is none.
-        table: (2 ** n,) first label by cut, front class and devices used.
-        delay_s: (L + 1, T) least fill that is put before a cut, by the class behind it.
+        table: (2 ** n,) first label by cut, front option and devices used.
+        delay_s: (L + 1, O) least fill that is put before a cut, by the option behind it.
     """
 
     behind: Integers
@@ -48,7 +48,7 @@ class Labels(NamedTuple):
     delay_s: Floats
 
 
-def labels_for(size: int, layers: int, classes: int) -> Labels:
+def labels_for(size: int, layers: int, classes: int, options: int) -> Labels:
     """Room for `size` labels."""
     return Labels(
         behind=np.empty(size, np.int64),
@@ -66,5 +66,5 @@ def labels_for(size: int, layers: int, classes: int) -> Labels:
         alike=np.empty(size, np.int64),
         first=np.empty(layers + 1, np.int64),
         table=np.empty(TABLE, np.int64),
-        delay_s=np.empty((layers + 1, classes)),
+        delay_s=np.empty((layers + 1, options)),
     )

@@ -21,7 +21,8 @@ from heterps_envs.closed_form.formula import (
     KernelTables,
     append_stage,
     in_flight,
-    is_dominated,
+    never_helps,
+    stage_bytes,
 )
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
 from heterps_envs.compiled import uncounted
@@ -132,14 +133,15 @@ def _improve_window(
     free = k.device_count.copy()
     for row in range(count):
         if row < first or row > last:
-            free[stages[row, 1]] -= stages[row, 2]
+            kind = stages[row, 1]
+            free[k.class_of_option[kind]] -= stages[row, 2] * k.devices_of_option[kind]
     _start(k, stages, count, last, labels)
     begin = stages[first - 1, 0] if first > 0 else 0
     front_price = TIE_BREAK_USD_PER_HOUR
     for row in range(first):
         front_price += stages[row, 2] * k.price_usd_per_hour[stages[row, 1]]
     window = _Window(stages, first, begin, stages[last, 0], last - first + 2, free, front_price)
-    scratch = np.empty((2, k.num_classes))
+    scratch = np.empty((2, k.num_options))
     _least_delays(k, window, labels.delay_s, scratch)
     winner, best = _sweep(problem, window, labels, best, tries)
     if winner < 0:
@@ -194,7 +196,7 @@ def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
 def _least_delays(k: Any, window: Any, delay_s: Any, scratch: Any) -> None:
     """Fill of what is in front: fixed stages exactly, layers of the window at best."""
     stages, first, begin, free = window.stages, window.first, window.begin, window.free
-    classes = k.num_classes
+    options = k.num_options
     start, fixed = 0, 0.0
     for row in range(first):
         stop, kind = stages[row, 0], stages[row, 1]
@@ -205,24 +207,25 @@ def _least_delays(k: Any, window: Any, delay_s: Any, scratch: Any) -> None:
             )
             fixed += 2.0 * (k.latency_s[kind, stages[row + 1, 1]] + transfer)
         start = stop
-    for kind in range(classes):
+    for kind in range(options):
         delay_s[begin, kind] = fixed
         if first > 0:
             front = stages[first - 1, 1]
             transfer = k.output_bytes[begin - 1] * k.inverse_bandwidth_s_per_byte[front, kind]
             delay_s[begin, kind] += 2.0 * (k.latency_s[front, kind] + transfer)
     before, following = scratch[0], scratch[1]
-    before[:classes] = np.inf
+    before[:options] = np.inf
     for cut in range(begin + 1, window.end):
-        for kind in range(classes):
+        for kind in range(options):
             compute = k.compute_prefix_s[cut, kind] - k.compute_prefix_s[cut - 1, kind]
             least = min(before[kind], delay_s[cut - 1, kind])
-            following[kind] = least + compute if free[kind] > 0 else np.inf
-        for kind in range(classes):
+            has_room = free[k.class_of_option[kind]] >= k.devices_of_option[kind]
+            following[kind] = least + compute if has_room else np.inf
+        for kind in range(options):
             before[kind] = following[kind]
-        for behind in range(classes):
+        for behind in range(options):
             least = np.inf
-            for kind in range(classes):
+            for kind in range(options):
                 transfer = k.output_bytes[cut - 1] * k.inverse_bandwidth_s_per_byte[kind, behind]
                 message = 2.0 * (k.latency_s[kind, behind] + transfer)
                 least = min(least, before[kind] + message)
@@ -242,10 +245,11 @@ def _extend(
     free_price = 0.0
     for kind in range(k.num_classes):
         free_price += (free[kind] - labels.used[label, kind]) * class_price[kind]
-    for kind in range(k.num_classes):
-        left = free[kind] - labels.used[label, kind]
+    for kind in range(k.num_options):
+        device_class, size = k.class_of_option[kind], k.devices_of_option[kind]
+        left = (free[device_class] - labels.used[label, device_class]) // size
         for replicas in range(1, left + 1):
-            if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+            if never_helps(k, kind, replicas):
                 continue
             share = (k.num_micro_batches + replicas - 1) // replicas
             held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
@@ -253,11 +257,9 @@ def _extend(
             limit_s = min(
                 best / (price + window.front_price) if goal.is_price else best, goal.floor_s
             )
-            work_left_s = limit_s * (free_price - replicas * class_price[kind])
+            work_left_s = limit_s * (free_price - replicas * size * class_price[device_class])
             for start in range(stop - 1, begin - 1, -1):
-                memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
-                    k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-                )
+                memory = stage_bytes(k, start, stop, kind, replicas, held)
                 compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
                 if memory > k.memory_bytes[kind] or share * compute >= limit_s:
                     break
@@ -273,7 +275,7 @@ def _extend(
                     continue
                 if unused >= len(labels.cut) - 1:
                     return _Found(unused, winner, best)
-                stage = (start, kind, replicas)
+                stage = (start, kind, replicas, device_class, replicas * size)
                 _put(labels, unused, label, stage, price, reached_s, filled_s)
                 if start > begin:
                     unused = _keep(labels, unused)
@@ -293,22 +295,25 @@ def _put(
     labels: Any,
     unused: int,
     label: int,
-    stage: tuple[int, int, int],
+    stage: tuple[int, int, int, int, int],
     price: float,
     behind_s: float,
     fill_s: float,
 ) -> None:
-    """Writes the label of a stage (first layer, class, replicas) that is put before another."""
-    start, kind, replicas = stage
+    """Writes the label of a stage that is put before another.
+
+    The stage is its first layer, option, replicas, class and devices.
+    """
+    start, kind, replicas, device_class, devices = stage
     labels.behind[unused], labels.cut[unused] = label, start
     labels.kind[unused], labels.replicas[unused] = kind, replicas
     labels.total[unused] = labels.total[label] + replicas
     labels.depth[unused] = labels.depth[label] + 1
     labels.price[unused] = price
     labels.behind_s[unused], labels.fill_s[unused] = behind_s, fill_s
-    key = start * 16 + kind
+    key = start * 256 + kind
     for other in range(labels.used.shape[1]):
-        used = labels.used[label, other] + (replicas if other == kind else 0)
+        used = labels.used[label, other] + (devices if other == device_class else 0)
         labels.used[unused, other] = used
         key = key * 1_000_003 + used
     labels.key[unused] = key
@@ -350,10 +355,7 @@ def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         start = stages[row - 1, 0] if row > 0 else 0
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
-        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
-            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        )
-        if memory > k.memory_bytes[kind]:
+        if stage_bytes(k, start, stop, kind, replicas, held) > k.memory_bytes[kind]:
             return math.inf
         behind_s, fill_s = append_stage(
             k, start, stop, kind, replicas, held, Built(next_kind, behind_s, fill_s)

@@ -174,7 +174,7 @@ def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     if choice < 0.3:
         _shift_cut(rng, stages, count, row)
     elif choice < 0.45:
-        stages[row, 1] = _free_class(k, rng, stages, count, used)
+        stages[row, 1] = _free_option(k, rng, stages, count, used)
         stages[row, 2] = min(stages[row, 2], _most_replicas(k, stages[row, 1]))
     elif choice < 0.65:
         step = 1 if rng.random() < 0.5 else -1
@@ -196,19 +196,23 @@ def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
 
 @uncounted
 def _most_replicas(k: Any, kind: int) -> int:
-    most: int = min(k.device_count[kind], k.num_micro_batches, MAX_REPLICAS)
+    """The most that the devices of an option's class suffice for; 1 where they do for none."""
+    all_of_class = k.device_count[k.class_of_option[kind]] // k.devices_of_option[kind]
+    most: int = max(1, min(all_of_class, k.num_micro_batches, MAX_REPLICAS))
     return most
 
 
 @uncounted
-def _free_class(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
-    """A random class; one with a free device where the first two draws find one."""
+def _free_option(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
+    """A random option; one with free devices where the first two draws find one."""
     used[:] = 0
     for row in range(count):
-        used[stages[row, 1]] += stages[row, 2]
-    kind = int(rng.random() * k.num_classes)
-    if used[kind] >= k.device_count[kind]:
-        kind = int(rng.random() * k.num_classes)
+        kind = stages[row, 1]
+        used[k.class_of_option[kind]] += stages[row, 2] * k.devices_of_option[kind]
+    kind = int(rng.random() * k.num_options)
+    device_class = k.class_of_option[kind]
+    if used[device_class] + k.devices_of_option[kind] > k.device_count[device_class]:
+        kind = int(rng.random() * k.num_options)
     return kind
 
 
@@ -230,7 +234,7 @@ def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
 @uncounted
 def _split(k: Any, rng: Any, stages: Any, count: int, row: int, start: int, used: Any) -> int:
     """Cuts a stage in two; one half keeps class and replicas, the other gets one device."""
-    kind = _free_class(k, rng, stages, count, used)
+    kind = _free_option(k, rng, stages, count, used)
     for other in range(count, row, -1):
         copy_stage(stages, other - 1, stages, other)
     stages[row, 0] = start + 1 + int(rng.random() * (stages[row, 0] - start - 1))

@@ -20,7 +20,13 @@ from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.genetic import draw_member
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables, in_flight
+from heterps_envs.closed_form.formula import (
+    MAX_REPLICAS,
+    KernelTables,
+    in_flight,
+    replicas_left,
+    stage_bytes,
+)
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
     code_cost,
@@ -29,6 +35,7 @@ from heterps_envs.closed_form.objective import (
     reverse_stages,
     search_cost,
 )
+from heterps_envs.compiled import uncounted
 
 DEFAULT_EVALUATIONS = 100_000
 # A generation: this share of the evaluations, within limits; and where only seconds are limited.
@@ -43,7 +50,7 @@ class _Model(NamedTuple):
 
     Attributes:
         cut: (L,) that a stage begins with the layer; that of layer 0 is not used.
-        kind: (L, T) classes of the stage that ends with, or covers, the layer.
+        kind: (L, O) options of the stage that ends with, or covers, the layer.
         replicas: (L, K) its replicas - 1.
     """
 
@@ -98,11 +105,11 @@ def generation_size(evaluations: int | None) -> int:
 
 
 def _uniform(kernel: KernelTables) -> _Model:
-    layers, classes = kernel.num_layers, kernel.num_classes
+    layers, options = kernel.num_layers, kernel.num_options
     most = int(min(kernel.device_count.max(), kernel.num_micro_batches, MAX_REPLICAS))
     return _Model(
         np.full(layers, min(0.5, kernel.device_count.sum() / (2 * layers))),
-        np.full((layers, classes), 1 / classes),
+        np.full((layers, options), 1 / options),
         np.full((layers, most), 1 / most),
     )
 
@@ -127,7 +134,7 @@ def _search(k: Any, goal: Any, evaluations: int, rng: Any, model: Any, generatio
         filled[0] += 1
 
 
-@njit(cache=True)
+@uncounted
 def _draw(k: Any, rng: Any, model: Any, stages: Any, used: Any) -> int:
     """One placement from the model.
 
@@ -145,37 +152,35 @@ def _draw(k: Any, rng: Any, model: Any, stages: Any, used: Any) -> int:
     used[:] = 0
     stop, total, count = k.num_layers, 0, 0
     while stop > 0:
-        kind = _draw_class(k, rng, model.kind[stop - 1], used)
+        kind = _draw_option(k, rng, model.kind[stop - 1], used)
         if kind < 0:
             break
-        free = min(k.device_count[kind] - used[kind], k.num_micro_batches, MAX_REPLICAS)
+        free = min(replicas_left(k, kind, used), k.num_micro_batches, MAX_REPLICAS)
         replicas = 1 + _draw_index(rng, model.replicas[stop - 1, :free])
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
         start = stop
         while start > 0:
-            memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start - 1]) + held * (
-                k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start - 1]
-            )
+            memory = stage_bytes(k, start - 1, stop, kind, replicas, held)
             if start < stop and (memory > k.memory_bytes[kind] or rng.random() < model.cut[start]):
                 break
             start -= 1
         stages[count, 0], stages[count, 1], stages[count, 2] = stop, kind, replicas
-        used[kind] += replicas
+        used[k.class_of_option[kind]] += replicas * k.devices_of_option[kind]
         total, stop, count = total + replicas, start, count + 1
     reverse_stages(stages, count)
     return count
 
 
-@njit(cache=True)
-def _draw_class(k: Any, rng: Any, shares: Any, used: Any) -> int:
-    """A class with a free device; -1 where there is none."""
+@uncounted
+def _draw_option(k: Any, rng: Any, shares: Any, used: Any) -> int:
+    """An option with free devices; -1 where there is none."""
     total = 0.0
-    for kind in range(k.num_classes):
-        if used[kind] < k.device_count[kind]:
+    for kind in range(k.num_options):
+        if replicas_left(k, kind, used) > 0:
             total += shares[kind]
     left, last = rng.random() * total, -1
-    for kind in range(k.num_classes):
-        if used[kind] < k.device_count[kind]:
+    for kind in range(k.num_options):
+        if replicas_left(k, kind, used) > 0:
             last = kind
             left -= shares[kind]
             if left < 0.0:
@@ -183,7 +188,7 @@ def _draw_class(k: Any, rng: Any, shares: Any, used: Any) -> int:
     return last
 
 
-@njit(cache=True)
+@uncounted
 def _draw_index(rng: Any, shares: Any) -> int:
     """An index with a probability in proportion to its share."""
     left = rng.random() * shares.sum()

@@ -105,7 +105,7 @@ def draw_member(k: Any, rng: Any, stages: Any, used: Any) -> int:
         count = draw(k, rng, stages, used)
         if count > 0:
             return count
-    stages[0, 0], stages[0, 1], stages[0, 2] = k.num_layers, int(rng.random() * k.num_classes), 1
+    stages[0, 0], stages[0, 1], stages[0, 2] = k.num_layers, int(rng.random() * k.num_options), 1
     return 1
 
 

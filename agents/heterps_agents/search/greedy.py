@@ -25,8 +25,11 @@ from heterps_envs.closed_form.formula import (
     KernelTables,
     append_stage,
     in_flight,
-    is_dominated,
+    never_helps,
+    replicas_left,
+    stage_bytes,
 )
+from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import STEP_TIME, Goal, code_of, reverse_stages, search_cost
 from heterps_envs.compiled import uncounted
 from heterps_envs.problem import CostTables
@@ -38,7 +41,7 @@ BISECTIONS, PRICE_TARGETS = 12, 16
 # A model may take no time at all; targets are ratios of each other.
 LEAST_TARGET_S = 1e-15
 # What a stage is worth: (2, L + 1) value of the layers before each cut, and seconds to keep for
-# them; (T,) price of one device. Two arrays and no tuple: calls of short kernels are a cost here.
+# them; (O,) price of a replica. Two arrays and no tuple: calls of short kernels are a cost here.
 _Rule = tuple[Floats, Floats]
 # Whatever completes the placement is taken before anything that does not.
 _COMPLETES = 1e6
@@ -72,11 +75,18 @@ def greedy_code(question: Question) -> Code | None:
 def _rules(tables: CostTables, kernel: KernelTables, prices: Floats) -> list[_Rule]:
     """Three ways, each with every multiple of the least delay in turn."""
     prices = np.maximum(prices, 1e-3 * prices.max())
-    worth = tables.compute_s * prices
+    size, class_of = tables.stage_options.devices_of_option, tables.stage_options.class_of_option
+    of_option = prices[class_of] * size
+    worth = tables.compute_s * of_option
     dollars = np.maximum(tables.price_usd_per_hour, 1e-3 * tables.price_usd_per_hour.max())
+    held = (
+        tables.stage_options.state_bytes
+        + tables.stage_options.sharded_bytes
+        + tables.stage_options.activation_bytes
+    )
     ways = [
-        (worth.min(axis=1), prices),
-        (tables.state_bytes + tables.activation_bytes, kernel.memory_bytes),
+        (worth.min(axis=1), of_option),
+        ((held * size).min(axis=1), class_memory_bytes(tables)[class_of] * size),
         (worth.min(axis=1), dollars),
     ]
     scaled = [(value, price / price.max()) for value, price in ways if price.max() > 0]
@@ -161,16 +171,16 @@ class _Search:
 
 @uncounted
 def _bisect(
-    k: Any, cuts: Any, class_price: Any, lower_s: float, most: int, goal: Any, best: Any
+    k: Any, cuts: Any, option_price: Any, lower_s: float, most: int, goal: Any, best: Any
 ) -> int:
     """At most `most` attempts, the first one without a target; returns how many there were."""
     low_s = max(lower_s, 1e-12)
-    high_s = _attempt(k, cuts, class_price, math.inf, goal, best)
+    high_s = _attempt(k, cuts, option_price, math.inf, goal, best)
     if high_s == math.inf:
         return 1
     for _ in range(most - 1):
         target_s = math.sqrt(low_s * high_s)
-        reached_s = _attempt(k, cuts, class_price, target_s, goal, best)
+        reached_s = _attempt(k, cuts, option_price, target_s, goal, best)
         if reached_s == math.inf:
             low_s = target_s
         else:
@@ -180,19 +190,19 @@ def _bisect(
 
 
 @uncounted
-def _attempt(k: Any, cuts: Any, class_price: Any, target_s: float, goal: Any, best: Any) -> float:
+def _attempt(k: Any, cuts: Any, option_price: Any, target_s: float, goal: Any, best: Any) -> float:
     """One placement; its step time, inf where it does not get through.
 
     Args:
         k: `KernelTables`.
         cuts: (2, L + 1) see `_Rule`.
-        class_price: (T,) the same.
+        option_price: (O,) the same.
         target_s: Step time to stay under.
         goal: `Goal`.
         best: `_Best`, written to.
     """
     stages, used = best.trial, best.used
-    count = _place(k, cuts, class_price, target_s, stages, used)
+    count = _place(k, cuts, option_price, target_s, stages, used)
     if count == 0:
         return math.inf
     step_time_s: float = search_cost(stages, count, k, used, STEP_TIME)
@@ -205,13 +215,13 @@ def _attempt(k: Any, cuts: Any, class_price: Any, target_s: float, goal: Any, be
 
 
 @uncounted
-def _place(k: Any, cuts: Any, class_price: Any, target_s: float, stages: Any, used: Any) -> int:
+def _place(k: Any, cuts: Any, option_price: Any, target_s: float, stages: Any, used: Any) -> int:
     """One greedy placement, back to front.
 
     Args:
         k: `KernelTables`.
         cuts: (2, L + 1) see `_Rule`.
-        class_price: (T,) the same.
+        option_price: (O,) the same.
         target_s: Step time to stay under.
         stages: (L, 3) int64 to write to, see `heterps_envs.closed_form.objective.read_stages`.
         used: (T,) int64 scratch.
@@ -225,17 +235,17 @@ def _place(k: Any, cuts: Any, class_price: Any, target_s: float, stages: Any, us
     while built.stop > 0:
         stop = built.stop
         best_score, best_start, best_kind, best_replicas = -1.0, -1, -1, 0
-        for kind in range(k.num_classes):
-            for replicas in range(1, k.device_count[kind] - used[kind] + 1):
-                if is_dominated(k.num_micro_batches, k.is_gpipe, replicas):
+        for kind in range(k.num_options):
+            for replicas in range(1, replicas_left(k, kind, used) + 1):
+                if never_helps(k, kind, replicas):
                     continue
                 start = _grow(k, built, kind, replicas, delay_s, target_s)
                 if start == stop:
                     continue
                 covered = value_prefix[stop] - value_prefix[start]
-                score = (covered + 1e-30) / (class_price[kind] * replicas)
+                score = (covered + 1e-30) / (option_price[kind] * replicas)
                 if start == 0:
-                    score += _COMPLETES * value_prefix[-1] / (class_price[kind] * replicas)
+                    score += _COMPLETES * value_prefix[-1] / (option_price[kind] * replicas)
                 if score > best_score:
                     best_score, best_start = score, start
                     best_kind, best_replicas = kind, replicas
@@ -247,7 +257,7 @@ def _place(k: Any, cuts: Any, class_price: Any, target_s: float, stages: Any, us
             k, best_start, stop, best_kind, best_replicas, held,
             Built(built.next_kind, built.behind_s, built.fill_s),
         )  # fmt: skip
-        used[best_kind] += best_replicas
+        used[k.class_of_option[best_kind]] += best_replicas * k.devices_of_option[best_kind]
         built = _Built(best_start, behind_s, fill_s, best_kind, built.total + best_replicas)
         count += 1
     reverse_stages(stages, count)
@@ -262,9 +272,7 @@ def _grow(k: Any, built: Any, kind: int, replicas: int, delay_s: Any, target_s: 
     share = (k.num_micro_batches + replicas - 1) // replicas
     best_start: int = stop
     for start in range(stop - 1, -1, -1):
-        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
-            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        )
+        memory = stage_bytes(k, start, stop, kind, replicas, held)
         compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
         if memory > k.memory_bytes[kind] or share * compute > target_s:
             break

@@ -12,13 +12,14 @@ from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight
+from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, replicas_left, stage_bytes
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
     reverse_stages,
     search_cost,
     write_code,
 )
+from heterps_envs.compiled import uncounted
 
 DEFAULT_EVALUATIONS = 10_000
 
@@ -53,7 +54,7 @@ def _sample(k: Any, goal: Any, evaluations: int, rng: Any, best_code: Any) -> fl
     return best_cost
 
 
-@njit(cache=True)
+@uncounted
 def draw(k: Any, rng: Any, stages: Any, used: Any) -> int:
     """One random placement, back to front: class, replicas and number of layers of each stage.
 
@@ -70,10 +71,10 @@ def draw(k: Any, rng: Any, stages: Any, used: Any) -> int:
     mean_length = k.num_layers / (1 + int(rng.random() * min(k.num_layers, k.device_count.sum())))
     stop, total, count = k.num_layers, 0, 0
     while stop > 0:
-        kind = int(rng.random() * k.num_classes)
-        free = min(k.device_count[kind] - used[kind], k.num_micro_batches, MAX_REPLICAS)
+        kind = int(rng.random() * k.num_options)
+        free = min(replicas_left(k, kind, used), k.num_micro_batches, MAX_REPLICAS)
         if free <= 0:
-            if (used >= k.device_count).all():
+            if not _has_room(k, used):
                 return 0
             continue
         replicas = 1 if rng.random() < 0.5 else 1 + int(rng.random() * free)
@@ -81,16 +82,22 @@ def draw(k: Any, rng: Any, stages: Any, used: Any) -> int:
         wanted = 1 + int(mean_length * 2.0 * rng.random())
         start = stop
         while start > max(0, stop - wanted):
-            memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start - 1]) + held * (
-                k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start - 1]
-            )
-            if memory > k.memory_bytes[kind]:
+            if stage_bytes(k, start - 1, stop, kind, replicas, held) > k.memory_bytes[kind]:
                 break
             start -= 1
-        used[kind] += replicas
+        used[k.class_of_option[kind]] += replicas * k.devices_of_option[kind]
         if start == stop:
             continue
         stages[count, 0], stages[count, 1], stages[count, 2] = stop, kind, replicas
         total, stop, count = total + replicas, start, count + 1
     reverse_stages(stages, count)
     return count
+
+
+@uncounted
+def _has_room(k: Any, used: Any) -> bool:
+    """Whether the devices left suffice for a stage of any option."""
+    for option in range(k.num_options):  # noqa: SIM110 - compiled
+        if replicas_left(k, option, used) > 0:
+            return True
+    return False

@@ -25,18 +25,18 @@ def copy_stages(stages: Any, count: int, out: Any) -> None:
 @uncounted
 def num_changes(k: Any, count: int) -> int:
     """How many changes of `count` stages there are, those that make no sense included."""
-    classes: int = k.num_classes
-    return count * (5 * classes + 4 + 2 * count)
+    options: int = k.num_options
+    return count * (5 * options + 4 + 2 * count)
 
 
 @uncounted
 def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int:
     """Changes the stages in one way, in place.
 
-    In this order, each for every stage: another class; one replica more or less; a device for
-    another stage of the class; swapped with another stage; joined with the next stage, on the
-    devices of either; split, with a device of any class for either half; the same with all free
-    devices of the class.
+    In this order, each for every stage: another option; one replica more or less; a replica for
+    another stage of the option; swapped with another stage; joined with the next stage, on the
+    devices of either; split, with a replica of any option for either half; the same with all free
+    devices of its class.
 
     Args:
         k: `KernelTables`.
@@ -51,11 +51,13 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     for kind in range(k.num_classes):
         free[kind] = k.device_count[kind]
     for row in range(count):
-        free[stages[row, 1]] -= stages[row, 2]
+        free[k.class_of_option[stages[row, 1]]] -= (
+            stages[row, 2] * k.devices_of_option[stages[row, 1]]
+        )
     row, which = index % count, index // count
-    if which < k.num_classes:
-        return _other_class(stages, count, row, which, free)
-    which -= k.num_classes
+    if which < k.num_options:
+        return _other_option(k, stages, count, row, which, free)
+    which -= k.num_options
     if which < 2:
         return _other_replicas(k, stages, count, row, 1 if which == 0 else -1, free)
     which -= 2
@@ -68,18 +70,24 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     if which < 2:
         return _join(stages, count, row, which == 0)
     which -= 2
-    kind, which = which % k.num_classes, which // k.num_classes
-    replicas = 1 if which < 2 else min(free[kind], k.num_micro_batches, MAX_REPLICAS)
-    if which >= 2 and replicas == 1:
+    kind, which = which % k.num_options, which // k.num_options
+    room = free[k.class_of_option[kind]] // k.devices_of_option[kind]
+    replicas = 1 if which < 2 else min(room, k.num_micro_batches, MAX_REPLICAS)
+    if room < 1 or (which >= 2 and replicas == 1):
         return 0
-    return _split(stages, count, row, kind, which % 2, replicas, free)
+    return _split(stages, count, row, kind, which % 2, replicas)
 
 
 @uncounted
-def _other_class(stages: Any, count: int, row: int, kind: int, free: Any) -> int:
-    if kind == stages[row, 1] or free[kind] <= 0:
+def _other_option(k: Any, stages: Any, count: int, row: int, kind: int, free: Any) -> int:
+    own, device_class = stages[row, 1], k.class_of_option[kind]
+    room = free[device_class]
+    if k.class_of_option[own] == device_class:
+        room += stages[row, 2] * k.devices_of_option[own]
+    room //= k.devices_of_option[kind]
+    if kind == own or room <= 0:
         return 0
-    stages[row, 1], stages[row, 2] = kind, min(stages[row, 2], free[kind])
+    stages[row, 1], stages[row, 2] = kind, min(stages[row, 2], room)
     return count
 
 
@@ -87,7 +95,9 @@ def _other_class(stages: Any, count: int, row: int, kind: int, free: Any) -> int
 def _other_replicas(k: Any, stages: Any, count: int, row: int, more: int, free: Any) -> int:
     replicas = stages[row, 2] + more
     most = min(k.num_micro_batches, MAX_REPLICAS)
-    if replicas < 1 or replicas > most or free[stages[row, 1]] < more:
+    option = stages[row, 1]
+    room = free[k.class_of_option[option]]
+    if replicas < 1 or replicas > most or room < more * k.devices_of_option[option]:
         return 0
     stages[row, 2] = replicas
     return count
@@ -126,11 +136,9 @@ def _join(stages: Any, count: int, row: int, on_own: bool) -> int:
 
 
 @uncounted
-def _split(
-    stages: Any, count: int, row: int, kind: int, half: int, replicas: int, free: Any
-) -> int:
+def _split(stages: Any, count: int, row: int, kind: int, half: int, replicas: int) -> int:
     start = stages[row - 1, 0] if row > 0 else 0
-    if free[kind] <= 0 or stages[row, 0] - start < 2:
+    if stages[row, 0] - start < 2:
         return 0
     for other in range(count, row, -1):
         copy_stage(stages, other - 1, stages, other)

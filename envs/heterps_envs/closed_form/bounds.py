@@ -2,12 +2,12 @@
 
 Give every device class a price `lambda_d` per device-second so that all devices together cost 1 per
 second: `sum_d n_d lambda_d = 1`. A step of T seconds then costs at most T. Layer l costs at least
-`min_d lambda_d (M compute_s[l, d] + optimizer_s[l, d])`, whatever device it is on and however many
-replicas share its micro-batches (k devices do ceil(M / k) each, so M or more in all). The sum over
-the layers is a lower bound on T for any prices: the dual of the linear programme that splits
-layers freely. Two more: the slowest layer alone on its best devices, and one micro-batch through
-the model. Where memory binds, `heterps_envs.closed_form.memory_bounds` says more; `lower_bound`
-takes the best.
+`min_o g_o lambda_d(o) (M compute_s[l, o] + optimizer_s[l, o])`, whatever option o it is carried out
+by, with `g_o` devices of class `d(o)`, and however many replicas share its micro-batches (k groups
+do ceil(M / k) each, so M or more in all). The sum over the layers is a lower bound on T for any
+prices: the dual of the linear programme that splits layers freely. Two more: the slowest layer
+alone on its best devices, and one micro-batch through the model. Where memory binds,
+`heterps_envs.closed_form.memory_bounds` says more; `lower_bound` takes the best.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, ring_links, stage_after_s
+from heterps_envs.closed_form.formula import MAX_REPLICAS, ring_links, stage_after_s
+from heterps_envs.closed_form.layer_needs import layers_that_fit, option_work_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
@@ -37,14 +37,18 @@ def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Float
 
     Returns:
         Seconds (inf where a layer fits on no device), and the prices (T,) of a device-second for
-        each class, with `sum(device_count * prices) == 1`.
+        each class (not option), with `sum(device_count * prices) == 1`.
     """
     allowed = layers_that_fit(tables)
-    work = np.where(
-        allowed, tables.num_micro_batches * tables.compute_s + tables.optimizer_s, np.inf
-    )
+    work = np.where(allowed, option_work_s(tables) * tables.stage_options.devices_of_option, np.inf)
     prices = np.zeros(tables.num_classes)
-    relaxed = _maximise(work, tables.device_count.astype(float), iterations, prices)
+    relaxed = _maximise(
+        work,
+        tables.stage_options.class_of_option,
+        tables.device_count.astype(float),
+        iterations,
+        prices,
+    )
     once = np.where(allowed, tables.compute_s, np.inf).min(axis=1).sum()
     return float(max(relaxed, once, layer_bound_s(tables).max())), prices
 
@@ -58,14 +62,15 @@ def lower_bound(tables: CostTables) -> float:
 
 
 def layer_bound_s(tables: CostTables) -> Floats:
-    """(L,) lower bound on the step time from each layer alone: its best class and replicas."""
+    """(L,) lower bound on the step time from each layer alone: its best option and replicas."""
     out = np.empty(tables.num_layers)
     _best_alone(
         np.where(layers_that_fit(tables), tables.compute_s, np.inf),
         # In one order of its numbers: the kernel is compiled for each.
         np.ascontiguousarray(tables.optimizer_s),
-        tables.gradient_bytes,
-        tables.device_count,
+        np.ascontiguousarray(tables.stage_options.gradient_bytes),
+        tables.stage_options.shards_state,
+        tables.most_replicas,
         *ring_links(tables),
         tables.num_micro_batches,
         out,
@@ -130,40 +135,28 @@ def _price(problem: Problem, placement: Placement) -> float:
 
 def cheapest_step(tables: CostTables) -> float:
     """Lower bound of every placement on price per hour times step time (USD per hour x seconds)."""
-    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    work = option_work_s(tables)
     priced = np.where(layers_that_fit(tables), work * tables.price_usd_per_hour, np.inf)
     return max(float(priced.min(axis=1).sum()), memory_cheapest_step(tables).value)
 
 
-def layers_that_fit(tables: CostTables) -> NDArray[np.bool_]:
-    """(L, T) whether a layer alone fits on a device, with as few in flight as possible."""
-    held = np.array(
-        [
-            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
-            for count in tables.device_count
-        ]
-    )
-    need = tables.state_bytes[:, None] + held * tables.activation_bytes[:, None]
-    return np.asarray(need <= tables.memory_bytes)
-
-
 @njit(cache=True)
-def _maximise(work: Any, count: Any, iterations: int, best_prices: Any) -> float:
-    """Maximises `sum_l min_d prices[d] work[l, d]`; writes the best prices."""
-    layers, classes = work.shape
-    prices = np.full(classes, 1.0 / count.sum())
-    load = np.zeros(classes)
+def _maximise(work: Any, class_of: Any, count: Any, iterations: int, best_prices: Any) -> float:
+    """Maximises `sum_l min_o prices[class of o] work[l, o]`; writes the best prices."""
+    layers, options = work.shape
+    prices = np.full(len(count), 1.0 / count.sum())
+    load = np.zeros(len(count))
     best = -1.0
     for step in range(iterations):
         load[:] = 0.0
         value = 0.0
         for layer in range(layers):
             chosen, cost = 0, np.inf
-            for kind in range(classes):
-                if prices[kind] * work[layer, kind] < cost:
-                    chosen, cost = kind, prices[kind] * work[layer, kind]
+            for option in range(options):
+                if prices[class_of[option]] * work[layer, option] < cost:
+                    chosen, cost = option, prices[class_of[option]] * work[layer, option]
             value += cost
-            load[chosen] += work[layer, chosen]
+            load[class_of[chosen]] += work[layer, chosen]
         if value > best:
             best = value
             best_prices[:] = prices
@@ -182,23 +175,24 @@ def _best_alone(
     compute_s: Any,
     optimizer_s: Any,
     gradient_bytes: Any,
-    count: Any,
+    shards_state: Any,
+    most: Any,
     node_size: Any,
     latency_s: Any,
     inverse_bandwidth: Any,
     num_micro_batches: int,
     out: Any,
 ) -> None:
-    layers, classes = compute_s.shape
+    layers, options = compute_s.shape
     for layer in range(layers):
         best = np.inf
-        for kind in range(classes):
-            for replicas in range(1, min(count[kind], num_micro_batches, MAX_REPLICAS) + 1):
+        for kind in range(options):
+            for replicas in range(1, min(most[kind], num_micro_batches, MAX_REPLICAS) + 1):
                 share = (num_micro_batches + replicas - 1) // replicas
                 far = 1 if replicas > node_size[kind] else 0
                 busy = share * compute_s[layer, kind] + stage_after_s(
-                    gradient_bytes[layer],
-                    optimizer_s[layer, kind],
+                    gradient_bytes[layer, kind],
+                    optimizer_s[layer, kind] / (replicas if shards_state[kind] else 1),
                     replicas,
                     latency_s[kind, far],
                     inverse_bandwidth[kind, far],

@@ -55,10 +55,10 @@ from heterps_envs.arrays import Floats
 from heterps_envs.compiled import uncounted
 from heterps_envs.problem import CostTables, RingLinks
 
-# One layer of a coded placement (int16): bits 0-3 device class, bit 4 a cut behind this layer
-# although the next one has the same class, bits 5-10 replicas - 1 of the stage. The replicas are
-# read at the last layer of a stage; a change of class is always a cut.
-CLASS_MASK, CUT_BIT, REPLICA_SHIFT = 15, 16, 5
+# One layer of a coded placement (int16): bits 0-7 stage option, bit 8 a cut behind this layer
+# although the next one has the same option, bits 9-14 replicas - 1 of the stage. The replicas are
+# read at the last layer of a stage; a change of option is always a cut.
+OPTION_MASK, CUT_BIT, REPLICA_SHIFT = 255, 256, 9
 MAX_REPLICAS = 64
 
 FITS, OUT_OF_DEVICES, OUT_OF_MEMORY = 0, 1, 2
@@ -69,23 +69,28 @@ class KernelTables(NamedTuple):
 
     num_layers: int
     num_classes: int
+    num_options: int
     num_micro_batches: int
     is_gpipe: bool
-    forward_prefix_s: Floats  # (L + 1, T)
-    compute_prefix_s: Floats  # (L + 1, T)
-    optimizer_prefix_s: Floats  # (L + 1, T)
-    state_prefix_bytes: Floats  # (L + 1,)
-    gradient_prefix_bytes: Floats  # (L + 1,)
-    activation_prefix_bytes: Floats  # (L + 1,)
+    forward_prefix_s: Floats  # (L + 1, O)
+    compute_prefix_s: Floats  # (L + 1, O)
+    optimizer_prefix_s: Floats  # (L + 1, O)
+    state_prefix_bytes: Floats  # (L + 1, O)
+    sharded_prefix_bytes: Floats  # (L + 1, O)
+    gradient_prefix_bytes: Floats  # (L + 1, O)
+    activation_prefix_bytes: Floats  # (L + 1, O)
     output_bytes: Floats  # (L,)
     device_count: NDArray[np.int64]  # (T,)
-    memory_bytes: Floats  # (T,)
-    price_usd_per_hour: Floats  # (T,)
-    latency_s: Floats  # (T, T)
-    inverse_bandwidth_s_per_byte: Floats  # (T, T)
-    node_size: NDArray[np.int64]  # (T,)
-    ring_latency_s: Floats  # (T, 2)
-    ring_inverse_bandwidth: Floats  # (T, 2)
+    class_of_option: NDArray[np.int64]  # (O,)
+    devices_of_option: NDArray[np.int64]  # (O,)
+    shards_state: NDArray[np.bool_]  # (O,)
+    memory_bytes: Floats  # (O,)
+    price_usd_per_hour: Floats  # (O,)
+    latency_s: Floats  # (O, O)
+    inverse_bandwidth_s_per_byte: Floats  # (O, O)
+    node_size: NDArray[np.int64]  # (O,)
+    ring_latency_s: Floats  # (O, 2)
+    ring_inverse_bandwidth: Floats  # (O, 2)
 
 
 def kernel_tables(tables: CostTables) -> KernelTables:
@@ -97,19 +102,25 @@ def kernel_tables(tables: CostTables) -> KernelTables:
         return out
 
     rings = ring_links(tables)
+    options = tables.stage_options
     return KernelTables(
         num_layers=tables.num_layers,
         num_classes=tables.num_classes,
+        num_options=tables.num_options,
         num_micro_batches=tables.num_micro_batches,
         is_gpipe=tables.is_gpipe,
         forward_prefix_s=prefix(tables.forward_s),
         compute_prefix_s=prefix(tables.compute_s),
         optimizer_prefix_s=prefix(tables.optimizer_s),
-        state_prefix_bytes=prefix(tables.state_bytes),
-        gradient_prefix_bytes=prefix(tables.gradient_bytes),
-        activation_prefix_bytes=prefix(tables.activation_bytes),
+        state_prefix_bytes=prefix(options.state_bytes),
+        sharded_prefix_bytes=prefix(options.sharded_bytes),
+        gradient_prefix_bytes=prefix(options.gradient_bytes),
+        activation_prefix_bytes=prefix(options.activation_bytes),
         output_bytes=np.ascontiguousarray(tables.output_bytes, dtype=float),
         device_count=np.ascontiguousarray(tables.device_count, dtype=np.int64),
+        class_of_option=np.ascontiguousarray(options.class_of_option, dtype=np.int64),
+        devices_of_option=np.ascontiguousarray(options.devices_of_option, dtype=np.int64),
+        shards_state=np.ascontiguousarray(options.shards_state, dtype=np.bool_),
         memory_bytes=np.ascontiguousarray(tables.memory_bytes, dtype=float),
         price_usd_per_hour=np.ascontiguousarray(tables.price_usd_per_hour, dtype=float),
         latency_s=np.ascontiguousarray(tables.latency_s, dtype=float),
@@ -126,7 +137,7 @@ def ring_links(tables: CostTables) -> RingLinks:
     """The links of all-reduces; by default those between two devices of a class, however many."""
     links = (tables.latency_s, tables.inverse_bandwidth_s_per_byte)
     alike = RingLinks(
-        tables.device_count, *(np.diagonal(link)[:, None].repeat(2, axis=1) for link in links)
+        tables.most_replicas, *(np.diagonal(link)[:, None].repeat(2, axis=1) for link in links)
     )
     node_size, *both = tables.rings or alike
     return RingLinks(
@@ -190,11 +201,42 @@ def stage_work_s(
     return max(share * compute + wait, rounds * (compute + round_trip_s))
 
 
+@njit(cache=True, inline="always")
+def stage_after_option_s(k: Any, start: int, stop: int, option: int, replicas: int) -> float:
+    """`stage_after_s` of layers `start .. stop - 1`; replicas that share state share its step."""
+    optimizer_s = k.optimizer_prefix_s[stop, option] - k.optimizer_prefix_s[start, option]
+    far = 1 if replicas > k.node_size[option] else 0
+    return stage_after_s(
+        k.gradient_prefix_bytes[stop, option] - k.gradient_prefix_bytes[start, option],
+        optimizer_s / replicas if k.shards_state[option] else optimizer_s,
+        replicas,
+        k.ring_latency_s[option, far],
+        k.ring_inverse_bandwidth[option, far],
+    )
+
+
+@njit(cache=True, inline="always")
+def stage_state_bytes(k: Any, start: int, stop: int, option: int, replicas: int) -> float:
+    """State of layers `start .. stop - 1` on a device: its own, and its share of the replicas'."""
+    own = k.state_prefix_bytes[stop, option] - k.state_prefix_bytes[start, option]
+    if k.shards_state[option]:
+        shared = k.sharded_prefix_bytes[stop, option] - k.sharded_prefix_bytes[start, option]
+        own += shared / replicas
+    return own  # type: ignore[no-any-return]
+
+
+@njit(cache=True, inline="always")
+def stage_bytes(k: Any, start: int, stop: int, option: int, replicas: int, held: int) -> float:
+    """Memory of layers `start .. stop - 1` on a device that holds `held` micro-batches."""
+    kept = k.activation_prefix_bytes[stop, option] - k.activation_prefix_bytes[start, option]
+    return stage_state_bytes(k, start, stop, option, replicas) + held * kept  # type: ignore[no-any-return]
+
+
 class Built(NamedTuple):
     """The stages that are built, from the back.
 
     Attributes:
-        kind: Device class of the front one; -1 before the first.
+        kind: Option of the front one; -1 before the first.
         behind_s: Their closed-form step time.
         fill_s: Sum of `C_j + 2 X_j` over them.
     """
@@ -246,7 +288,7 @@ def append_stage(
         k: `KernelTables`.
         start: Its first layer.
         stop: The layer behind it.
-        kind: Its device class.
+        kind: Its option.
         replicas: Its replicas.
         held: From `in_flight`.
         built: `Built`.
@@ -257,14 +299,7 @@ def append_stage(
     share = (k.num_micro_batches + replicas - 1) // replicas
     forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
     compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-    far = 1 if replicas > k.node_size[kind] else 0
-    after = stage_after_s(
-        k.gradient_prefix_bytes[stop] - k.gradient_prefix_bytes[start],
-        k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind],
-        replicas,
-        k.ring_latency_s[kind, far],
-        k.ring_inverse_bandwidth[kind, far],
-    )
+    after = stage_after_option_s(k, start, stop, kind, replicas)
     has_next = built.kind >= 0
     neighbour = built.kind if has_next else kind
     latency = k.latency_s[kind, neighbour]
@@ -280,7 +315,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     """Closed form of one coded placement.
 
     Args:
-        code: (L,) int16, see `CLASS_MASK`.
+        code: (L,) int16, see `OPTION_MASK`.
         k: `KernelTables`.
         used: (T,) int64 scratch; on return the devices used of each class.
 
@@ -294,21 +329,19 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     verdict = FITS
     while stop > 0:
         last = code[stop - 1]
-        kind = last & CLASS_MASK
+        kind = last & OPTION_MASK
         replicas = (last >> REPLICA_SHIFT) + 1
         start = stop - 1
         while (
-            start > 0 and (code[start - 1] & CLASS_MASK) == kind and not code[start - 1] & CUT_BIT
+            start > 0 and (code[start - 1] & OPTION_MASK) == kind and not code[start - 1] & CUT_BIT
         ):
             start -= 1
-        used[kind] += replicas
-        if used[kind] > k.device_count[kind]:
+        device_class = k.class_of_option[kind]
+        used[device_class] += replicas * k.devices_of_option[kind]
+        if used[device_class] > k.device_count[device_class]:
             return math.inf, math.inf, OUT_OF_DEVICES
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, replicas_behind)
-        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
-            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        )
-        if memory > k.memory_bytes[kind]:
+        if stage_bytes(k, start, stop, kind, replicas, held) > k.memory_bytes[kind]:
             verdict = OUT_OF_MEMORY
         behind_s, fill_s = append_stage(
             k, start, stop, kind, replicas, held, Built(next_class, behind_s, fill_s)
@@ -358,3 +391,18 @@ def is_dominated(num_micro_batches: int, is_gpipe: bool, replicas: int) -> bool:
         return False
     share = (num_micro_batches + replicas - 1) // replicas
     return share == (num_micro_batches + replicas - 2) // (replicas - 1)
+
+
+@uncounted
+def never_helps(k: Any, option: int, replicas: int) -> bool:
+    """`is_dominated` for an option: where replicas share state, each one more saves memory."""
+    if k.shards_state[option]:
+        return replicas > min(k.num_micro_batches, MAX_REPLICAS)  # type: ignore[no-any-return]
+    return is_dominated(k.num_micro_batches, k.is_gpipe, replicas)
+
+
+@uncounted
+def replicas_left(k: Any, option: int, used: Any) -> int:
+    """Stages of an option that the devices left of its class suffice for, by (T,) devices used."""
+    device_class = k.class_of_option[option]
+    return (k.device_count[device_class] - used[device_class]) // k.devices_of_option[option]  # type: ignore[no-any-return]

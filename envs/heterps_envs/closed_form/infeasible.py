@@ -9,6 +9,8 @@ import numpy as np
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.layer_needs import least_layer_bytes
+from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
 from heterps_envs.closed_form.objective import MISSES_FLOOR
 from heterps_envs.problem import Problem
@@ -22,7 +24,7 @@ def explain_infeasible(problem: Problem) -> str:
     classes have at most `memory_search.MAX_STATES` combinations, a stage is named if and only if
     no placement fits; elsewhere by filling the largest devices first.
     """
-    need = _least_bytes(problem)
+    need = least_layer_bytes(problem.tables)
     return (
         _layer_too_large(problem, need)
         or _too_much_in_all(problem, need)
@@ -33,35 +35,26 @@ def explain_infeasible(problem: Problem) -> str:
     )
 
 
-def _least_bytes(problem: Problem) -> Floats:
-    """(L, T) bytes that a device of each class needs for one layer, however the rest is placed."""
-    tables = problem.tables
-    held = np.array(
-        [
-            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
-            for count in tables.device_count
-        ]
-    )
-    return np.asarray(tables.state_bytes[:, None] + held * tables.activation_bytes[:, None])
-
-
 def _layer_too_large(problem: Problem, need: Floats) -> str | None:
-    missing = need - problem.tables.memory_bytes
+    tables = problem.tables
+    missing = need - tables.memory_bytes
     worst = int(missing.min(axis=1).argmax())
     best = int(missing[worst].argmin())
     if missing[worst, best] <= 0:
         return None
-    state = problem.tables.state_bytes[worst]
+    state = tables.stage_options.state_bytes[worst, best]
     return (
         f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: it needs "
         f"{math.ceil(need[worst, best])} bytes (state {math.ceil(state)}, the rest activations), "
-        f"{math.ceil(missing[worst, best])} more than a {problem.classes[best].name} has"
+        f"{math.ceil(missing[worst, best])} more than a "
+        f"{problem.classes[tables.stage_options.class_of_option[best]].name} has"
     )
 
 
 def _too_much_in_all(problem: Problem, need: Floats) -> str | None:
     tables = problem.tables
-    total, memory = need.min(axis=1).sum(), float(tables.device_count @ tables.memory_bytes)
+    total = (need * tables.stage_options.devices_of_option).min(axis=1).sum()
+    memory = float(tables.device_count @ class_memory_bytes(tables))
     if total <= memory:
         return None
     return (
@@ -90,6 +83,8 @@ def _stage_too_large(problem: Problem) -> str | None:
 def _left_over(problem: Problem) -> str | None:
     """Fills the largest devices first, from the back, and reports the layers that are left over."""
     tables = problem.tables
+    if tables.num_options > tables.num_classes:
+        return None
     free = [
         index
         for index in np.argsort(-tables.memory_bytes, kind="stable")

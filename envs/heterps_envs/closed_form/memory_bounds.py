@@ -32,7 +32,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.layer_needs import least_layer_bytes, option_work_s
 from heterps_envs.problem import CostTables
 
 ITERATIONS = 400
@@ -58,19 +58,23 @@ class Prices(NamedTuple):
 
 
 def least_bytes(tables: CostTables) -> Floats:
-    """(L, T) bytes that each layer takes at least of all the memory of a class."""
-    held = np.full((tables.num_layers, tables.num_classes), tables.num_micro_batches)
+    """(L, O) bytes that each layer takes at least of all the memory of a class."""
+    held = np.full((tables.num_layers, tables.num_options), tables.num_micro_batches)
     if not tables.is_gpipe:
-        held = np.minimum(held, 1 + _devices_behind(tables))
-    return np.asarray(tables.state_bytes[:, None] + held * tables.activation_bytes[:, None])
+        held = np.minimum(held, 1 + _stages_behind(tables))
+    # Whatever replicas share, together they hold it once.
+    state = tables.stage_options.state_bytes + tables.stage_options.sharded_bytes
+    return np.asarray(
+        tables.stage_options.devices_of_option
+        * (state + held * tables.stage_options.activation_bytes)
+    )
 
 
 def work_s(tables: CostTables) -> Floats:
-    """(L, T) device-seconds of each layer, its share of the wait included; inf if it cannot fit."""
-    held = _least_held(tables)
-    alone = tables.state_bytes[:, None] + held * tables.activation_bytes[:, None]
-    sums = np.concatenate([np.zeros((1, tables.num_classes)), np.cumsum(alone, axis=0)])
-    work = tables.num_micro_batches * tables.compute_s + tables.optimizer_s
+    """(L, O) device-seconds of each layer, its share of the wait included; inf if it cannot fit."""
+    alone = least_layer_bytes(tables)
+    sums = np.concatenate([np.zeros((1, tables.num_options)), np.cumsum(alone, axis=0)])
+    work = option_work_s(tables)
     wait = np.zeros_like(work)
     before_s = np.concatenate([[0.0], np.cumsum(tables.compute_s.min(axis=1))])
     message_s = _least_message_s(tables)
@@ -81,7 +85,8 @@ def work_s(tables: CostTables) -> Floats:
             if start > 0:
                 wait[layer, kind] = before_s[start] + message_s[start : layer + 1].min()
         wait[:, kind] *= alone[:, kind] / max(memory, LEAST_ROOM_BYTES)
-    return np.where(alone <= tables.memory_bytes, work + wait, np.inf)
+    fits = (alone <= tables.memory_bytes) & (tables.most_replicas > 0)
+    return np.where(fits, tables.stage_options.devices_of_option * (work + wait), np.inf)
 
 
 def memory_price_bound(tables: CostTables, iterations: int = ITERATIONS) -> Prices:
@@ -91,33 +96,47 @@ def memory_price_bound(tables: CostTables, iterations: int = ITERATIONS) -> Pric
         tables: The problem's cost tables.
         iterations: Multiplicative updates of all prices.
     """
-    row = np.arange(tables.num_classes)
-    return _solve(tables, work_s(tables), row, tables.device_count.astype(float), iterations)
+    row, capacity = tables.stage_options.class_of_option, tables.device_count.astype(float)
+    return _solve(tables, work_s(tables), row, capacity, iterations)
 
 
 def memory_cheapest_step(tables: CostTables, iterations: int = ITERATIONS) -> Prices:
     """The same of every placement's price per hour times step time (USD per hour x seconds)."""
     work = work_s(tables)
+    # The price of an option is that of all its devices.
+    per_device = tables.price_usd_per_hour / tables.stage_options.devices_of_option
     # Where a layer does not fit, a device is of no use, be it free.
     usable = np.isfinite(work)
-    priced = np.where(usable, np.where(usable, work, 0.0) * tables.price_usd_per_hour, np.inf)
-    row = np.zeros(tables.num_classes, np.int64)
+    priced = np.where(usable, np.where(usable, work, 0.0) * per_device, np.inf)
+    row = np.zeros(tables.num_options, np.int64)
     prices = _solve(tables, priced, row, np.ones(1), iterations)
-    return prices._replace(per_device_s=np.asarray(tables.price_usd_per_hour, dtype=float))
+    of_class = np.zeros(tables.num_classes)
+    of_class[tables.stage_options.class_of_option] = per_device
+    return prices._replace(per_device_s=of_class)
 
 
 def _solve(
     tables: CostTables, work: Floats, row: NDArray[np.int64], capacity: Floats, iterations: int
 ) -> Prices:
-    """Both duals: classes share a row of work where `row` is equal, of capacity `capacity`."""
+    """Both duals: options share a row of work where `row` is equal, of capacity `capacity`."""
     per_work, per_byte = np.zeros(len(capacity)), np.zeros(tables.num_classes)
     if not np.isfinite(work).any(axis=1).all():
         return Prices(math.inf, np.zeros(tables.num_classes), per_byte)
-    room = np.maximum(tables.device_count * tables.memory_bytes, LEAST_ROOM_BYTES)
+    room = np.maximum(tables.device_count * class_memory_bytes(tables), LEAST_ROOM_BYTES)
     value = _maximise(
-        work, row, capacity, least_bytes(tables), room, iterations, per_work, per_byte
-    )
-    return Prices(float(value), per_work[row], per_byte)
+        work, row, tables.stage_options.class_of_option, capacity, least_bytes(tables), room,
+        iterations, per_work, per_byte,
+    )  # fmt: skip
+    of_class = np.zeros(tables.num_classes)
+    of_class[tables.stage_options.class_of_option] = per_work[row]
+    return Prices(float(value), of_class, per_byte)
+
+
+def class_memory_bytes(tables: CostTables) -> Floats:
+    """(T,) memory of a device of each class under the option that leaves most."""
+    memory = np.zeros(tables.num_classes)
+    np.maximum.at(memory, tables.stage_options.class_of_option, tables.memory_bytes)
+    return memory
 
 
 def _least_message_s(tables: CostTables) -> Floats:
@@ -128,21 +147,21 @@ def _least_message_s(tables: CostTables) -> Floats:
     return np.asarray(2 * message.min(axis=(1, 2)))
 
 
-def _least_held(tables: CostTables) -> NDArray[np.int64]:
-    """(T,) micro-batches in flight on a device of a class at least, however many replicas."""
-    return np.array(
-        [
-            in_flight(tables.num_micro_batches, tables.is_gpipe, int(count), 0)
-            for count in tables.device_count
-        ]
+def _stages_behind(tables: CostTables) -> NDArray[np.int64]:
+    """(L, O) replicas of stages behind that of a layer on an option at least, under 1F1B.
+
+    A replica is one device, or a group of them: of a group, every device counts a layer's bytes
+    once, and all of them together at least as many as the option with the fewest does.
+    """
+    most = np.maximum(tables.most_replicas, 1)
+    alone = (
+        tables.stage_options.state_bytes
+        + tables.stage_options.sharded_bytes / most
+        + tables.stage_options.activation_bytes
     )
-
-
-def _devices_behind(tables: CostTables) -> NDArray[np.int64]:
-    """(L, T) devices behind the stage of a layer on a class at least, under 1F1B."""
-    once = np.concatenate([[0.0], np.cumsum(tables.state_bytes + tables.activation_bytes)])
+    once = np.concatenate([[0.0], np.cumsum(alone.min(axis=1))])
     # By bytes: the largest devices together; by contiguity: stages on the largest device each.
-    largest = np.sort(np.repeat(tables.memory_bytes, tables.device_count))[::-1]
+    largest = np.sort(np.repeat(class_memory_bytes(tables), tables.device_count))[::-1]
     together = np.cumsum(largest) * (1 + ROUNDING)
     devices = np.searchsorted(together, once[-1] - once, side="left") + 1
     devices[-1] = 0
@@ -153,9 +172,12 @@ def _devices_behind(tables: CostTables) -> NDArray[np.int64]:
             stop = start + 1
         stages[start] = stages[stop] + 1
     needed = np.maximum(devices, stages)
+    # How far a stage that begins with a layer can reach on each option.
+    own = np.concatenate([np.zeros((1, tables.num_options)), np.cumsum(alone, axis=0)])
     end = [
-        np.searchsorted(once, once[:-1] + memory * (1 + ROUNDING), side="right") - 1
-        for memory in tables.memory_bytes
+        np.searchsorted(own[:, option], own[:-1, option] + memory * (1 + ROUNDING), side="right")
+        - 1
+        for option, memory in enumerate(tables.memory_bytes)
     ]
     return np.asarray(needed[np.clip(np.stack(end, axis=1), 0, tables.num_layers)])
 
@@ -164,6 +186,7 @@ def _devices_behind(tables: CostTables) -> NDArray[np.int64]:
 def _maximise(
     work: Any,
     row: Any,
+    class_of: Any,
     capacity: Any,
     need: Any,
     room: Any,
@@ -176,15 +199,15 @@ def _maximise(
     Rows are scaled to a load of 1 at the best bound so far. A row that is asked for more than
     others gets dearer (Arora, Hazan and Kale, 2012). The first prices are those of time alone.
     """
-    layers, classes = work.shape
-    rows = capacity.shape[0]
+    layers, options = work.shape
+    rows, classes = capacity.shape[0], room.shape[0]
     time_weight, byte_weight = np.full(rows, 1.0 / rows), np.full(classes, 1e-3 / classes)
     load, bytes_held = np.empty(rows), np.empty(classes)
     best, scale_s = 0.0, 0.0
     for layer in range(layers):
         least = np.inf
-        for kind in range(classes):
-            least = min(least, work[layer, kind])
+        for option in range(options):
+            least = min(least, work[layer, option])
         scale_s += least / capacity.sum()
     for step in range(iterations):
         if not scale_s > 0.0:
@@ -194,18 +217,20 @@ def _maximise(
         value = -byte_weight.sum()
         for layer in range(layers):
             chosen, cost = 0, np.inf
-            for kind in range(classes):
-                if work[layer, kind] == np.inf:
+            for option in range(options):
+                if work[layer, option] == np.inf:
                     continue
+                place, kind = row[option], class_of[option]
                 both = (
-                    time_weight[row[kind]] * work[layer, kind] / (capacity[row[kind]] * scale_s)
-                    + byte_weight[kind] * need[layer, kind] / room[kind]
+                    time_weight[place] * work[layer, option] / (capacity[place] * scale_s)
+                    + byte_weight[kind] * need[layer, option] / room[kind]
                 )
                 if both < cost:
-                    chosen, cost = kind, both
+                    chosen, cost = option, both
             value += cost
             load[row[chosen]] += work[layer, chosen] / (capacity[row[chosen]] * scale_s)
-            bytes_held[chosen] += need[layer, chosen] / room[chosen]
+            kind = class_of[chosen]
+            bytes_held[kind] += need[layer, chosen] / room[kind]
         total = time_weight.sum()
         if value * scale_s / total > best:
             best = value * scale_s / total

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import in_flight, kernel_tables
+from heterps_envs.closed_form.formula import in_flight, kernel_tables, stage_bytes
 from heterps_envs.problem import CostTables
 
 # States: multisets of devices. At this many the search takes some milliseconds.
@@ -49,7 +49,11 @@ def most_covered(tables: CostTables, more_bytes: float = 0.0) -> Covered:
     used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
     first = np.full(len(used), tables.num_layers, np.int64)
     roomy = kernel._replace(memory_bytes=kernel.memory_bytes + more_bytes)
-    _cover(roomy, used, strides, first)
+    largest = np.ones(tables.num_classes, np.int64)
+    np.maximum.at(
+        largest, tables.stage_options.class_of_option, tables.stage_options.devices_of_option
+    )
+    _cover(roomy, used, strides, first, (-(-used // largest)).sum(axis=1))
     devices = used.sum(axis=1)
     best = int(np.lexsort((devices, first))[0])
     return Covered(int(first[best]), int(devices[best]))
@@ -71,27 +75,34 @@ def missing_bytes(tables: CostTables) -> int:
 def _all_bytes(tables: CostTables) -> float:
     """What one device needs for the entire model."""
     held = tables.num_micro_batches if tables.is_gpipe else 1
-    return float(tables.state_bytes.sum() + held * tables.activation_bytes.sum())
+    whole = (
+        tables.stage_options.state_bytes
+        + tables.stage_options.sharded_bytes
+        + held * tables.stage_options.activation_bytes
+    )
+    return float(whole.sum(axis=0).max())
 
 
 @njit(cache=True)
-def _cover(k: Any, used: Any, strides: Any, first: Any) -> None:
-    """Writes the front-most layer of every state; more devices always have a larger index."""
-    state, activation = k.state_prefix_bytes, k.activation_prefix_bytes
+def _cover(k: Any, used: Any, strides: Any, first: Any, least_behind: Any) -> None:
+    """Writes the front-most layer of every state; more devices always have a larger index.
+
+    `least_behind` are the fewest replicas that can have used a state's devices: with groups of
+    several devices a state may be reached in another way, and hold more in flight.
+    """
     for index in range(len(used)):
-        stop, behind = first[index], used[index].sum()
+        stop, behind = first[index], least_behind[index]
         if stop == 0 or (behind > 0 and stop == k.num_layers):
             continue
-        for kind in range(k.num_classes):
-            for replicas in range(1, k.device_count[kind] - used[index, kind] + 1):
+        for option in range(k.num_options):
+            kind, size = k.class_of_option[option], k.devices_of_option[option]
+            for replicas in range(1, (k.device_count[kind] - used[index, kind]) // size + 1):
                 held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, behind)
                 start = stop
                 while start > 0:
-                    need = (state[stop] - state[start - 1]) + held * (
-                        activation[stop] - activation[start - 1]
-                    )
-                    if need > k.memory_bytes[kind]:
+                    need = stage_bytes(k, start - 1, stop, option, replicas, held)
+                    if need > k.memory_bytes[option]:
                         break
                     start -= 1
-                reached = index + replicas * strides[kind]
+                reached = index + replicas * size * strides[kind]
                 first[reached] = min(first[reached], start)

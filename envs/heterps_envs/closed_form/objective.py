@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from heterps_configs.documents.job import Job
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import (
-    CLASS_MASK,
     CUT_BIT,
+    OPTION_MASK,
     REPLICA_SHIFT,
     Built,
     KernelTables,
     append_stage,
     in_flight,
+    stage_bytes,
 )
 from heterps_envs.compiled import BORROWING, uncounted
 
@@ -60,7 +61,7 @@ STEP_TIME = Goal()
 
 @uncounted
 def read_stages(code: Any, stages: Any) -> int:
-    """Writes the stages of a code, front first, as rows (layer behind the last, class, replicas).
+    """Writes the stages of a code, front first, as rows (layer behind the last, option, replicas).
 
     Args:
         code: (L,) int16.
@@ -71,8 +72,8 @@ def read_stages(code: Any, stages: Any) -> int:
     """
     count, last = 0, code.shape[0] - 1
     for layer in range(last + 1):
-        kind = code[layer] & CLASS_MASK
-        if layer == last or code[layer] & CUT_BIT or (code[layer + 1] & CLASS_MASK) != kind:
+        kind = code[layer] & OPTION_MASK
+        if layer == last or code[layer] & CUT_BIT or (code[layer + 1] & OPTION_MASK) != kind:
             stages[count, 0] = layer + 1
             stages[count, 1] = kind
             stages[count, 2] = (code[layer] >> REPLICA_SHIFT) + 1
@@ -170,9 +171,7 @@ def measure(
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         start = stages[row - 1, 0] if row > 0 else 0
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, replicas_behind)
-        memory = (k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]) + held * (
-            k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
-        )
+        memory = stage_bytes(k, start, stop, kind, replicas, held)
         if memory > k.memory_bytes[kind]:
             have = k.memory_bytes[kind]
             lacking = memory / have - 1.0 if have > 0.0 else memory
@@ -219,7 +218,8 @@ def _count_devices(stages: Any, num_stages: int, k: Any, used: Any) -> int:
     """Writes the devices used of each class; returns how many there are not."""
     used[:] = 0
     for row in range(num_stages):
-        used[stages[row, 1]] += stages[row, 2]
+        kind = stages[row, 1]
+        used[k.class_of_option[kind]] += stages[row, 2] * k.devices_of_option[kind]
     missing = 0
     for kind in range(k.num_classes):
         missing += max(0, used[kind] - k.device_count[kind])

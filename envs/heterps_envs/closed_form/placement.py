@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.formula import (
-    CLASS_MASK,
     CUT_BIT,
     MAX_REPLICAS,
+    OPTION_MASK,
     REPLICA_SHIFT,
     Built,
     append_stage,
@@ -71,9 +71,9 @@ def decode(code: NDArray[np.int16]) -> Placement:
     """The placement that a code stands for; the inverse of `encode`."""
     stages, first = [], 0
     for layer, value in enumerate(code):
-        kind = int(value) & CLASS_MASK
+        kind = int(value) & OPTION_MASK
         is_last = layer + 1 == len(code)
-        if is_last or int(value) & CUT_BIT or int(code[layer + 1]) & CLASS_MASK != kind:
+        if is_last or int(value) & CUT_BIT or int(code[layer + 1]) & OPTION_MASK != kind:
             stages.append(PlacedStage(first, layer, kind, (int(value) >> REPLICA_SHIFT) + 1))
             first = layer + 1
     return tuple(stages)

@@ -19,7 +19,13 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Integers
-from heterps_envs.closed_form.formula import MAX_REPLICAS, Built, append_stage, in_flight
+from heterps_envs.closed_form.formula import (
+    MAX_REPLICAS,
+    Built,
+    append_stage,
+    in_flight,
+    stage_bytes,
+)
 from heterps_envs.closed_form.objective import (
     TIE_BREAK_USD_PER_HOUR,
     graded_cost,
@@ -37,14 +43,17 @@ class _Devices(NamedTuple):
     """How states stand for devices given beyond one for each stage.
 
     Attributes:
-        free: (T,) the most that a class may give.
+        free: (T,) the most replicas that the options of a class may have beyond the first.
         stride: (T,) of a class in the number of a state.
-        extra: (states,) given in all.
+        extra: (states,) replicas given in all.
+        group: (T,) devices of a replica: all stages on a class have one number, or this search is
+            not used.
     """
 
     free: Integers
     stride: Integers
     extra: Integers
+    group: Integers
 
 
 @njit(cache=True)
@@ -53,8 +62,8 @@ def provision_stages(k: Any, stages: Any, num_stages: int, goal: Any) -> tuple[f
 
     Args:
         k: `KernelTables`.
-        stages: (L, 3) int64 rows (layer behind the last, class, 1), front first; each class has a
-            device for each of its stages.
+        stages: (L, 3) int64 rows (layer behind the last, option, 1), front first; each class has
+            the devices for each of its stages.
         num_stages: Rows in use.
         goal: `heterps_envs.closed_form.objective.Goal`.
 
@@ -62,15 +71,20 @@ def provision_stages(k: Any, stages: Any, num_stages: int, goal: Any) -> tuple[f
         Step time in seconds, US dollars per hour, and the memory that its devices lack, as shares
         of a device (0 where all fits).
     """
-    free, used = k.device_count.copy(), np.zeros(k.num_classes, np.int64)
+    free, group = k.device_count.copy(), np.zeros(k.num_classes, np.int64)
+    is_even = True
     for row in range(num_stages):
-        free[stages[row, 1]] -= 1
-        used[stages[row, 1]] = 1
-    states = 1
+        kind = k.class_of_option[stages[row, 1]]
+        size = k.devices_of_option[stages[row, 1]]
+        free[kind] -= size
+        is_even &= group[kind] == 0 or group[kind] == size
+        group[kind] = size
+    states, more = 1, np.zeros(k.num_classes, np.int64)
     for kind in range(k.num_classes):
-        free[kind] *= used[kind]
-        states = min(states * (free[kind] + 1), MAX_STATES + 1)
-    is_done = states <= MAX_STATES and _best_of_all(k, stages, num_stages, goal, free, states)
+        more[kind] = free[kind] // group[kind] if group[kind] > 0 else 0
+        states = min(states * (more[kind] + 1), MAX_STATES + 1)
+    is_done = is_even and states <= MAX_STATES
+    is_done = is_done and _best_of_all(k, stages, num_stages, goal, more, group, states)
     if not is_done:
         provision_greedily(k, stages, num_stages, goal, free)
     step_time_s, price, excess, _ = measure(stages, num_stages, k, goal, math.inf)
@@ -78,10 +92,12 @@ def provision_stages(k: Any, stages: Any, num_stages: int, goal: Any) -> tuple[f
 
 
 @njit(cache=True)
-def _best_of_all(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, states: int) -> bool:
+def _best_of_all(
+    k: Any, stages: Any, num_stages: int, goal: Any, free: Any, group: Any, states: int
+) -> bool:
     """Writes the best replicas, if some fit and keep the floor.
 
-    A state is a number: with strides of `free + 1`, the devices given beyond one for each stage.
+    A state is a number: with strides of `free + 1`, the replicas given beyond one for each stage.
     """
     stride, extra = np.ones(k.num_classes, np.int64), np.zeros(states, np.int64)
     for kind in range(1, k.num_classes):
@@ -89,7 +105,7 @@ def _best_of_all(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, sta
     for state in range(states):
         for kind in range(k.num_classes):
             extra[state] += (state // stride[kind]) % (free[kind] + 1)
-    devices = _Devices(free, stride, extra)
+    devices = _Devices(free, stride, extra, group)
     least, fill_s = np.full(states, math.inf), 0.0
     least[0] = 0.0
     given = np.zeros((num_stages, states), np.int8)
@@ -104,7 +120,8 @@ def _best_of_all(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, sta
             price += k.price_usd_per_hour[stages[row, 1]]
         for kind in range(k.num_classes):
             more = (state // stride[kind]) % (free[kind] + 1)
-            price += more * k.price_usd_per_hour[kind]
+            if more > 0:
+                price += more * price_of_class(k, stages, num_stages, kind)
         cost = price * least[state] if goal.is_price else least[state]
         if cost < best_cost:
             best, best_cost = state, cost
@@ -112,8 +129,17 @@ def _best_of_all(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, sta
         return False
     for row in range(num_stages):
         stages[row, 2] = 1 + given[row, best]
-        best -= given[row, best] * stride[stages[row, 1]]
+        best -= given[row, best] * stride[k.class_of_option[stages[row, 1]]]
     return True
+
+
+@njit(cache=True)
+def price_of_class(k: Any, stages: Any, num_stages: int, kind: int) -> float:
+    """US dollars per hour of one more replica on a class: that of its stages, all alike."""
+    for row in range(num_stages):
+        if k.class_of_option[stages[row, 1]] == kind:
+            return k.price_usd_per_hour[stages[row, 1]]  # type: ignore[no-any-return]
+    return 0.0
 
 
 @njit(cache=True)
@@ -128,11 +154,10 @@ def _with_stage(
     given: Any,
 ) -> tuple[Any, float]:
     """Puts a stage with any replicas in front of all states; returns theirs, and the fill."""
-    stop, kind = stages[row, 0], stages[row, 1]
+    stop, option = stages[row, 0], stages[row, 1]
+    kind = k.class_of_option[option]
     start = stages[row - 1, 0] if row > 0 else 0
     next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
-    state_bytes = k.state_prefix_bytes[stop] - k.state_prefix_bytes[start]
-    kept_bytes = k.activation_prefix_bytes[stop] - k.activation_prefix_bytes[start]
     after, filled_s = np.full(len(least), math.inf), fill_s
     most, free, stride = min(MAX_REPLICAS, k.num_micro_batches), devices.free, devices.stride
     for state in range(len(least)):
@@ -142,10 +167,10 @@ def _with_stage(
         replicas_behind = num_stages - 1 - row + devices.extra[state]
         for more in range(min(left, most - 1) + 1):
             held = in_flight(k.num_micro_batches, k.is_gpipe, more + 1, replicas_behind)
-            if state_bytes + held * kept_bytes > k.memory_bytes[kind]:
+            if stage_bytes(k, start, stop, option, more + 1, held) > k.memory_bytes[option]:
                 continue
             step_s, filled_s = append_stage(
-                k, start, stop, kind, more + 1, held, Built(next_kind, least[state], fill_s)
+                k, start, stop, option, more + 1, held, Built(next_kind, least[state], fill_s)
             )
             reached = state + more * stride[kind]
             if step_s < after[reached]:
@@ -182,13 +207,15 @@ def _feed_the_slowest(k: Any, stages: Any, num_stages: int, goal: Any, free: Any
         if cost < best:
             best = cost
             best_replicas[:] = stages[:num_stages, 2]
-        kind = stages[needy, 1]
-        if free[kind] == 0 or stages[needy, 2] >= min(MAX_REPLICAS, k.num_micro_batches):
+        option = stages[needy, 1]
+        kind, size = k.class_of_option[option], k.devices_of_option[option]
+        if free[kind] < size or stages[needy, 2] >= min(MAX_REPLICAS, k.num_micro_batches):
             break
-        free[kind] -= 1
+        free[kind] -= size
         stages[needy, 2] += 1
     for row in range(num_stages):
-        free[stages[row, 1]] += stages[row, 2] - best_replicas[row]
+        size = k.devices_of_option[stages[row, 1]]
+        free[k.class_of_option[stages[row, 1]]] += size * (stages[row, 2] - best_replicas[row])
         stages[row, 2] = best_replicas[row]
     return best
 
@@ -205,10 +232,13 @@ def _best_change(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, bes
             if fewer == more or (fewer >= 0 and stages[fewer, 2] == 1):
                 continue
             if more >= 0:
-                kind = stages[more, 1]
-                if fewer >= 0 and stages[fewer, 1] != kind:
-                    continue
-                if fewer < 0 and free[kind] == 0:
+                kind = k.class_of_option[stages[more, 1]]
+                room = free[kind]
+                if fewer >= 0:
+                    if k.class_of_option[stages[fewer, 1]] != kind:
+                        continue
+                    room += k.devices_of_option[stages[fewer, 1]]
+                if room < k.devices_of_option[stages[more, 1]]:
                     continue
                 stages[more, 2] += 1
             if fewer >= 0:
@@ -222,8 +252,10 @@ def _best_change(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, bes
                 gains_at, loses_at, least = more, fewer, cost
     if gains_at >= 0:
         stages[gains_at, 2] += 1
-        free[stages[gains_at, 1]] -= 1
+        option = stages[gains_at, 1]
+        free[k.class_of_option[option]] -= k.devices_of_option[option]
     if loses_at >= 0:
         stages[loses_at, 2] -= 1
-        free[stages[loses_at, 1]] += 1
+        option = stages[loses_at, 1]
+        free[k.class_of_option[option]] += k.devices_of_option[option]
     return least

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from heterps_configs.documents.cluster import Cluster, Node
-from heterps_envs.closed_form.bounds import layers_that_fit
+from heterps_envs.closed_form.layer_needs import layers_that_fit
+from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.problem import DeviceClass, Problem
 
 
@@ -36,8 +37,11 @@ def on_usable_devices(problem: Problem) -> Problem:
 
 def _useless_class(problem: Problem) -> DeviceClass | None:
     """Of the classes that hold no layer the one with the least memory."""
-    memory = problem.tables.memory_bytes
-    holds = layers_that_fit(problem.tables).any(axis=0) & (memory > 0)
+    tables = problem.tables
+    memory = class_memory_bytes(tables)
+    fits = layers_that_fit(tables).any(axis=0) & (tables.memory_bytes > 0)
+    holds = np.zeros(tables.num_classes, np.bool_)
+    np.logical_or.at(holds, tables.stage_options.class_of_option, fits)
     if holds.all():
         return None
     return problem.classes[int(np.where(holds, np.inf, memory).argmin())]

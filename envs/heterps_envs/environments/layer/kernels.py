@@ -114,8 +114,8 @@ def _observe_state(p: Any, rows: Any, view: Any, row: int) -> None:
     out[1] = min(np.log2(layers) / 8.0, LARGEST_RATIO)
     if layer < layers:
         # Times the number of layers: a layer like all others has 1.
-        value, state = c.value_prefix_s[z], c.state_prefix_bytes[z]
-        kept = c.activation_prefix_bytes[z]
+        value, state = c.value_prefix_s[z], c.state_prefix_bytes[z, :, 0]
+        kept = c.activation_prefix_bytes[z, :, 0]
         out[2] = ratio(layers * (value[layer + 1] - value[layer]), value[layers])
         out[3] = ratio(layers * (state[layer + 1] - state[layer]), state[layers])
         out[4] = ratio(layers * (kept[layer + 1] - kept[layer]), kept[layers])
@@ -171,7 +171,7 @@ def _observe_class(
     # The most replicas, and nothing behind them: the fewest micro-batches that they ever hold.
     most = max(1, min(free + 1 if goes_on else free, micro_batches))
     held = in_flight(micro_batches, c.is_gpipe[z], most, 0)
-    state, kept = c.state_prefix_bytes[z], c.activation_prefix_bytes[z]
+    state, kept = c.state_prefix_bytes[z, :, kind], c.activation_prefix_bytes[z, :, kind]
     stage_bytes = state[layer + 1] - state[start] + held * (kept[layer + 1] - kept[start])
     if stage_bytes > c.memory_bytes[z, kind]:
         return False

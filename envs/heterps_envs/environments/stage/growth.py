@@ -68,7 +68,7 @@ def all_reduce_and_optimizer_s(
     """What follows the last backward pass of a stage."""
     far = 1 if replicas > p.node_size[z, kind] else 0
     return stage_after_s(
-        p.gradient_prefix_bytes[z, stop] - p.gradient_prefix_bytes[z, start],
+        p.gradient_prefix_bytes[z, stop, kind] - p.gradient_prefix_bytes[z, start, kind],
         p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
         replicas,
         p.ring_latency_s[z, kind, far],
@@ -93,9 +93,9 @@ def work_s(
 
 @njit(**BORROWING, inline="always")
 def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
-    """Bytes of a stage on one device, as `formula.evaluate_one` counts them."""
-    return (p.state_prefix_bytes[z, stop] - p.state_prefix_bytes[z, start]) + held * (  # type: ignore[no-any-return]
-        p.activation_prefix_bytes[z, stop] - p.activation_prefix_bytes[z, start]
+    """Bytes of a stage on one device of any class, as `formula.evaluate_one` counts them."""
+    return (p.state_prefix_bytes[z, stop, 0] - p.state_prefix_bytes[z, start, 0]) + held * (  # type: ignore[no-any-return]
+        p.activation_prefix_bytes[z, stop, 0] - p.activation_prefix_bytes[z, start, 0]
     )
 
 

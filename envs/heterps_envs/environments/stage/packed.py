@@ -23,7 +23,8 @@ class StageProblems(NamedTuple):
     """N problems as a structure of arrays, padded to L layers and T device classes.
 
     The fields from `forward_prefix_s` to `ring_inverse_bandwidth` are those of
-    `heterps_envs.closed_form.formula.KernelTables` with a leading axis N.
+    `heterps_envs.closed_form.formula.KernelTables` with a leading axis N, of one option for each
+    class.
 
     Attributes:
         num_layers, num_classes, num_micro_batches, is_gpipe: (N,).
@@ -45,10 +46,14 @@ class StageProblems(NamedTuple):
     compute_prefix_s: Floats
     optimizer_prefix_s: Floats
     state_prefix_bytes: Floats
+    sharded_prefix_bytes: Floats
     gradient_prefix_bytes: Floats
     activation_prefix_bytes: Floats
     output_bytes: Floats
     device_count: Integers
+    class_of_option: Integers
+    devices_of_option: Integers
+    shards_state: NDArray[np.bool_]
     memory_bytes: Floats
     price_usd_per_hour: Floats
     latency_s: Floats
@@ -84,11 +89,15 @@ def empty_problems(count: int, max_layers: int, max_classes: int) -> StageProble
         forward_prefix_s=np.zeros((n, layers + 1, classes)),
         compute_prefix_s=np.zeros((n, layers + 1, classes)),
         optimizer_prefix_s=np.zeros((n, layers + 1, classes)),
-        state_prefix_bytes=np.zeros((n, layers + 1)),
-        gradient_prefix_bytes=np.zeros((n, layers + 1)),
-        activation_prefix_bytes=np.zeros((n, layers + 1)),
+        state_prefix_bytes=np.zeros((n, layers + 1, classes)),
+        sharded_prefix_bytes=np.zeros((n, layers + 1, classes)),
+        gradient_prefix_bytes=np.zeros((n, layers + 1, classes)),
+        activation_prefix_bytes=np.zeros((n, layers + 1, classes)),
         output_bytes=np.zeros((n, layers)),
         device_count=np.zeros((n, classes), np.int64),
+        class_of_option=np.zeros((n, classes), np.int64),
+        devices_of_option=np.ones((n, classes), np.int64),
+        shards_state=np.zeros((n, classes), np.bool_),
         memory_bytes=np.zeros((n, classes)),
         price_usd_per_hour=np.zeros((n, classes)),
         latency_s=np.zeros((n, classes, classes)),
@@ -123,6 +132,7 @@ def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
             f"a problem has {layers} layers and {classes} device classes; there is room for "
             f"{room[0]} and {room[1]}"
         )
+    assert tables.num_options == classes, "of each class an environment has one option"
     kernel = kernel_tables(tables)
     problems.num_layers[row], problems.num_classes[row] = layers, classes
     problems.num_micro_batches[row] = kernel.num_micro_batches
@@ -153,11 +163,12 @@ def kernel_of(p: Any, z: int) -> KernelTables:
         z: Its row.
     """
     return KernelTables(
-        p.num_layers[z], p.num_classes[z], p.num_micro_batches[z], p.is_gpipe[z],
-        p.forward_prefix_s[z], p.compute_prefix_s[z], p.optimizer_prefix_s[z],
-        p.state_prefix_bytes[z], p.gradient_prefix_bytes[z], p.activation_prefix_bytes[z],
-        p.output_bytes[z], p.device_count[z], p.memory_bytes[z], p.price_usd_per_hour[z],
-        p.latency_s[z], p.inverse_bandwidth_s_per_byte[z],
+        p.num_layers[z], p.num_classes[z], p.num_classes[z], p.num_micro_batches[z],
+        p.is_gpipe[z], p.forward_prefix_s[z], p.compute_prefix_s[z], p.optimizer_prefix_s[z],
+        p.state_prefix_bytes[z], p.sharded_prefix_bytes[z], p.gradient_prefix_bytes[z],
+        p.activation_prefix_bytes[z], p.output_bytes[z], p.device_count[z],
+        p.class_of_option[z], p.devices_of_option[z], p.shards_state[z], p.memory_bytes[z],
+        p.price_usd_per_hour[z], p.latency_s[z], p.inverse_bandwidth_s_per_byte[z],
         p.node_size[z], p.ring_latency_s[z], p.ring_inverse_bandwidth[z],
     )  # fmt: skip
 

@@ -75,7 +75,7 @@ def _measured(
         busy_s = stage_work_s(forward_s, compute_s - forward_s, trip_s, share, held)
         far = int(stage.replicas > p.node_size[z, kind])
         busy_s += stage_after_s(
-            _part(p.gradient_prefix_bytes[z], start, stop),
+            _part(p.gradient_prefix_bytes[z, :, kind], start, stop),
             _part(p.optimizer_prefix_s[z, :, kind], start, stop),
             stage.replicas,
             float(p.ring_latency_s[z, kind, far]),
@@ -95,8 +95,8 @@ def _part(prefix: NDArray[np.float64], start: int, stop: int) -> float:
 
 
 def _memory(p: StageProblems, z: int, start: int, stop: int, held: int) -> float:
-    kept = held * _part(p.activation_prefix_bytes[z], start, stop)
-    return _part(p.state_prefix_bytes[z], start, stop) + kept
+    kept = held * _part(p.activation_prefix_bytes[z, :, 0], start, stop)
+    return _part(p.state_prefix_bytes[z, :, 0], start, stop) + kept
 
 
 def _message_s(p: StageProblems, z: int, stop: int, kind: int, following: int) -> float:
