@@ -45,10 +45,14 @@ def fills_behind(
         yield stage, used, step_time_s, fill_s
 
 
+def weightless(kernel: KernelTables) -> KernelTables:
+    return kernel._replace(memory_bytes=np.full_like(kernel.memory_bytes, np.inf))
+
+
 def uses_devices_that_help(kernel: KernelTables, placement: list[PlacedStage]) -> bool:
     behind = 0
     for stage in reversed(placement):
-        largest = largest_total_after(kernel, stage.replicas, 0.0, 0.0, math.inf)
+        largest = largest_total_after(weightless(kernel), 0, 1, 0, stage.replicas)
         if behind > largest or is_dominated(
             kernel.num_micro_batches, kernel.is_gpipe, stage.replicas
         ):
@@ -93,5 +97,5 @@ def test_no_placement_within_the_limit_is_outside_the_bounds(
 def test_a_device_that_no_stage_needs_is_not_tried() -> None:
     """5 replicas of 8 micro-batches do two each, as 4 do; they only feed the stages before."""
     kernel = kernel_tables(random_tables(0, 4, (6,)))._replace(num_micro_batches=8, is_gpipe=False)
-    assert largest_total_after(kernel, 5, 0.0, 0.0, 1.0) == 3
-    assert largest_total_after(kernel, 4, 0.0, 0.0, 1.0) > 1000
+    assert largest_total_after(weightless(kernel), 0, 1, 0, 5) == 3
+    assert largest_total_after(weightless(kernel), 0, 1, 0, 4) > 1000

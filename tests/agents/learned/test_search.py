@@ -144,7 +144,7 @@ def improved(
     count = read_stages(code, stages)
     cost = search_cost(stages, count, kernel, used, goal)
     problem = WindowProblem(kernel, goal, packed.class_price[0], packed.value_prefix_s[0])
-    labels = labels_for(50_000, kernel.num_layers, kernel.num_classes)
+    labels = labels_for(50_000, kernel.num_layers, kernel.num_classes, kernel.num_options)
     count, better, _ = improve_windows(problem, stages, count, cost, size, labels, 1 << 60)
     assert better <= cost
     out = np.zeros_like(code)
