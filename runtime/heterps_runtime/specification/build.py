@@ -35,9 +35,7 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
             that is not emulated.
     """
     check_plan(problem, plan)
-    not_supported = not_run_yet(plan)
-    if not_supported is not None:
-        raise HeterpsError(not_supported)
+    check_supported(plan)
     if plan.job != problem.job:
         raise PlanMismatchError("the plan was made for another job than the problem's")
     if problem.profile.source is None:
@@ -47,6 +45,17 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
     for event in events:
         if event.slow is not None:
             _check_slowdown(problem, plan, event)
+
+
+def check_supported(plan: Plan) -> None:
+    """Refuses what no machine can run yet.
+
+    Raises:
+        HeterpsError: Says what it is.
+    """
+    not_supported = not_run_yet(plan)
+    if not_supported is not None:
+        raise HeterpsError(not_supported)
 
 
 def _check_slowdown(problem: Problem, plan: Plan, slowdown: RunEvent) -> None:

@@ -49,7 +49,14 @@ def _stages(**last: object) -> list[dict[str, object]]:
         ({"stages": _stages(first_layer=4)}, "must cover the layers 0..7 exactly once"),
         ({"stages": _stages(devices=["d9"])}, "has no device called 'd9'"),
         ({"model_fingerprint": "of another model"}, "was made for the model"),
-        ({"stages": _stages(devices=["d1", "d2"])}, "tensor-parallel group"),
+        (
+            {"stages": _stages(devices=["d1", "d2"])},
+            "the devices of a tensor-parallel group must be equal",
+        ),
+        (
+            {"sharded_state": [{"first_layer": 0, "last_layer": 1}]},
+            "the plan shards optimizer state over replicas; running that is not supported yet",
+        ),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(
