@@ -396,7 +396,10 @@ class Problem:
         return replace(tables, latency_s=latency_s, inverse_bandwidth_s_per_byte=inverse_bandwidth)
 
     def _groups(self, apart: NodesApart) -> dict[tuple[object, ...], list[Device]]:
-        """Devices by what makes them equal; single devices of many nodes stay together."""
+        """Devices by what makes them equal; single devices of many nodes stay together.
+
+        Where some cannot send messages to each other, those of every node are apart.
+        """
         groups: dict[tuple[object, ...], list[Device]] = {}
         for device in self.cluster.devices:
             kind = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
@@ -406,9 +409,10 @@ class Problem:
         parts: dict[tuple[object, ...], list[Device]] = {}
         for devices in groups.values():
             shares_nodes = len({device.node for device in devices}) < len(devices)
+            shares_nodes |= self.cluster.lacks_links
             for device in devices:
                 node = device.node if shares_nodes else ""
-                if shares_nodes and apart == "unequal":
+                if shares_nodes and apart == "unequal" and not self.cluster.lacks_links:
                     node = self._first_like[node]
                 parts.setdefault((id(devices), node), []).append(device)
         return parts

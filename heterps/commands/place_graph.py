@@ -16,7 +16,6 @@ from heterps.planning.place_graph import (
 )
 from heterps.reports.console import (
     answer,
-    bytes_text,
     print_json,
     remarks,
     say_when_compiling,
@@ -27,6 +26,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import effort_named
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.outputs import try_outputs
+from heterps_configs.units import bytes_text
 
 # More groups of consecutive nodes than these tell nobody anything.
 MOST_GROUPS, LONGEST_NAME = 6, 24

@@ -21,6 +21,7 @@ from heterps_configs.documents.numbers import MOST_COUNT
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_configs.library import load_profile
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
+from heterps_configs.units import bytes_text
 from heterps_runtime.profiling.merged_profiles import merge_profiles
 from heterps_runtime.specification.machine import available_memory_bytes
 
@@ -216,6 +217,6 @@ def _check_memory(profile: ModelProfile, samples: int, device: str) -> None:
     there = available_memory_bytes()
     if needed > there:
         raise HeterpsError(
-            f"--micro-batch {samples}: a layer of {profile.name} takes {needed / 1e9:.4g} GB for "
-            f"so many samples; this machine has {there / 1e9:.4g} GB left"
+            f"--micro-batch {samples}: a layer of {profile.name} takes {bytes_text(needed)} for "
+            f"so many samples; this machine has {bytes_text(there)} left"
         )

@@ -66,16 +66,6 @@ def print_json(data: Any) -> None:
     answer.file.flush()
 
 
-def bytes_text(num_bytes: float) -> str:
-    """Bytes for people: 1.5 GiB."""
-    value = float(num_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if abs(value) < 1024:
-            return f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} GiB"
-
-
 def seconds_text(seconds: float) -> str:
     """Seconds for people: 3.2 ms."""
     if seconds >= 1 or seconds == 0:

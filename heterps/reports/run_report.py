@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from heterps.reports.console import answer, bytes_text, percent_text, seconds_text
+from heterps.reports.console import answer, percent_text, seconds_text
 from heterps.reports.folding import folded_names
+from heterps_configs.units import bytes_text
 from heterps_runtime.run.phases import Phase
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.result import RunResult

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from heterps.reports.console import bytes_text, seconds_text
+from heterps.reports.console import seconds_text
 from heterps.reports.run_trace import measured_estimate, named_for_figure
 from heterps.reports.shares import recompute_share
 from heterps_configs.documents.plan import Plan
+from heterps_configs.units import bytes_text
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
 from heterps_runtime.run.result import Replan, RunResult, StepProgress

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from heterps.online.spot_strategies import FullPlans, ceiling_samples
-from heterps.reports.console import bytes_text
+from heterps_configs.units import bytes_text
 from heterps_envs.problem import Problem
 from heterps_envs.spot.availability import SpotMoment, mean_available_devices, num_changes
 from heterps_envs.spot.costs import CAUSES, SpotSettings

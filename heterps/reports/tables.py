@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.table import Table
 
 from heterps.planning.place import PlaceResult
-from heterps.reports.console import bytes_text, interval_text, percent_text, seconds_text
+from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps_configs.documents.base import compute_format
+from heterps_configs.units import bytes_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 

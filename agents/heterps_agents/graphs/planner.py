@@ -20,6 +20,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_configs.documents.effort import GraphEffort
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.units import bytes_text
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.graphs.problem import GraphTables, Placement
 from heterps_envs.graphs.simulator import graph_step_times
@@ -176,6 +177,7 @@ def _pool(tables: GraphTables) -> GraphPool:
     needed, room = tables.memory_bytes.sum(), tables.device_memory_bytes.sum()
     if needed > room:
         raise InfeasibleError(
-            f"the graph needs {needed:.4g} bytes of memory; all devices together have {room:.4g}"
+            f"the graph needs {bytes_text(needed)} of memory; all devices together have "
+            f"{bytes_text(room)}"
         )
     return GraphPool.from_tables([tables])

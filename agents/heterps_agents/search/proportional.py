@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
+from heterps_configs.documents.cluster import NO_LINK
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import KernelTables, evaluate, in_flight, kernel_tables
 from heterps_envs.closed_form.objective import Goal
@@ -151,8 +153,8 @@ def describe_misfit(problem: Problem, kernel: KernelTables, placement: Placement
             message = (
                 f"the stage of layers {stage.first_layer}-{stage.last_layer} "
                 f"({layers[stage.first_layer].name} to {layers[stage.last_layer].name}) needs "
-                f"{needed:,.0f} bytes on one {entry.name}, which has {available:,.0f}: "
-                f"{worst:,.0f} too many"
+                f"{bytes_text(needed)} on one {entry.name}, which has {bytes_text(available)}: "
+                f"{bytes_text(worst)} too many"
             )
     for kind, entry in enumerate(problem.classes):
         if used[kind] > entry.count:
@@ -160,6 +162,8 @@ def describe_misfit(problem: Problem, kernel: KernelTables, placement: Placement
     if message:
         return message
     step_time_s = evaluate(encode(placement)[None], kernel)[0][0]
+    if step_time_s >= NO_LINK.latency_s:
+        return "the placement needs a link between devices that have none"
     if problem.job.min_throughput_samples_per_s is None:
         return f"the placement takes {step_time_s:.4g} s a step: longer than what is planned for"
     reached = problem.job.global_batch_size / step_time_s

@@ -21,6 +21,7 @@ from heterps_agents.splits.convex_groups import ConvexGroups, convex_groups
 from heterps_agents.splits.ideals import IdealTables, groups_of, ideal_tables
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Integers
 from heterps_envs.certificates.split import SplitCertificate
 from heterps_envs.graphs.operators import MEMORY_TOLERANCE, graph_arrays, max_load
@@ -228,12 +229,14 @@ def _what_does_not_fit(graph: OperatorGraph, groups: ConvexGroups, found: _Found
             nodes = np.flatnonzero(groups.group_of_node == groups.memory_bytes.argmax())
             return (
                 f"{graph.nodes[nodes[0]].name} and what must be with it ({len(nodes)} nodes) takes"
-                f" {largest:.6g} bytes, {largest - capacity:.6g} more than an accelerator has"
+                f" {bytes_text(largest)}, {bytes_text(largest - capacity)} more than an "
+                f"accelerator has"
             )
         total, room = float(groups.memory_bytes.sum()), capacity * graph.num_accelerators
         if total > room:
             return (
-                f"the nodes take {total:.6g} bytes, {total - room:.6g} more than all accelerators"
+                f"the nodes take {bytes_text(total)}, {bytes_text(total - room)} more than all"
+                " accelerators"
             )
     if found.num_ideals is None:
         return (

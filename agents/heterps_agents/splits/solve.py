@@ -24,6 +24,7 @@ from heterps_agents.splits.resplit import resplit_pairs
 from heterps_agents.splits.search import FIRST_TEMPERATURE, Devices, anneal, fits, loads_of
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Integers
 from heterps_envs.certificates.split import SplitCertificate
 from heterps_envs.graphs.operators import assignment_problems, graph_arrays, max_load
@@ -312,10 +313,11 @@ class _Solver:
         node = self.graph.nodes[int(np.flatnonzero(self.node_group == group)[0])]
         reason = "no split fits" if math.isinf(found.lower_bound_s) else "no split that fits found"
         raise InfeasibleError(
-            f"{self.graph.name}: {reason}: {self.groups.memory_bytes.sum():.6g} bytes for "
-            f"{self.devices.num_accelerators} accelerators of {self.devices.memory_bytes:.6g}; "
+            f"{self.graph.name}: {reason}: {bytes_text(self.groups.memory_bytes.sum())} for "
+            f"{self.devices.num_accelerators} accelerators of "
+            f"{bytes_text(self.devices.memory_bytes)}; "
             f"the largest part that must be on one is that of node {node.name!r}, "
-            f"{self.groups.memory_bytes[group]:.6g} bytes"
+            f"{bytes_text(self.groups.memory_bytes[group])}"
         )
 
 

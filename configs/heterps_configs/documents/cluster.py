@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster_problems import (
@@ -18,6 +28,8 @@ from heterps_configs.documents.cluster_problems import (
 from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.numbers import (
+    MOST_BYTES_PER_S,
+    MOST_LATENCY_S,
     BytesPerSecond,
     Factor,
     Latency,
@@ -31,14 +43,48 @@ from heterps_configs.documents.problems import InconsistentError
 
 
 class Link(Document):
-    """A link: a message of n bytes takes `latency_s + n / bandwidth_bytes_per_s`."""
+    """A link: a message of n bytes takes `latency_s + n / bandwidth_bytes_per_s`.
+
+    In a file, `none` is written where there is no link, which becomes `NO_LINK`.
+    """
 
     latency_s: Latency
     bandwidth_bytes_per_s: BytesPerSecond
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _may_be_none(cls, data: Any, handler: ModelWrapValidatorHandler[Link]) -> Link:
+        return NO_LINK if data == NOTHING else handler(data)
+
+    @model_serializer(mode="wrap")
+    def _says_none(self, handler: SerializerFunctionWrapHandler) -> Any:
+        return handler(self) if self.is_there else NOTHING
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The schema for editors: the fields, or `none`."""
+        found = handler.resolve_ref_schema(handler(schema))
+        fields = dict(found)
+        found.clear()
+        found.update({"anyOf": [fields, {"const": NOTHING}]})
+        return found
+
+    @property
+    def is_there(self) -> bool:
+        """False of `NO_LINK`."""
+        return self.latency_s <= MOST_LATENCY_S
+
     def transfer_s(self, num_bytes: float) -> float:
         """Seconds for one message of `num_bytes`."""
         return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+
+
+NOTHING = "none"
+# A number rather than infinity, with which costs of placements would become undefined; whatever
+# sends a message here takes longer than anything is planned for.
+NO_LINK = Link.model_construct(latency_s=1e10, bandwidth_bytes_per_s=MOST_BYTES_PER_S)
 
 
 class DeviceGroup(Document):
@@ -91,19 +137,21 @@ class Node(Document):
     """A host: its devices, the link between any two of them, and what its processes cost.
 
     Attributes:
-        link: Between any two of its devices.
+        link: Between any two of its devices; `none` where they cannot talk to each other. A node
+            with one device needs none.
         reverse_link: From a device to one that stands before it in `devices`; by default the same.
     """
 
     name: Name
     region: Name = "local"
     devices: tuple[DeviceGroup, ...] = Field(min_length=1)
-    link: Link
+    link: Link | None = None
     reverse_link: Link | None = None
     host: HostTimes = HostTimes()
 
     def link_between(self, first: str, second: str) -> Link:
         """The link from one of its devices to another, by their names."""
+        assert self.link is not None, "a node with several devices has one"
         if self.reverse_link is None:
             return self.link
         names = [name for group in self.devices for name in group.device_names()]
@@ -140,7 +188,8 @@ class Cluster(Document):
 
     Attributes:
         device_types: Types that this file defines itself; they win over the shipped catalogue.
-        inter_node_link: Link between devices on different nodes of one region.
+        inter_node_link: Link between devices on different nodes of one region; here, between
+            regions and between named nodes, `none` where they cannot talk to each other.
         inter_region_link: Link between regions; by default the same as between nodes.
         link_overrides: Exceptions for named pairs of nodes.
     """
@@ -197,6 +246,18 @@ class Cluster(Document):
             memory_bytes=group.memory_bytes or entry.memory_bytes,
             price_usd_per_hour=entry.price_usd_per_hour if price is None else price,
         )
+
+    @cached_property
+    def lacks_links(self) -> bool:
+        """Whether some devices cannot send messages to each other."""
+        own = [link for node in self.nodes for link in (node.link, node.reverse_link)]
+        between = [
+            link
+            for override in self.link_overrides
+            for link in (override.link, override.reverse_link)
+        ]
+        links = [*own, *between, self.inter_node_link, self.inter_region_link]
+        return any(link is not None and not link.is_there for link in links)
 
     def link(self, first: Device, second: Device) -> Link:
         """The link from one device to another (same node, override, same region, regions)."""

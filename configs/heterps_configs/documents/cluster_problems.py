@@ -43,6 +43,9 @@ def cluster_problems(data: Mapping[str, Any]) -> Iterator[str]:
     yield from _unknown_types(groups, own_types)
     if len(nodes) > 1 and data.get("inter_node_link") is None:
         yield "inter_node_link: is needed, because there are several nodes"
+    for index, node in nodes:
+        if node.get("link") is None and sum(_size(g) for _, g in _entries(node, "devices")) > 1:
+            yield f"nodes.{index}.link: is needed, because the node has several devices"
     for index, override in _entries(data, "link_overrides"):
         yield from _override_problems(f"link_overrides.{index}.between", override, node_names)
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -228,6 +228,10 @@ class Plan(Document):
                 )
         if any(behind.first_layer <= front.last_layer for front, behind in pairwise(ranges)):
             yield "sharded_state: a layer stands there twice"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """As of any document, but with every field of the job: a plan says what it is for."""
+        return {**super().to_mapping(), "job": self.job.model_dump(mode="json")}
 
     def stage(self, name: str) -> Stage:
         """The stage called `name`."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterps_configs.documents.operator_graph import OperatorGraph
+from heterps_configs.units import bytes_text
 from heterps_envs.certificates.plain_sets import Net
 
 # Published bytes are sums of rounded numbers: they may exceed the memory by this share.
@@ -150,7 +151,9 @@ def split_problems(graph: OperatorGraph, assignment: Sequence[int]) -> list[str]
             if where == device
         )
         if room is not None and held > room * (1 + MEMORY_TOLERANCE):
-            problems.append(f"device {device} holds {held:.9g} bytes, {room:.9g} fit")
+            problems.append(
+                f"device {device} holds {bytes_text(held)}, {bytes_text(held - room)} too many"
+            )
     return problems
 
 

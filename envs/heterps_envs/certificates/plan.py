@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.units import bytes_text
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
 from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
 from heterps_envs.certificates.plain_search import Wanted, find_better
@@ -212,8 +213,10 @@ class _Check:
             room = float(tables.memory_bytes[each.kind])
             if need > room * (1 + TOLERANCE):
                 self.problems.append(
-                    f"the layers {stage.start}..{stage.stop - 1} need {math.ceil(need)} bytes on a "
-                    f"{self.problem.classes[stage.kind].name}, {math.ceil(need - room)} more than "
+                    f"the layers {stage.start}..{stage.stop - 1} need "
+                    f"{bytes_text(math.ceil(need))} on a "
+                    f"{self.problem.classes[stage.kind].name}, "
+                    f"{bytes_text(math.ceil(need - room))} more than "
                     "it has"
                 )
             behind += stage.replicas

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form.formula import in_flight
@@ -45,8 +46,8 @@ def _layer_too_large(problem: Problem, need: Floats) -> str | None:
     state = tables.stage_options.state_bytes[worst, best]
     return (
         f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: it needs "
-        f"{math.ceil(need[worst, best])} bytes (state {math.ceil(state)}, the rest activations), "
-        f"{math.ceil(missing[worst, best])} more than a "
+        f"{bytes_text(math.ceil(need[worst, best]))} (state {bytes_text(state)}, the rest "
+        f"activations), {bytes_text(math.ceil(missing[worst, best]))} more than a "
         f"{problem.classes[tables.stage_options.class_of_option[best]].name} has"
     )
 
@@ -58,7 +59,7 @@ def _too_much_in_all(problem: Problem, need: Floats) -> str | None:
     if total <= memory:
         return None
     return (
-        f"the model needs at least {math.ceil(total)} bytes, {math.ceil(total - memory)} more than "
+        f"the model needs at least {bytes_text(total)}, {bytes_text(total - memory)} more than "
         f"the {int(tables.device_count.sum())} devices of {problem.cluster.name!r} have together"
     )
 
@@ -76,7 +77,7 @@ def _stage_too_large(problem: Problem) -> str | None:
         f"the stage of the layers 0..{last} ({layers[0].name} .. {layers[last].name}) fits on no "
         f"device: the layers behind it fill {covered.devices} of the "
         f"{int(tables.device_count.sum())} devices, and no other cuts leave fewer layers over; "
-        f"every device would need {missing_bytes(tables)} bytes more"
+        f"every device would need {bytes_text(missing_bytes(tables))} more"
     )
 
 
@@ -109,7 +110,7 @@ def _left_over(problem: Problem) -> str | None:
     return (
         f"the stage of the layers 0..{stop - 1} ({first} .. {last}) fits on no device: the layers "
         f"behind it fill {behind} of the {len(free)} devices, and no device has room for the "
-        f"{math.ceil(left)} bytes that it needs ({held} micro-batches in flight)"
+        f"{bytes_text(left)} that it needs ({held} micro-batches in flight)"
     )
 
 
@@ -117,6 +118,8 @@ def _too_slow(problem: Problem) -> str | None:
     least_s = lower_bound(problem.bounding_tables)
     if least_s < MISSES_FLOOR:
         return None
+    if problem.cluster.lacks_links:
+        return "no devices that are linked with each other hold the model"
     return (
         f"a step takes {least_s:.4g} s at least; nothing is planned for steps of more than "
         f"{MISSES_FLOOR:g} s"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from heterps_configs.documents.cluster import Cluster, Node
+from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.layer_needs import layers_that_fit
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.problem import DeviceClass, Problem
@@ -29,7 +30,7 @@ def on_usable_devices(problem: Problem) -> Problem:
     for entry in useless:
         warnings.warn(
             f"{entry.count} {entry.name} left out: no layer fits in what a device of "
-            f"{entry.devices[0].memory_bytes} bytes has beside its buffers",
+            f"{bytes_text(entry.devices[0].memory_bytes)} has beside its buffers",
             stacklevel=2,
         )
     return left

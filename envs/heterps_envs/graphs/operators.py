@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.documents.operator_graph import OperatorGraph
+from heterps_configs.units import bytes_text
 
 # Published loads are sums of rounded numbers: bytes may exceed the memory by this share.
 MEMORY_TOLERANCE = 1e-9
@@ -138,7 +139,7 @@ def assignment_problems(graph: OperatorGraph, assignment: Sequence[int]) -> list
     capacity = graph.accelerator_memory_bytes
     if capacity is not None:
         problems.extend(
-            f"device {device}: {held:.6g} bytes, {capacity:.6g} fit"
+            f"device {device}: {bytes_text(held)}, {bytes_text(held - capacity)} more than fits"
             for device, held in enumerate(memory[: graph.num_accelerators])
             if held > capacity * (1 + MEMORY_TOLERANCE)
         )

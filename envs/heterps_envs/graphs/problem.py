@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats, Integers
 
 Placement = NDArray[np.int16]
@@ -204,7 +205,7 @@ def _check(tables: GraphTables) -> None:
         raise HeterpsError(
             f"node {node} can run on no device"
             if not runs[node].any()
-            else f"node {node} fits on no device: it needs {tables.memory_bytes[node]:.4g} bytes"
+            else f"node {node} fits on no device: it needs {bytes_text(tables.memory_bytes[node])}"
         )
     assert (tables.producers < tables.consumer_of_edge).all()
     assert tables.channel.max() < 2 * tables.num_devices

@@ -34,6 +34,7 @@ from collections.abc import Mapping
 
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
+from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
@@ -44,6 +45,7 @@ from heterps_envs.simulator.group_memory import (
     timelines_by_rank,
 )
 from heterps_envs.simulator.interval import calibration_notes, layer_times_label, step_time_interval
+from heterps_envs.simulator.missing_links import missing_links
 from heterps_envs.simulator.notes import simulation_notes, strategy_notes
 from heterps_envs.simulator.prepared import PreparedPlan
 
@@ -124,7 +126,11 @@ def _estimate(
     throughput = batch / max(step_time_s, 1e-30)
     per_hour = sum(problem.device_named[name].price_usd_per_hour for name in devices)
     placement = placement_of(problem, plan)
-    reasons = (*_memory_reasons(problem, plan, memory), *_floor_reasons(problem, throughput))
+    reasons = (
+        *missing_links(problem, plan),
+        *_memory_reasons(problem, plan, memory),
+        *_floor_reasons(problem, throughput),
+    )
     return Estimate(
         step_time_s=step_time_s,
         step_time_low_s=interval.low_s if interval else None,
@@ -155,8 +161,9 @@ def _memory_reasons(problem: Problem, plan: Plan, memory: Mapping[str, int]) -> 
         if need > limit:
             stages = ", ".join(stage.name for stage in plan.stages if name in stage.devices)
             reasons.append(
-                f"memory: {name} (stage {stages}) needs {need} bytes, {need - limit} more than "
-                f"its {limit}"
+                f"memory: {name} (stage {stages}) needs {bytes_text(need)}, "
+                f"{bytes_text(need - limit)} more "
+                f"than its {bytes_text(limit)}"
             )
     return reasons
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 DEFAULT_SEQUENCE_LENGTH = 512
 # What a language model's loss compares its output with, by the name of the input.
+_LONGEST = ("max_position_embeddings", "max_target_positions")
+# Of these families, positions begin behind that of the padding token.
+_BEHIND_PADDING = ("roberta", "camembert", "longformer", "xmod")
 _TOKENS = ("decoder_input_ids", "input_ids")
 DEFAULT_IMAGE_SIZE = 224
 # Fields of a config that name what is somewhere else: code, or weights of a backbone.
@@ -73,7 +76,13 @@ def huggingface_source(
             f"{architecture}: its input {main!r} has no default; give it, such as "
             f"--input {main}=16000:float32"
         )
+    most = _learned_positions(built)
     for name in filter(entries.get, _TOKENS):
+        if most is not None and entries[name].shape and entries[name].shape[0] > most:
+            raise HeterpsError(
+                f"{architecture}: {name} has {entries[name].shape[0]} tokens, and the model learns "
+                f"positions for {most}: --sequence-length {most} at most"
+            )
         if sequence_length is not None and entries[name].shape != (sequence_length,):
             raise HeterpsError(f"--sequence-length {sequence_length} and --input {name} differ")
     if any(config.get(name) for name in _SKIPS_LAYERS):
@@ -147,9 +156,9 @@ def _default_inputs(
         shape = (config.num_mel_bins, 2 * config.max_source_positions)
         yield InputSpecification(name=main, shape=shape)
     if main == "input_ids" or is_pair:
-        names = ("max_position_embeddings", "max_target_positions")
-        longest = [n for n in (getattr(text, name, None) for name in names) if n and n > 0]
-        length = sequence_length or min([DEFAULT_SEQUENCE_LENGTH, *longest])
+        longest = (getattr(text, name, None) for name in _LONGEST)
+        most = [n for n in (*longest, _learned_positions(config)) if n and n > 0]
+        length = sequence_length or min([DEFAULT_SEQUENCE_LENGTH, *most])
         ids = InputSpecification(
             name="input_ids", shape=(length,), dtype="int64", num_classes=text.vocab_size
         )
@@ -157,6 +166,19 @@ def _default_inputs(
             yield ids
         if is_pair:
             yield ids.changed(name="decoder_input_ids")
+
+
+def _learned_positions(config: Any) -> int | None:
+    """How many tokens have a position in its table; None where positions are computed."""
+    text = config.get_text_config(decoder=True)
+    if any(getattr(text, name, None) for name in ("rope_parameters", "rope_theta", "alibi")):
+        return None
+    if getattr(text, "position_biased_input", True) is False:
+        return None
+    most = next((n for n in (getattr(text, name, None) for name in _LONGEST) if n and n > 0), None)
+    if most is None or not any(name in text.model_type for name in _BEHIND_PADDING):
+        return most
+    return int(most - text.pad_token_id - 1)
 
 
 def _check_names(architecture: str, kind: Any, given: dict[str, InputSpecification]) -> None:
@@ -197,10 +219,27 @@ def _huggingface_config(config: dict[str, Any]) -> Any:
         raise DocumentError("config.json", problems)
     transformers = _transformers()
     content = {key: value for key, value in config.items() if key != "model_type"}
+    _check_type(config["model_type"])
     try:
         return transformers.AutoConfig.for_model(config["model_type"], **content)
     except Exception as error:
         raise HeterpsError(f"config of {config['model_type']}: {one_line(error)}") from error
+
+
+def _check_type(name: str) -> None:
+    """Before transformers does, which answers with all names of types that it knows.
+
+    Raises:
+        HeterpsError: transformers has no such type.
+    """
+    known = list(_transformers().CONFIG_MAPPING)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "a newer release may know it"
+        version = _transformers().__version__
+        raise HeterpsError(
+            f"config.json: model_type: transformers {version} knows no {name[:60]!r}; {hint}"
+        )
 
 
 def _huggingface_class(architecture: str) -> Any:

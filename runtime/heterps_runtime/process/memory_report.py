@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from heterps_configs.documents.base import Document
 from heterps_configs.errors import HeterpsError
+from heterps_configs.units import bytes_text
 
 
 class MemoryByKind(Document):
@@ -63,8 +64,9 @@ class OutOfMemoryError(HeterpsError):
         else:
             where += f", micro-batch {report.peak_micro_batch}"
         super().__init__(
-            f"{report.device} is out of memory in {where}: needs {report.peak_bytes} bytes, "
-            f"allowed {limit_bytes}"
+            f"{report.device} is out of memory in {where}: needs {bytes_text(report.peak_bytes)}, "
+            f"{bytes_text(report.peak_bytes - limit_bytes)} more than the "
+            f"{bytes_text(limit_bytes)} allowed"
         )
 
 

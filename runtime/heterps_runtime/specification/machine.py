@@ -13,6 +13,7 @@ import torch
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import DeviceChoice
 from heterps_configs.errors import HeterpsError
+from heterps_configs.units import bytes_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.specification.devices import torch_devices
@@ -21,7 +22,6 @@ from heterps_runtime.specification.devices import torch_devices
 _PROCESS_BYTES = 150 * 10**6
 # More names tell nobody anything.
 _MOST_NAMES = 4
-_GIB = 2**30
 
 
 def check_machine(
@@ -44,7 +44,7 @@ def check_machine(
     num_found = torch.cuda.device_count() if on_gpus and torch.cuda.is_available() else 0
     needed_bytes = _needed_bytes(problem, plan, devices)
     there_bytes = available_memory_bytes()
-    memory = f"{needed_bytes / _GIB:.3g} GiB of memory, of which {there_bytes / _GIB:.3g} GiB are "
+    memory = f"{bytes_text(needed_bytes)} of memory, of which {bytes_text(there_bytes)} are "
     memory += "available here"
     num_wanted = 1 + max((int(wanted[name].partition(":")[2]) for name in on_gpus), default=-1)
     if choice == "auto" and num_found < num_wanted:

@@ -103,5 +103,5 @@ def test_too_little_memory_ends_the_run_with_the_bytes_that_are_missing(
 ) -> None:
     problem = make_problem(counts=(1, 1, 0), memory=0.5)
     plan = plan_of(problem, [(0, "fast"), (9, "middle")])
-    with pytest.raises(NotEnoughDevicesError, match=r"without fast: .* bytes"):
+    with pytest.raises(NotEnoughDevicesError, match=r"without fast: .* [KMG]iB"):
         recovery_predictions(situation(problem, plan, "fast"))

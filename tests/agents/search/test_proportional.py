@@ -64,7 +64,7 @@ def test_a_division_that_does_not_fit_names_the_stage_and_the_bytes(
     make_problem: MakeProblem,
 ) -> None:
     with pytest.raises(
-        InfeasibleError, match=r"even: the stage of layers 0-2 .* bytes on one fast, .* too many"
+        InfeasibleError, match=r"even: the stage of layers 0-2 .* GiB on one fast, .* too many"
     ):
         planner_named("even").plan(make_problem(counts=(1, 1, 1), memory=0.5), Budget())
 

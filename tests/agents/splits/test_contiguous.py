@@ -125,9 +125,9 @@ def test_joined_memory_is_parted_again_where_it_does_not_fit() -> None:
 
 
 def test_what_does_not_fit_is_named() -> None:
-    with pytest.raises(InfeasibleError, match=r"branches: n0 .* takes 1 bytes, 0\.5 more"):
+    with pytest.raises(InfeasibleError, match=r"branches: n0 .* takes 1 B, 0\.5 B more"):
         split_contiguous(branches((1, 1), accelerator_memory_bytes=0.5))
-    with pytest.raises(InfeasibleError, match="the nodes take 4 bytes, 1 more than all"):
+    with pytest.raises(InfeasibleError, match="the nodes take 4 B, 1 B more than all"):
         split_contiguous(branches((1, 1), accelerator_memory_bytes=1.5))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import DocumentError
 
@@ -192,3 +193,11 @@ def test_what_no_plan_used_before_is_in_no_file_that_does_not_use_it() -> None:
     saved = Plan.from_mapping(plan_data()).to_mapping()
     assert "sharded_state" not in saved
     assert set(saved["stages"][0]) == {"name", "first_layer", "last_layer", "devices"}
+
+
+def test_a_saved_plan_states_every_field_of_its_job() -> None:
+    plan = Plan.from_mapping(plan_data())
+    saved = plan.to_mapping()
+    assert set(saved["job"]) == set(Job.model_fields)
+    assert saved["job"]["schedule"] == "1f1b"
+    assert Plan.from_mapping(saved) == plan

@@ -113,7 +113,7 @@ def test_memory_devices_and_the_floor_are_counted_anew() -> None:
     plan = bind(roomy, [PlacedStage(0, 3, 0, 2)], planner="t", seed=0)
     tight = small_problem(memory_bytes=[80, 500], min_throughput=100.0)
     report = check_certificate(tight, plan, Bound())
-    assert report.problems[0] == ("the layers 0..3 need 90 bytes on a class0, 10 more than it has")
+    assert report.problems[0] == ("the layers 0..3 need 90 B on a class0, 10 B more than it has")
     assert "the floor is 100" in report.problems[1]
     shared = plan_of(
         roomy, {"a": (0, 1, "d0-0"), "b": (2, 3, "d0-0")}, {("a", "b"): list(range(6))}

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.memory_search import missing_bytes, most_covered
@@ -67,26 +68,35 @@ def test_the_reason_is_the_true_one(problem: Problem) -> None:
         assert reachable is not None
         assert problem.job.global_batch_size / best_s <= float(reachable.group(1)) * (1 + 1e-3)
     else:
-        assert "bytes" not in text
+        assert "iB more" not in text
         assert "out of reach" not in text
 
 
+AMOUNT = r"([\d.,]+ [KMG]?i?B)"
+
+
+def num_bytes(text: str) -> float:
+    """What a text such as `1.5 GiB` says."""
+    number, unit = text.split()
+    return float(number.replace(",", "")) * math.pow(1024, ["B", "KiB", "MiB", "GiB"].index(unit))
+
+
 def check_memory(tables: CostTables, text: str) -> None:
-    """The bytes that are said to be missing are missing."""
+    """The bytes that are said to be missing are missing, in three digits."""
     if "of the layers" not in text:
         layer = re.match(
-            r"layer (\d+) .* fits on no device: it needs (\d+) bytes.*, (\d+) more", text
+            rf"layer \d+ .* fits on no device: it needs {AMOUNT} .*, {AMOUNT} more", text
         )
-        total = re.match(r"the model needs at least (\d+) bytes, (\d+) more", text)
-        assert layer or total, text
-        if layer:
-            _, need, more = map(int, layer.groups())
-            assert need - more in tables.memory_bytes
-        if total:
-            need, more = map(int, total.groups())
-            assert need - more == pytest.approx(tables.device_count @ tables.memory_bytes, abs=1)
+        total = re.match(rf"the model needs at least {AMOUNT}, {AMOUNT} more", text)
+        found = layer or total
+        assert found, text
+        need, more = map(num_bytes, found.groups())
+        together = tables.device_count @ tables.memory_bytes
+        known = tables.memory_bytes if layer else [together]
+        assert any(need - more == pytest.approx(size, abs=1 + 0.01 * need) for size in known)
         return
-    more = int(re.findall(r"would need (\d+) bytes more", text)[0])
+    more = missing_bytes(tables)
+    assert f"would need {bytes_text(more)} more" in text
     assert best_step_time_s(replace(tables, memory_bytes=tables.memory_bytes + more)) < math.inf
     less = replace(tables, memory_bytes=tables.memory_bytes + more - 1)
     assert best_step_time_s(less) == math.inf

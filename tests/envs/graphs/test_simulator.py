@@ -142,5 +142,5 @@ def test_a_node_without_a_device_is_refused() -> None:
     problems = pack_graphs([two_nodes()])
     with pytest.raises(HeterpsError, match="node 1 can run on no device"):
         put_graph(problems, 0, two_nodes(forward_s=np.array([[1.0, 1.0], [np.inf, np.inf]])))
-    with pytest.raises(HeterpsError, match="node 0 fits on no device: it needs 10 bytes"):
+    with pytest.raises(HeterpsError, match="node 0 fits on no device: it needs 10 B"):
         put_graph(problems, 0, two_nodes(device_memory_bytes=np.array([5.0, 9.0])))

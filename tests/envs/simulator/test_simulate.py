@@ -234,7 +234,7 @@ def test_an_estimate_says_what_does_not_fit_and_by_how_much() -> None:
     assert result.memory_bytes == {"d0-0": 800, "d0-1": 80}
     assert result.memory_limit_bytes == {"d0-0": 500, "d0-1": 500}
     memory, floor = result.reasons
-    assert memory == "memory: d0-0 (stage s0) needs 800 bytes, 300 more than its 500"
+    assert memory == "memory: d0-0 (stage s0) needs 800 B, 300 B more than its 500 B"
     assert "0.203704 below the floor of 0.5" in floor
 
 

@@ -127,7 +127,8 @@ def test_a_model_too_large_says_what_does_not_fit_and_by_how_much(
     outcome = heterps("place", blocks, "--cluster", "a100-v100")
     assert outcome.code == 2
     assert "block" in outcome.err
-    assert "bytes" in outcome.err
+    assert "GiB more than" in outcome.err
+    assert " bytes" not in outcome.err
 
 
 def test_planning_imports_neither_torch_nor_stable_baselines(blocks: Path) -> None:

@@ -82,7 +82,9 @@ def test_a_given_cluster_keeps_all_but_link_and_host_times() -> None:
     assert after.nodes[0].link == LINK
     assert after.nodes[0].host == HOST
     assert [device.name for device in after.devices] == [device.name for device in before.devices]
-    restored = with_measured(after, after.nodes[0], before.nodes[0].link, before.nodes[0].host)
+    own_link = before.nodes[0].link
+    assert own_link is not None
+    restored = with_measured(after, after.nodes[0], own_link, before.nodes[0].host)
     assert restored == before
 
 

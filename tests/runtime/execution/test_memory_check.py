@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from heterps_configs.units import bytes_text
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.memory_check import measure_memory, peak_bytes
 from heterps_runtime.process.memory_report import MemoryByKind, OutOfMemoryError, check_limits
@@ -113,5 +114,5 @@ def test_limit_that_is_just_kept_is_kept_and_one_byte_less_is_not() -> None:
     limits["d1"] -= 1
     with pytest.raises(OutOfMemoryError, match=r"^d1 is out of memory in .* 's1'.*: needs") as info:
         check_limits(reports, limits)
-    assert str(info.value).endswith(f"{limits['d1'] + 1} bytes, allowed {limits['d1']}")
+    assert str(info.value).endswith(f"1 B more than the {bytes_text(limits['d1'])} allowed")
     assert (info.value.device, info.value.rank) == ("d1", 1)

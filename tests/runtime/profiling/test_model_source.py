@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
@@ -123,7 +124,7 @@ def test_near_names_are_suggested() -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"model_type": "no-such-type"}, "config of no-such-type"),
+        ({"model_type": "no-such-type"}, "knows no 'no-such-type'"),
         ({"model_type": "llama", "architectures": ["NoModel"]}, "no class of models 'NoModel'"),
         ({"model_type": "llama", "architectures": ["Trainer"]}, "no class of models 'Trainer'"),
         ({"model_type": "llama", "auto_map": {"AutoModel": "a.B"}}, "auto_map: code and weights"),
@@ -144,6 +145,27 @@ def test_a_config_that_transformers_refuses_gets_one_line(
     with pytest.raises(HeterpsError, match=reason) as info:
         huggingface_source(config)
     assert "\n" not in str(info.value)
+
+
+def test_an_unknown_type_of_models_gets_a_short_line(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    for name, hint in (("lama", r"did you mean llama"), ("zzzz" * 1000, "a newer release")):
+        file.write_text(json.dumps({"model_type": name, "architectures": ["A"]}))
+        with pytest.raises(HeterpsError, match=rf"knows no '.*'; {hint}") as refused:
+            resolve_profile(str(file))
+        assert len(str(refused.value)) < 200
+
+
+def test_positions_that_are_learned_end_somewhere() -> None:
+    def of(name: str) -> int | None:
+        config = transformers.AutoConfig.for_model(name)
+        return huggingface._learned_positions(config)
+
+    found = {name: of(name) for name in ("gpt2", "bert", "roberta", "whisper", "llama", "bloom")}
+    # Of RoBERTa's 512, the first two are not of tokens.
+    assert found == {
+        "gpt2": 1024, "bert": 512, "roberta": 510, "whisper": 448, "llama": None, "bloom": None,
+    }  # fmt: skip
 
 
 def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
@@ -246,6 +268,8 @@ def test_a_shipped_factory_is_traced_again_for_other_inputs() -> None:
         ("llama-tiny", ["ids=16:int64<256"], None, "no such input"),
         ("perceptron", ["y=64:float32"], None, "perceptron takes x and target"),
         ("perceptron", [], 16, "--sequence-length is for language models"),
+        ("gpt2", [], 1025, "1025 tokens, and the model learns positions for 1024: "),
+        ("gpt2", ["input_ids=4096:int64<9"], None, "4096 tokens, and the model learns positions"),
         ("resnet-50", [], 16, "takes no tokens"),
         ("llama-tiny", ["input_ids=8:int64<256"], 16, "differ"),
     ],

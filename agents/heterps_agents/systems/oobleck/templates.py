@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.units import bytes_text
 
 # Weights, gradients and two moments of mixed precision, as multiples of the parameters (2023 code).
 STATE_FACTOR = 6
@@ -149,7 +150,7 @@ def least_nodes(
     """
     need = STATE_FACTOR * sum(parameter_bytes) + largest_activation_bytes
     if node_memory_bytes <= 0:
-        raise InfeasibleError(f"the model takes {need:.4g} bytes, and a node has no memory")
+        raise InfeasibleError(f"the model takes {bytes_text(need)}, and a node has no memory")
     return max(1, math.ceil(need / node_memory_bytes))
 
 

@@ -30,6 +30,7 @@ from heterps_agents.systems.piper.kernels import (
 )
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.importers.piper import PiperGraph
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Flags, Integers
 
 MAX_SETS = 2000
@@ -150,12 +151,12 @@ def _infeasible(graph: PiperGraph) -> InfeasibleError:
         )
         if least > graph.memory_bytes:
             return InfeasibleError(
-                f"node {node.name} needs at least {least:.0f} bytes on a device that has "
-                f"{graph.memory_bytes:.0f}"
+                f"node {node.name} needs at least {bytes_text(least)} on a device that has "
+                f"{bytes_text(graph.memory_bytes)}"
             )
     return InfeasibleError(
         f"no split of the {len(graph.nodes)} nodes fits on {graph.num_devices} devices of "
-        f"{graph.memory_bytes:.0f} bytes"
+        f"{bytes_text(graph.memory_bytes)}"
     )
 
 

@@ -30,6 +30,7 @@ from heterps_configs.importers.sailor import (
     SailorShape,
 )
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan, SailorStage
+from heterps_configs.units import bytes_text
 
 FLOAT_BYTES = 4
 # Weight, gradient and two moments, and the copies that its runtime keeps for communication.
@@ -99,7 +100,9 @@ def memory_problems(model: SailorModel, cluster: SailorCluster, plan: SailorPlan
             capacity = cluster.node_type(group.gpu).memory_bytes
             if needed > capacity:
                 problems.append(
-                    f"stage {index} on {group.gpu}: needs {needed:.0f} of {capacity} bytes"
+                    f"stage {index} on {group.gpu}: needs {bytes_text(needed)}, "
+                    f"{bytes_text(needed - capacity)} more than its "
+                    f"{bytes_text(capacity)}"
                 )
     return problems
 

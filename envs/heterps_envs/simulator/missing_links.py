@@ -1,0 +1,32 @@
+"""Where a plan sends a message between devices that cannot talk to each other."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.reduce_buckets import reduce_buckets
+
+
+def missing_links(problem: Problem, plan: Plan) -> list[str]:
+    """One line for each pair of devices without a link that a plan needs: messages, sums."""
+    if not problem.cluster.lacks_links:
+        return []
+    reasons: dict[tuple[str, str], str] = {}
+    for pipeline in plan.pipelines:
+        for first, second in pairwise(map(plan.stage, pipeline.stages)):
+            for a in first.devices:
+                for b in second.devices:
+                    reasons.setdefault((a, b), f"stages {first.name} and {second.name}")
+                    reasons.setdefault((b, a), f"stages {first.name} and {second.name}")
+    for bucket in reduce_buckets(problem, plan):
+        devices = bucket.devices
+        for pair in zip(devices, devices[1:] + devices[:1], strict=True):
+            reasons.setdefault(pair, "sums of gradients")
+    named = {
+        " to ".join(pair): why
+        for pair, why in reasons.items()
+        if pair[0] != pair[1] and not problem.link(*pair).is_there
+    }
+    return [f"link: there is none from {pair} ({why})" for pair, why in named.items()]
