@@ -194,7 +194,7 @@ def test_a_plan_of_groups_is_checked_with_their_own_seconds_and_bytes() -> None:
     tight = replace(problem, cluster=with_memory(problem.cluster, 100))
     problems = check_certificate(tight, plan).problems
     # 10 parameters of 8 bytes, of which no part is split, and the 6 bytes that came in.
-    assert "the layers 1..1 need 86 bytes on a class0" in problems[0]
+    assert "the layers 1..1 need 86 B on a class0" in problems[0]
 
 
 def with_memory(cluster: Cluster, num_bytes: int) -> Cluster:
