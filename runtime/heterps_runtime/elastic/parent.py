@@ -51,7 +51,7 @@ class ElasticState(RunState):
     @property
     def next_step(self) -> int:
         """The first step that is not done."""
-        return self._steps[-1].step + 1 if self._steps else self._first.first_step
+        return self.done.steps[-1] + 1 if self.done.steps else self._first.first_step
 
     @property
     def predicted_step_time_s(self) -> float:
@@ -106,13 +106,14 @@ class ElasticState(RunState):
 
     def _steps_generation(self, line: Mapping[str, Any]) -> int:
         """The generation under which a step is known to be done; -1 where it is not."""
-        found = (s.generation for s in reversed(self._steps) if s.step >= line["step"])
-        return next(found, -1)
+        done = self.done
+        # Nearly always it is the next one: no other is looked at.
+        is_done = bool(done.steps) and done.steps[-1] >= line["step"]
+        return done.generations[-1] if is_done else -1
 
     def _take_step(self, progress: StepProgress) -> None:
         # Steps that come again were taken back.
-        while self._steps and self._steps[-1].step >= progress.step:
-            self._steps.pop()
+        self.done.take_back_from(progress.step)
         super()._take_step(progress)
 
     def _take_committed(self, step: int, loss: float, generation: int) -> None:
@@ -120,7 +121,8 @@ class ElasticState(RunState):
         if step != self.next_step or step < self._first.first_step:
             return
         known = self._generations[generation]
-        seconds = self._steps[-1].step_time_s if self._steps else known.estimate.step_time_s
+        times_s = self.done.step_times_s
+        seconds = times_s[-1] if times_s else known.estimate.step_time_s
         self._take_step(
             StepProgress(
                 step=step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -93,6 +94,9 @@ class Measurements(Document):
         ]
 
 
+# Steps whose durations are kept, at most.
+MOST_STEPS = 4096
+
 # Seconds by (kind, stage, micro-batch); the kind is `forward`, `backward` or `step`.
 PassSeconds = dict[tuple[str, str, int], float]
 
@@ -123,11 +127,16 @@ def pass_seconds(job: Job, records: Sequence[ActionRecord]) -> PassSeconds:
 
 
 class ActionTimes:
-    """Collects the durations of one device's actions until they are taken."""
+    """Collects the durations of one device's actions until they are taken.
+
+    Of many steps it keeps every second, then every fourth, and so on, so that a run of any length
+    needs little memory: medians of thousands of steps hardly differ from those of all.
+    """
 
     def __init__(self, specification: RunSpecification, device: str) -> None:
         self._plan, self._device = specification.plan, device
-        self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._seconds: dict[tuple[str, str, int], array[float]] = defaultdict(lambda: array("d"))
+        self._num_steps, self._num_kept, self._every = 0, 0, 1
 
     def add(self, records: Iterable[ActionRecord]) -> None:
         """Takes one step."""
@@ -135,14 +144,23 @@ class ActionTimes:
 
     def add_passes(self, passes: PassSeconds) -> None:
         """Takes one step, as `pass_seconds` has it."""
-        for (kind, stage, _), seconds in passes.items():
-            self._seconds[kind, stage].append(seconds)
+        is_kept = self._num_steps % self._every == 0
+        self._num_steps += 1
+        if not is_kept:
+            return
+        for key, seconds in passes.items():
+            self._seconds[key].append(seconds)
+        self._num_kept += 1
+        if self._num_kept == MOST_STEPS:
+            self._every, self._num_kept = 2 * self._every, MOST_STEPS // 2
+            for key, column in self._seconds.items():
+                self._seconds[key] = column[::2]
 
     def stages(self) -> list[StageTimes]:
         """The medians of every stage that has run."""
         found = []
         for stage in self._plan.stages:
-            forward = self._seconds["forward", stage.name]
+            forward = self._of("forward", stage.name)
             if self._device in stage.devices and forward:
                 found.append(
                     StageTimes(
@@ -151,7 +169,7 @@ class ActionTimes:
                         first_layer=stage.first_layer,
                         last_layer=stage.last_layer,
                         forward_s=statistics.median(forward),
-                        backward_s=statistics.median(self._seconds["backward", stage.name]),
+                        backward_s=statistics.median(self._of("backward", stage.name)),
                         num_samples=len(forward),
                     )
                 )
@@ -159,11 +177,17 @@ class ActionTimes:
 
     def optimizer_s(self) -> float:
         """Median seconds of the optimizer step; 0 for an idle device."""
-        return statistics.median(self._seconds["step", ""] or [0.0])
+        return statistics.median(self._of("step", "") or [0.0])
 
     def clear(self) -> None:
         """Begins a new window."""
         self._seconds.clear()
+        self._num_steps, self._num_kept, self._every = 0, 0, 1
+
+    def _of(self, kind: str, stage: str) -> list[float]:
+        """Of all micro-batches."""
+        columns = (column for key, column in self._seconds.items() if key[:2] == (kind, stage))
+        return [seconds for column in columns for seconds in column]
 
 
 def measurements_path(directory: Path, step: int) -> Path:

@@ -28,6 +28,7 @@ from heterps_runtime.run.measurements import Measurements, StageTimes, newest_me
 from heterps_runtime.run.phases import phases_of, warm_steps
 from heterps_runtime.run.result import (
     DeviceReport,
+    DoneSteps,
     Replan,
     RunResult,
     StepProgress,
@@ -130,6 +131,7 @@ class RunState:
 
     Attributes:
         problem, directory, hooks: The same.
+        done: Of all steps so far.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class RunState:
         self.problem, self.directory, self.hooks = problem, directory, hooks
         self._first = self._newest = specification
         self._checkpoint: str | None = None
-        self._steps: list[StepProgress] = []
+        self.done = DoneSteps()
         self._switches: list[dict[str, Any]] = []
         self._generations: list[Generation] = []
         self._unlearned: list[StepFigures] = []
@@ -172,7 +174,7 @@ class RunState:
             self.hooks.on_message(line["message"])
 
     def _take_step(self, progress: StepProgress) -> None:
-        self._steps.append(progress)
+        self.done.add(progress)
         self.hooks.on_progress(progress)
 
     def on_poll(self) -> None:
@@ -205,10 +207,10 @@ class RunState:
             json.loads((self.directory / f"result-{rank}.json").read_text())
             for rank in range(len(self._newest.devices))
         ]
-        losses = tuple(step.loss for step in self._steps)
+        done, losses = self.done, tuple(self.done.losses)
         # Of an elastic run, the first plan may have run no step that counts.
-        number = self._steps[0].generation
-        first, last = self._generations[number], self._generations[self._steps[-1].generation]
+        number = done.generations[0]
+        first, last = self._generations[number], self._generations[done.generations[-1]]
         measured_s = self._median_s(number)
         devices = tuple(self._device_report(rank) for rank in ranks)
         batch = self.problem.job.global_batch_size
@@ -224,11 +226,11 @@ class RunState:
             first_step=self._first.first_step,
             checkpoint=self._checkpoint,
             losses=losses,
-            step_times_s=tuple(step.step_time_s for step in self._steps),
-            generations=tuple(step.generation for step in self._steps),
+            step_times_s=tuple(done.step_times_s),
+            generations=tuple(done.generations),
             phases=phases_of(
-                [step.step_time_s for step in self._steps],
-                [step.generation for step in self._steps],
+                done.step_times_s,
+                done.generations,
                 {
                     index: (each.plan.planner, each.estimate.step_time_s)
                     for index, each in enumerate(self._generations)
@@ -277,7 +279,7 @@ class RunState:
         """Steps of one plan, before the first slowdown where there is such a step."""
         # Slowdowns count from the beginning of training, the lists from the first step of the run.
         drifts_at = min((entry.step or 0 for entry in self._first.slowdowns), default=None)
-        generations = [step.generation for step in self._steps]
+        generations = self.done.generations
         first = generations.index(generation)
         stop = len(generations) - generations[::-1].index(generation)
         if drifts_at is not None and first < drifts_at - self._first.first_step < stop:
@@ -285,9 +287,8 @@ class RunState:
         return range(first, stop)
 
     def _median_s(self, generation: int) -> float:
-        times = [step.step_time_s for step in self._steps]
-        generations = [step.generation for step in self._steps]
-        return median_step_time_s(times, generations, self._steps_of(generation))
+        done = self.done
+        return median_step_time_s(done.step_times_s, done.generations, self._steps_of(generation))
 
     def _replan(self, line: dict[str, Any]) -> Replan:
         generation = int(line["switched_to"])
@@ -303,13 +304,12 @@ class RunState:
 
     def _device_report(self, rank: dict[str, Any]) -> DeviceReport:
         # The last plan that was switched to; a later one may have been written in vain.
-        number = self._steps[-1].generation
+        number = self.done.generations[-1]
         last, device = self._generations[number], rank["device"]
-        generations = [step.generation for step in self._steps]
-        steps = [self._steps[i].measured for i in warm_steps(generations, self._steps_of(number))]
-        steps = [step for step in steps if device in step.bubble_shares]
-        bubbles = [step.bubble_shares[device] for step in steps]
-        busy_s = [step.step_time_s * (1 - step.bubble_shares[device]) for step in steps]
+        steps = warm_steps(self.done.generations, self._steps_of(number))
+        pairs = self.done.bubbles(device, steps)
+        bubbles = [share for _, share in pairs]
+        busy_s = [seconds * (1 - share) for seconds, share in pairs]
         return DeviceReport(
             is_emulated=self.problem.device_named[device].type.emulation is not None,
             stage_names=tuple(s.name for s in last.plan.stages if device in s.devices),

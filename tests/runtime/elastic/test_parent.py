@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,23 @@ class _Run:
         self.adopted = self.state.adopt(update, ["d0", "d2"])
         self.state.describe_adopted(update)
 
-    def tell(self, step: int, generation: int, loss: float = 1.0) -> None:
+    def tell(
+        self, step: int, generation: int, loss: float = 1.0, busy_s: Mapping[str, float] = {}
+    ) -> None:
+        figures = [[seconds, 0.01, 0.02] for seconds in busy_s.values()]
         line: dict[str, Any] = {
-            "step": step, "loss": loss, "step_time_s": 0.1, "generation": generation, "figures": [],
-        }  # fmt: skip
+            "step": step,
+            "loss": loss,
+            "step_time_s": 0.1,
+            "generation": generation,
+            "figures": figures,
+        }
         self.state.on_line(line)
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        return [(step.step, step.generation) for step in self.state._steps]
+        done = self.state.done
+        return list(zip(done.steps, done.generations, strict=True))
 
 
 @pytest.fixture
@@ -65,6 +74,18 @@ def test_steps_that_are_run_again_replace_those_that_were_taken_back(run: _Run) 
     assert run.state.next_step == 3
     run.tell(3, 1)
     assert [step.step for step in run.shown] == [0, 1, 2, 3, 2, 3]
+
+
+def test_figures_of_steps_that_come_again_are_taken_back_with_them(run: _Run) -> None:
+    for step in range(4):
+        run.tell(step, 0, busy_s={"d0": 0.08, "d1": 0.05, "d2": 0.06})
+    run.tell(3, 1, busy_s={"d0": 0.09, "d2": 0.02})
+    steps = range(4)
+    of_first, of_lost = (run.state.done.bubbles(name, steps) for name in ("d0", "d1"))
+    assert [seconds for seconds, _ in of_first] == [0.1] * 4
+    assert [share for _, share in of_first] == pytest.approx([0.2, 0.2, 0.2, 0.1])
+    assert [share for _, share in of_lost] == pytest.approx([0.5] * 3)
+    assert run.state.done.bubbles("d3", steps) == []
 
 
 def test_a_late_line_of_a_lost_rank_takes_nothing_back(run: _Run) -> None:

@@ -91,3 +91,27 @@ def test_newest_published_measurements_are_read(tmp_path: Path) -> None:
     assert found.stage_measurements() == []
     with pytest.raises(ValueError, match="frozen"):
         found.step = 3  # type: ignore[misc]
+
+
+def test_medians_of_a_long_run_are_those_of_steps_spread_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("heterps_runtime.run.measurements.MOST_STEPS", 64)
+    problem = problem_of("sequential")
+    plan = chain_of(problem, 3)
+    specification = build_specification(
+        problem, plan, build_schedule(problem, plan), RunSettings(steps=1), devices=DEVICES
+    )
+    times = ActionTimes(specification, "d0")
+    for step in range(1000):
+        times.add_passes(
+            {
+                ("forward", "s0", 0): step,
+                ("forward", "s0", 1): step + 0.5,
+                ("backward", "s0", 0): 2 * step,
+            }
+        )
+    (entry,) = times.stages()
+    assert entry.num_samples <= 2 * 64
+    assert entry.forward_s == pytest.approx(500, rel=0.05)
+    assert entry.backward_s == pytest.approx(1000, rel=0.05)
