@@ -35,7 +35,9 @@ _LATE_MODULES = (
     "matplotlib.figure",
     "torch.utils.tensorboard.summary",
 )
-_LOW_PRIORITY = 19
+# Ranks that compute on the same cores have nearly all of them; yet it ends within a minute or so
+# where other programs have them, too, and nobody may raise it again.
+LOW_PRIORITY = 10
 
 
 class RunBoard:
@@ -54,6 +56,7 @@ class RunBoard:
         self._is_resumed = is_resumed
         self._writers: dict[str, Board] = {}
         self._generation, self._has_memory = 0, False
+        self._importing = threading.Thread(target=_import_figures, name="figures", daemon=True)
 
     def __enter__(self) -> Self:
         """Opens nothing yet: the first step says where the run begins."""
@@ -93,6 +96,7 @@ class RunBoard:
         """Adds what is known in the end: figures, re-plans, settings and results."""
         if not self._writers:
             return
+        hurry(self._importing)
         from heterps.reports.figures import compared_timelines_figure
         from heterps.reports.memory_figure import memory_figure
 
@@ -125,7 +129,7 @@ class RunBoard:
             )
         self._writers["measured"].add_text("run/plan", _plan_text(self._plan), first_step)
         # Else the command would go on for seconds when the run is over.
-        threading.Thread(target=_import_figures, name="figures", daemon=True).start()
+        self._importing.start()
 
     def _write_figures(self, name: str, figures: StepFigures, step: int) -> None:
         scalars = {
@@ -174,9 +178,17 @@ class RunBoard:
 def _import_figures() -> None:
     """What `finish` needs, at a low priority: ranks may compute on the same cores."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
     for module in _LATE_MODULES:
         importlib.import_module(module)
+
+
+def hurry(thread: threading.Thread) -> None:
+    """Gives a thread the priority of the caller, who waits for it; only where that is allowed."""
+    if thread.is_alive() and thread.native_id is not None:
+        with contextlib.suppress(OSError):
+            own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            os.setpriority(os.PRIO_PROCESS, thread.native_id, own)
 
 
 def _plan_text(plan: Plan) -> str:
