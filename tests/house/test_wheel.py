@@ -1,6 +1,8 @@
 """What a user gets from the wheel, in a folder with an `envs` and an `agents` of its own."""
 
+import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -79,6 +81,20 @@ def test_the_wheel_holds_five_packages_with_all_their_data(wheel: Path) -> None:
     assert any(name.endswith(".yaml") for name in names)
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_long_description_is_the_readme_without_a_relative_link(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    text = metadata.get_payload(decode=True).decode()  # type: ignore[union-attr]
+    assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert not re.findall(r"^\[[^\]]+\]:|(?:href|src)=", text, re.MULTILINE)
+    assert "Architecture (`docs/architecture.md`)" in text
+    for line in (ROOT / "README.md").read_text().splitlines():
+        if line.startswith(("#", "heterps ", "make ", "| ")) and "](" not in line:
+            assert line in text
 
 
 def test_shipped_files_load_from_the_wheel_beside_foreign_packages(
