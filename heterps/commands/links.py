@@ -14,6 +14,7 @@ from rich.table import Table
 
 from heterps.commands.profile import HOST_TYPE
 from heterps.reports.console import answer, print_json, remarks, seconds_text
+from heterps.reports.run_progress import shown_progress
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, HostTimes, Link, Node
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.errors import HeterpsError
@@ -37,12 +38,13 @@ def run_links(
     from heterps_runtime.profiling.host_profiler import measure_host_times
     from heterps_runtime.profiling.link_profiler import measure_host
 
-    with remarks.status(f"links of {count} processes"):
-        measured = measure_host(count)
+    with shown_progress(f"links of {count} processes") as show:
+        measured = measure_host(count, progress=show)
     link, reverse_link = measured.node_links()
     together = measured.slowdown_together()
-    with remarks.status("host times of two processes"):
-        host = measure_host_times(link, together, measured.optimizer_slowdown_together())
+    with shown_progress("host times") as show:
+        steps_together = measured.optimizer_slowdown_together()
+        host = measure_host_times(link, together, steps_together, progress=show)
     if document is None or node is None:
         result = new_cluster(count, link, host, reverse_link)
     else:

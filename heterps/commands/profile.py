@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast, get_args
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 from heterps.planning.problems import is_traced, load_model
 from heterps.planning.trust import ask_for_trust
 from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.profile_tables import print_profile
+from heterps.reports.run_progress import shown_progress
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Optimizer
@@ -168,13 +167,8 @@ def measure_with_progress(
     partial: Path | None = None,
 ) -> ModelProfile:
     """`heterps_runtime.profiling.profiler.measure` with a progress bar on stderr."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=remarks, transient=True) as progress:
-        task = progress.add_task("profile: building the model", total=None)
+    with shown_progress("profile", "building the model") as show:
         from heterps_runtime.profiling.profiler import Conditions, measure
-
-        def show(done: int, total: int, text: str) -> None:
-            progress.update(task, completed=done, total=total, description=f"profile {text}")
 
         try:
             conditions = Conditions(dtype, optimizer, device)

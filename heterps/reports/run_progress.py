@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
@@ -84,6 +86,28 @@ class RunProgress:
         pace_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
         seconds = round(pace_s * remaining)
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
+
+
+@contextlib.contextmanager
+def shown_progress(
+    title: str, first: str = "", console: Console = remarks
+) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar while something is measured; gives what is to be called with (done, total, what).
+
+    Args:
+        title: What is measured.
+        first: What it begins with, before the first call.
+        console: By default that of remarks, stderr.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"{title}: {first}".removesuffix(": "), total=None)
+
+        def show(done: int, total: int, text: str) -> None:
+            name = f"{title}: {text}".removesuffix(": ")
+            bar.update(task, completed=done, total=total, description=escape(name))
+
+        yield show
 
 
 def step_text(progress: StepProgress, batch_size: int, note: str = "") -> str:

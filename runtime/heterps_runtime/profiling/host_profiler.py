@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, HostTimes, Link, Node
@@ -36,6 +36,7 @@ def measure_host_times(
     link: Link,
     slowdown_together: tuple[float, ...] = (),
     optimizer_slowdown_together: Mapping[Optimizer, tuple[float, ...]] | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> HostTimes:
     """Runs the pipeline three times on two processes; about twenty seconds.
 
@@ -43,6 +44,7 @@ def measure_host_times(
         link: Between two processes of this host.
         slowdown_together: Kept in the result.
         optimizer_slowdown_together: The same.
+        progress: Called with (runs done, runs, what is next) before each run, and at the end.
 
     Raises:
         HeterpsError: A run failed.
@@ -55,7 +57,11 @@ def measure_host_times(
     settings = RunSettings(
         steps=WARM_UP_STEPS + NUM_STEPS, timeout_s=TIMEOUT_S, num_timelines=NUM_STEPS
     )
-    found = [host_times(run_plan(problem, plan, settings)) for _ in range(NUM_RUNS)]
+    found = []
+    for number in range(NUM_RUNS):
+        progress(number, NUM_RUNS, "a pipeline on two processes")
+        found.append(host_times(run_plan(problem, plan, settings)))
+    progress(NUM_RUNS, NUM_RUNS, "")
     medians = {
         field: float(f"{statistics.median(getattr(entry, field) for entry in found):.4g}")
         for field in ("action_s", "send_s", "receive_s", "step_s")

@@ -6,12 +6,13 @@ message is timed one way, from the sender's stamp to the moment in which the rec
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -44,6 +45,8 @@ NUM_TENSORS, TENSOR_SHAPE = 8, (1024, 1024)
 NUM_LAYERS = 6
 
 Call = Callable[[], object]
+# Called with what is measured next.
+Begin = Callable[[str], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -62,15 +65,12 @@ def main(arguments: list[str]) -> int:
     keep_freed_memory()
     try:
         communicator = Communicator()
-        links = _links(communicator)
-        together = {
-            name: _together(communicator, build, num_rounds)
-            for name, build in _layers_to_run().items()
-        }
-        steps = {
-            name: _together(communicator, build, num_rounds)
-            for name, build in _steps_to_take().items()
-        }
+        layers, optimizers = _layers_to_run(), _steps_to_take()
+        world = communicator.world_size
+        begin = _told(rank, world * (world - 1) + len(layers) + len(optimizers))
+        links = _links(communicator, begin)
+        together = _each_together(communicator, layers, num_rounds, begin)
+        steps = _each_together(communicator, optimizers, num_rounds, begin)
         if rank == 0:
             result = {"links": links, "together": together, "steps_together": steps}
             write_text(directory / RESULT_FILE, json.dumps(result))
@@ -81,6 +81,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _told(rank: int, total: int) -> Begin:
+    """Rank 0 tells the launcher what it begins, and how much is done of how much."""
+    done = itertools.count()
+
+    def begin(text: str) -> None:
+        line = {"done": next(done), "total": total, "text": text}
+        if rank == 0:
+            print(json.dumps(line), flush=True)
+
+    return begin
+
+
 class _Link(NamedTuple):
     """Seconds of messages from one rank to another, by size."""
 
@@ -89,12 +101,13 @@ class _Link(NamedTuple):
     seconds: dict[int, list[float]]
 
 
-def _links(communicator: Communicator) -> list[dict[str, Any]]:
+def _links(communicator: Communicator, begin: Begin) -> list[dict[str, Any]]:
     """For each ordered pair of ranks, seconds of messages by size."""
     own: list[_Link] = []
     for source in range(communicator.world_size):
         for destination in range(communicator.world_size):
             if source != destination:
+                begin(f"messages from process {source} to {destination}")
                 communicator.barrier()
                 with talking():
                     seconds = _one_way(communicator.rank, source, destination)
@@ -130,6 +143,20 @@ def _one_way(rank: int, source: int, destination: int) -> dict[int, list[float]]
             dist.recv(stamp, source)
             if number >= NUM_WARM_UPS:
                 found.setdefault(size, []).append(arrived_s - float(stamp))
+    return found
+
+
+def _each_together(
+    communicator: Communicator,
+    kinds: Mapping[str, Callable[[], Call]],
+    num_rounds: int,
+    begin: Begin,
+) -> dict[str, list[list[float]]]:
+    """The ratios of each kind, by its name."""
+    found = {}
+    for name, build in kinds.items():
+        begin(f"{name} side by side")
+        found[name] = _together(communicator, build, num_rounds)
     return found
 
 

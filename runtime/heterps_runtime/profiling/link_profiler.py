@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -143,7 +144,10 @@ def fit_link(seconds: Mapping[int, float]) -> tuple[Link, float]:
 
 
 def measure_host(
-    num_processes: int, directory: Path | None = None, num_rounds: int = NUM_ROUNDS
+    num_processes: int,
+    directory: Path | None = None,
+    num_rounds: int = NUM_ROUNDS,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> MeasuredHost:
     """Starts processes that measure their links and their disturbance; about half a minute.
 
@@ -151,6 +155,7 @@ def measure_host(
         num_processes: At least 2.
         directory: Where log and results are left; by default a temporary one.
         num_rounds: How often processes compute side by side, and alone; at least 2.
+        progress: Called with (done, total, what is measured next), and at the end.
 
     Raises:
         HeterpsError: A process failed or did not end in time.
@@ -160,7 +165,15 @@ def measure_host(
     with tempfile.TemporaryDirectory() as temporary:
         folder = directory or Path(temporary)
         module, arguments = "heterps_runtime.profiling.host_worker", [str(num_rounds)]
-        run_ranks(module, num_processes, folder, TIMEOUT_S, arguments)
+        total = 0
+
+        def show(line: dict[str, Any]) -> None:
+            nonlocal total
+            total = line["total"]
+            progress(line["done"], total, line["text"])
+
+        run_ranks(module, num_processes, folder, TIMEOUT_S, arguments, show)
+        progress(total, total, "")
         content = json.loads((folder / RESULT_FILE).read_text())
     return MeasuredHost(
         links=tuple(

@@ -217,8 +217,17 @@ def run_ranks(
     directory: Path,
     timeout_s: float,
     arguments: Sequence[str] = (),
+    on_line: Callable[[dict[str, Any]], None] = lambda line: None,
 ) -> None:
     """Runs a module's `main([directory, *arguments])` in ranks of this host until they end.
+
+    Args:
+        module: With a function `main`.
+        num_ranks: How many processes.
+        directory: Run directory.
+        timeout_s: Longest time of all.
+        arguments: After the directory.
+        on_line: Receives every JSON line that a rank prints.
 
     Raises:
         HeterpsError: A rank failed or did not end in time.
@@ -229,7 +238,7 @@ def run_ranks(
         Template(module, environment, directory / LOG_FILE) as template,
         Workers(template, directory, [str(directory), *arguments], environment, world) as workers,
     ):
-        workers.wait(lambda line: None, lambda: None, timeout_s)
+        workers.wait(on_line, lambda: None, timeout_s)
 
 
 def run_reference(

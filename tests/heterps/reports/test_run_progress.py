@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from heterps.reports.run_progress import RunProgress, step_text
+from heterps.reports.run_progress import RunProgress, shown_progress, step_text
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.step_figures import StepFigures
 
@@ -84,3 +84,12 @@ def test_a_terminal_gets_a_bar_and_the_figures_under_it(quiet: bool) -> None:
     shown = _shown(5, 1.0, terminal=True, quiet=quiet)
     assert "5/5" in shown
     assert "bubble 30 % (slow 50 %)" in shown
+
+
+def test_a_measurement_shows_what_it_does_and_how_much_is_done() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    with shown_progress("links of 2 processes", console=console) as show:
+        show(1, 2, "messages from [bold] to 1")
+    assert "links of 2 processes: messages from [bold] to 1" in out.getvalue()
+    assert "1/2" in out.getvalue()
