@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -49,6 +48,7 @@ from heterps.cli.profile import profile
 from heterps.cli.run import run
 from heterps.cli.simulate import simulate, spot_trace
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
+from heterps_configs.units import escaped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,7 +61,6 @@ app.add_typer(graphs)
 app.add_typer(policies)
 
 _settings = {"debug": False}
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def _version(wanted: bool) -> None:
@@ -343,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             their traceback.
     """
     # Of a warning, a user needs the text, and neither the file nor the line.
-    warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *where, **more: f"warning: {escaped(str(message))}\n"
     try:
         app(args=None if arguments is None else list(arguments), prog_name="heterps")
     except NotEnoughDevicesError as error:
@@ -380,8 +379,7 @@ def _fail(error: Exception, text: str, code: int) -> None:
     if _settings["debug"]:
         raise error
     # Names out of files stand in messages; none of them moves a terminal's cursor.
-    shown = _CONTROL.sub(lambda found: repr(found[0])[1:-1], " ".join(text.splitlines()))
-    typer.echo(f"error: {shown}", err=True)
+    typer.echo(f"error: {escaped(' '.join(text.splitlines()))}", err=True)
     sys.exit(code)
 
 

@@ -100,7 +100,7 @@ def _run(folder: Path, train_s: float, seed: int) -> None:
 
 
 def _heading(text: str) -> None:
-    answer.print(f"\n[bold]{text}[/bold]")
+    answer.print(f"\n{text}", style="bold")
 
 
 def _profiled_problem(folder: Path) -> Problem:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
 from heterps_configs.errors import HeterpsError
+from heterps_configs.units import escaped
 
 
 class _StandardOutput:
@@ -43,8 +46,30 @@ def _forget_output() -> None:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-answer = Console(file=cast("IO[str]", _StandardOutput()), soft_wrap=True, highlight=False)
-remarks = Console(stderr=True, highlight=False)
+class PlainConsole(Console):
+    """Shows what stands in files as it stands there.
+
+    No text is taken for markup, and control characters, which could rewrite a terminal, are
+    escaped.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"highlight": False, "markup": False, "emoji": False, **settings})
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Escaped before it gets its place: it then has the width that it needs."""
+        return super().render_str(escaped(text), **settings)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Whatever is printed passes here, that is no string, too: texts, bars."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escaped(segment.text))
+
+
+answer = PlainConsole(file=cast("IO[str]", _StandardOutput()), soft_wrap=True)
+remarks = PlainConsole(stderr=True)
 
 
 def say_when_compiling() -> None:

@@ -18,7 +18,7 @@ from heterps.reports.console import seconds_text
 from heterps.reports.run_trace import measured_estimate, named_for_figure
 from heterps.reports.shares import recompute_share
 from heterps_configs.documents.plan import Plan
-from heterps_configs.units import bytes_text
+from heterps_configs.units import bytes_text, escaped
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
 from heterps_runtime.run.result import Replan, RunResult, StepProgress
@@ -157,7 +157,7 @@ class RunBoard:
 
         job = self._plan.job
         settings: dict[str, bool | str | float | int] = {
-            "planner": self._plan.planner,
+            "planner": escaped(self._plan.planner),
             "model": self._plan.model,
             "cluster": self._plan.cluster,
             "batch": f"{job.global_batch_size} in {job.micro_batch_size}s",

@@ -23,6 +23,8 @@ with warnings.catch_warnings():
     from torch.utils.tensorboard import SummaryWriter
     from torch.utils.tensorboard.writer import FileWriter
 
+from heterps_configs.units import escaped
+
 EVENT_FILES = "events.out.tfevents.*"
 # Who watches sees a step after so long at the latest.
 FLUSH_S = 5.0
@@ -59,6 +61,10 @@ class Board(SummaryWriter):
                 start = SessionLog(status=SessionLog.START)
                 self.file_writer.add_event(Event(step=step, session_log=start))
         return self.file_writer
+
+    def add_text(self, tag: str, text_string: str, *when: Any, **more: Any) -> None:
+        """torch's, for texts out of files: their control characters are escaped."""
+        super().add_text(escaped(tag), escaped(text_string), *when, **more)  # type: ignore[no-untyped-call]
 
     def add_summary(self, summary: Any) -> None:
         """Adds what torch's `hparams` makes."""

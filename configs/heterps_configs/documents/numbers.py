@@ -7,11 +7,12 @@ still have room in a float, and what is counted still fits into memory.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
+
+from heterps_configs.units import CONTROL
 
 Value = TypeVar("Value")
 
@@ -82,12 +83,8 @@ LayerCount = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
 Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
 
 
-# Control characters, the two line separators of Unicode, and halves of characters.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-
 def _is_one_line(value: str) -> str:
-    if _CONTROL.search(value):
+    if CONTROL.search(value):
         raise PydanticCustomError("control_character", "must have no control characters")
     return value
 
