@@ -64,7 +64,7 @@ class Board(SummaryWriter):
 
     def add_text(self, tag: str, text_string: str, *when: Any, **more: Any) -> None:
         """torch's, for texts out of files: their control characters are escaped."""
-        super().add_text(escaped(tag), escaped(text_string), *when, **more)  # type: ignore[no-untyped-call]
+        super().add_text(escaped(tag), escaped(text_string), *when, **more)
 
     def add_summary(self, summary: Any) -> None:
         """Adds what torch's `hparams` makes."""
