@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from itertools import count
 
@@ -19,9 +20,16 @@ from heterps_agents.finishing.shortlist import (
     Simulations,
     neighbouring_optima,
 )
+from heterps_agents.finishing.strategies import (
+    allows_plain,
+    best_with_options,
+    bound_with_options,
+)
+from heterps_agents.interface.answer import NOT_WITH_OPTIONS
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
+from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.search.annealing import POLISH_TEMPERATURE, anneal
@@ -86,6 +94,8 @@ class AutoPlanner:
         Raises:
             InfeasibleError: No plan was found.
         """
+        if not problem.strategy.is_plain:
+            return self._with_options(problem, budget)
         asked = on_usable_devices(problem)
         # Equal nodes apart, where they are few: then every link of a table is right.
         try:
@@ -94,6 +104,21 @@ class AutoPlanner:
             if not asked.merges_nodes or asked.by_node is asked:
                 raise
         return self._planned(asked, asked, budget)
+
+    def _with_options(self, problem: Problem, budget: Budget) -> Plan:
+        """The best of plans with options, and of one without where that is allowed."""
+        settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
+        exact_s = effort_named(self.effort).exact_s
+        plans = [best_with_options(problem, budget, self.seed, settings, exact_s)]
+        plain = problem.plain
+        if allows_plain(problem.strategy):
+            with contextlib.suppress(InfeasibleError):
+                plans.insert(0, self.plan(plain, budget))
+        found = [plan for plan in plans if plan is not None]
+        if not found:
+            raise InfeasibleError(f"auto: {NOT_WITH_OPTIONS}")
+        best = fastest(plain, found)
+        return best.changed(bound=bound_with_options(problem, best))
 
     def _planned(self, problem: Problem, asked: Problem, budget: Budget) -> Plan:
         """The best plan by one view of what was asked, with a bound for all of them."""
@@ -164,7 +189,7 @@ class AutoPlanner:
 
     def _search(self, problem: Problem, question: Question, simple: list[Code]) -> list[Code]:
         """Codes of a polished one and of those that it began with, the polished first."""
-        _, kernel, goal, budget, seed, _ = question
+        _, kernel, goal, budget, seed, *_ = question
         start = question.cheapest(simple)
         codes = [self._learned_code(problem, question, start), *simple]
         polished = anneal(
@@ -175,7 +200,7 @@ class AutoPlanner:
 
     def _learned_code(self, problem: Problem, question: Question, start: Code) -> Code:
         """Code of the shipped policy's plan, or of annealing where no policy is shipped."""
-        _, kernel, goal, budget, seed, _ = question
+        _, kernel, goal, budget, seed, *_ = question
         if DEFAULT_POLICY not in shipped("policies"):
             return anneal(start, kernel, goal, budget, seed)
         try:

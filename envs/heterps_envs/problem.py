@@ -16,6 +16,7 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.strategy import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group
@@ -192,6 +193,10 @@ class CostTables:
         return self.device_count[options.class_of_option] // options.devices_of_option
 
 
+# One device for each stage, which keeps all.
+PLAIN = Strategy()
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a planner answers with a plan.
@@ -202,6 +207,8 @@ class Problem:
             more than `MAX_NODE_CLASSES`.
         has_fastest_links: The tables have the fastest link between two devices of the classes, not
             the slowest.
+        strategy: What planners may choose beside devices, cuts and replicas
+            (`heterps_envs.options`).
         degree: Devices of a tensor-parallel group: seconds and bytes are those of one of them.
         share: Of what a group splits, the share of that device; None: all have the same.
         whole: The problem that `at_degree` was asked of; None: this one.
@@ -215,6 +222,7 @@ class Problem:
     training: tuple[ModelProfile, ...] = ()
     nodes_apart: NodesApart = "unequal"
     has_fastest_links: bool = False
+    strategy: Strategy = PLAIN
     degree: int = 1
     share: float | None = None
     whole: Problem | None = field(default=None, repr=False, compare=False)
@@ -317,6 +325,11 @@ class Problem:
         is_fastest = self.has_fastest_links if has_fastest_links is None else has_fastest_links
         whole = self.whole and self.whole._viewed(apart, is_fastest)
         return replace(self, nodes_apart=apart, has_fastest_links=is_fastest, whole=whole)
+
+    @cached_property
+    def plain(self) -> Problem:
+        """The same where each stage is one device that keeps all."""
+        return self if self.strategy.is_plain else replace(self, strategy=PLAIN)
 
     @cached_property
     def merges_nodes(self) -> bool:
@@ -518,10 +531,11 @@ class Problem:
     def memory_rule(self) -> MemoryRule:
         """What planners count as memory."""
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
-        return memory_rule(self.layer_memory, self._gradient_bytes, self.job, counts)
+        return memory_rule(self.layer_memory, self.gradient_bytes, self.job, counts)
 
     @cached_property
-    def _gradient_bytes(self) -> Floats:
+    def gradient_bytes(self) -> Floats:
+        """(L,) of the layers' gradients."""
         parameters = np.array([layer.num_parameters for layer in self.profile.layers], dtype=float)
         return parameters * self.job.weight_bytes_per_parameter
 
@@ -547,7 +561,7 @@ class Problem:
             state_bytes=parameters * job.state_bytes_per_parameter
             + np.array(self.profile.cast_bytes(job.dtype))
             - rule.apart_bytes,
-            gradient_bytes=self._gradient_bytes,
+            gradient_bytes=self.gradient_bytes,
             activation_bytes=rule.activation_bytes,
             output_bytes=output,
             device_count=counts,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.objective import graded_cost
 from heterps_envs.closed_form.placement import decode
@@ -24,12 +25,19 @@ class Simulated(NamedTuple):
 
     Attributes:
         cost: What the objective minimises, see `graded_cost`.
-        plan: With its predicted step time.
+        found: Its plan, with its predicted step time; None where no node has room for one of its
+            groups.
     """
 
     cost: float
     code: Code
-    plan: Plan
+    found: Plan | None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of a placement that has one."""
+        assert self.found is not None, "no devices were found"
+        return self.found
 
 
 class SimulatedCosts:
@@ -84,18 +92,26 @@ class SimulatedCosts:
 
     def with_chosen_sums(self, entry: Simulated) -> Simulated:
         """The same placement with gradient sums where they are faster."""
+        if entry.found is None:
+            return entry
         plan = choose_reduce(self._problem, entry.plan)
         return entry if plan is entry.plan else self._measured(entry.code, plan)
 
     def fits(self, entry: Simulated) -> bool:
         """Whether it keeps memory and the floor, by the simulator."""
+        if entry.found is None:
+            return False
         return math.isfinite(feasible_step_time_s(self._problem, entry.plan))
 
     def _simulate(self, code: Code) -> Simulated:
-        placement, question = decode(code), self._question
-        plan = bound_plan(self._problem, placement, planner=self._planner, seed=question.seed)
-        self._stages_left -= len(plan.stages)
+        question = self._question
+        placement = decode(code, question.options)
         question.budget.spend()
+        try:
+            plan = bound_plan(self._problem, placement, planner=self._planner, seed=question.seed)
+        except InfeasibleError:  # no node has room for one of its groups
+            return Simulated(math.inf, code, None)
+        self._stages_left -= len(plan.stages)
         return self._measured(code, plan)
 
     def _measured(self, code: Code, plan: Plan) -> Simulated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,14 @@ from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
+
+NOT_WITH_OPTIONS = (
+    "no plan was found with the allowed tensor-parallel degrees, recompute and state sharding; "
+    "allow the planner more"
+)
 
 
 def answer(
@@ -26,6 +33,7 @@ def answer(
     planner: str,
     seed: int,
     bound: Bound | None = None,
+    options: Sequence[StageOption] = (),
 ) -> Plan:
     """The plan of a planner's best code.
 
@@ -37,10 +45,13 @@ def answer(
         seed: Seed that the plan carries.
         bound: What a solver proved; otherwise the lower bound of `heterps_envs.closed_form.bounds`.
 
+        options: Of the cost tables; empty: one for each class.
+
     Raises:
         InfeasibleError: The code does not fit, or misses the throughput floor.
     """
     if code is None or math.isinf(Goal.of(problem.job).cost(code, kernel)):
-        raise InfeasibleError(f"{planner}: {explain_infeasible(problem)}")
-    plan = bind(problem, decode(code), planner=planner, seed=seed)
+        reason = NOT_WITH_OPTIONS if options else explain_infeasible(problem)
+        raise InfeasibleError(f"{planner}: {reason}")
+    plan = bind(problem, decode(code, options), planner=planner, seed=seed)
     return plan.changed(bound=bound or bound_for(problem, plan))

@@ -9,6 +9,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, code_cost
+from heterps_envs.options import StageOption, option_tables, options_of
 from heterps_envs.problem import CostTables, Problem
 
 
@@ -23,6 +24,7 @@ class Question(NamedTuple):
         seed: Equal seeds give equal codes, unless a limit in seconds ends the search.
         start: (L,) int16 placement that the search knows from the beginning; it need not fit. Its
             evaluation was paid for by who found it.
+        options: Of the tables; empty: one for each class.
     """
 
     tables: CostTables
@@ -31,12 +33,18 @@ class Question(NamedTuple):
     budget: Budget
     seed: int = 0
     start: Code | None = None
+    options: tuple[StageOption, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem, budget: Budget, seed: int = 0) -> Question:
-        """What a job asks, with no start."""
-        kernel = kernel_tables(problem.tables)
-        return cls(problem.tables, kernel, Goal.of(problem.job), budget, seed)
+        """What a job asks, with no start, and with the options of the problem's strategy."""
+        options: tuple[StageOption, ...] = ()
+        tables = problem.tables
+        if not problem.strategy.is_plain:
+            options = options_of(problem, problem.strategy)
+            tables = option_tables(problem, options)
+        goal = Goal.of(problem.job)
+        return cls(tables, kernel_tables(tables), goal, budget, seed, options=options)
 
     def cost(self, code: Code | None) -> float:
         """What is minimised; inf for a placement that may not be used, and for none."""

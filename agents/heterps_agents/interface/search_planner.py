@@ -48,7 +48,8 @@ class SearchPlanner:
         Raises:
             InfeasibleError: None of the placements seen can be used.
         """
-        return over_views(on_usable_devices(problem), budget, self._answer)
+        usable = on_usable_devices(problem) if problem.strategy.is_plain else problem
+        return over_views(usable, budget, self._answer)
 
     def _answer(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan seen for one view of the problem."""
@@ -58,4 +59,7 @@ class SearchPlanner:
         found = None if budget.is_exhausted else self._search(question)
         codes = [code for code in (found, question.start) if code is not None]
         best = question.cheapest(codes) if codes else None
-        return answer(problem, question.kernel, best, planner=self.name, seed=self.seed)
+        return answer(
+            problem, question.kernel, best, planner=self.name, seed=self.seed,
+            options=question.options,
+        )  # fmt: skip

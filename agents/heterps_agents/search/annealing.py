@@ -92,7 +92,7 @@ def anneal(
 @search_planner("annealing", simple_start)
 def annealed_code(question: Question) -> Code | None:
     """Code of the best placement seen; the search begins with one stage where nothing is known."""
-    _, kernel, goal, budget, seed, start = question
+    _, kernel, goal, budget, seed, start, *_ = question
     first = np.zeros(kernel.num_layers, np.int16) if start is None else start
     code = anneal(first, kernel, goal, budget, seed)
     return code if math.isfinite(question.cost(code)) else None

@@ -78,7 +78,7 @@ class _Generation(NamedTuple):
 @search_planner("cross-entropy", simple_start)
 def cross_entropy_code(question: Question) -> Code | None:
     """Code of the best placement drawn."""
-    _, kernel, goal, budget, seed, start = question
+    _, kernel, goal, budget, seed, start, *_ = question
     size, model = generation_size(budget.evaluations_left), _uniform(kernel)
     generation = _Generation(
         np.zeros((size, kernel.num_layers, 3), np.int64),

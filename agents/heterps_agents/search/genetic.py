@@ -42,7 +42,7 @@ DRAWS = 16
 @search_planner("genetic", simple_start)
 def genetic_code(question: Question) -> Code | None:
     """Code of the best placement that ever lived."""
-    _, kernel, goal, budget, seed, start = question
+    _, kernel, goal, budget, seed, start, *_ = question
     size = population_size(budget.evaluations_left)
     population = np.zeros((size, kernel.num_layers, 3), np.int64)
     counts, costs = np.zeros(size, np.int64), np.full(size, np.inf)

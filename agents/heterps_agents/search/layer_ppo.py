@@ -35,7 +35,7 @@ def layer_ppo_code(question: Question) -> Code | None:
     Every episode is one evaluation, those too that end without a placement. The network makes
     nothing of a start.
     """
-    tables, _, goal, budget, seed, start = question
+    tables, _, goal, budget, seed, start, *_ = question
     if not np.isfinite(price_bound(tables)[0]) or budget.is_exhausted:
         return start
     pool = LayerPool.from_tables(

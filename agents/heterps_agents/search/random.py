@@ -27,7 +27,7 @@ DEFAULT_EVALUATIONS = 10_000
 @search_planner("random")
 def random_code(question: Question) -> Code | None:
     """Code of the best of as many random placements as the budget allows; starts are ignored."""
-    _, kernel, goal, budget, seed, _ = question
+    _, kernel, goal, budget, seed, *_ = question
     best_code, best_cost = None, math.inf
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
         code = np.zeros(kernel.num_layers, np.int16)

@@ -22,6 +22,7 @@ from heterps_envs.closed_form.formula import (
     in_flight,
     kernel_tables,
 )
+from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
 from heterps_envs.stage_tables import stage_tables
 
@@ -54,27 +55,54 @@ class PlacedStage:
 Placement = tuple[PlacedStage, ...]
 
 
-def encode(placement: Sequence[PlacedStage]) -> NDArray[np.int16]:
-    """(L,) int16 code of a placement, see `heterps_envs.closed_form.formula`."""
+def encode(
+    placement: Sequence[PlacedStage], options: Sequence[StageOption] = ()
+) -> NDArray[np.int16]:
+    """(L,) int16 code of a placement, see `heterps_envs.closed_form.formula`.
+
+    Args:
+        placement: The stages.
+        options: Of the tables that the code is for; empty: one for each class.
+    """
     code = np.zeros(placement[-1].last_layer + 1, np.int16)
-    for stage, following in zip(placement, [*placement[1:], None], strict=True):
+    kinds = [_option_index(stage, options) for stage in placement]
+    for stage, kind, following in zip(placement, kinds, [*kinds[1:], -1], strict=True):
         assert 1 <= stage.replicas <= MAX_REPLICAS
-        code[stage.first_layer : stage.last_layer + 1] = stage.device_class | (
+        code[stage.first_layer : stage.last_layer + 1] = kind | (
             (stage.replicas - 1) << REPLICA_SHIFT
         )
-        if following is not None and following.device_class == stage.device_class:
+        if following == kind:
             code[stage.last_layer] |= CUT_BIT
     return code
 
 
-def decode(code: NDArray[np.int16]) -> Placement:
+def _option_index(stage: PlacedStage, options: Sequence[StageOption]) -> int:
+    if not options:
+        return stage.device_class
+    return options.index(
+        StageOption(stage.device_class, stage.degree, stage.recompute, stage.shards_state)
+    )
+
+
+def decode(code: NDArray[np.int16], options: Sequence[StageOption] = ()) -> Placement:
     """The placement that a code stands for; the inverse of `encode`."""
     stages, first = [], 0
     for layer, value in enumerate(code):
         kind = int(value) & OPTION_MASK
         is_last = layer + 1 == len(code)
         if is_last or int(value) & CUT_BIT or int(code[layer + 1]) & OPTION_MASK != kind:
-            stages.append(PlacedStage(first, layer, kind, (int(value) >> REPLICA_SHIFT) + 1))
+            chosen = options[kind] if options else StageOption(kind)
+            stages.append(
+                PlacedStage(
+                    first,
+                    layer,
+                    chosen.device_class,
+                    replicas=(int(value) >> REPLICA_SHIFT) + 1,
+                    degree=chosen.degree,
+                    recompute=chosen.recompute,
+                    shards_state=chosen.shards_state,
+                )
+            )
             first = layer + 1
     return tuple(stages)
 

@@ -20,7 +20,7 @@ the measured sizes and beyond them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -86,6 +86,16 @@ class LayerMemory:
         again = np.maximum(self.saved_in_bytes[1:] - self.saved_out_bytes[:-1], 0.0)
         counted = np.concatenate([[self.saved_in_bytes[0]], again])
         return self.in_bytes - counted, self.out_bytes - self.saved_out_bytes
+
+    def computed_again(self) -> LayerMemory:
+        """The same where all layers drop what they keep: of each only what enters it stays."""
+        nothing = np.zeros_like(self.saved_out_bytes)
+        return replace(
+            self,
+            own_bytes=np.zeros_like(self.own_bytes),
+            saved_in_bytes=self.in_bytes,
+            saved_out_bytes=nothing,
+        )
 
     def kept_bytes(
         self,

@@ -1,0 +1,109 @@
+"""Plans with stage options: tensor-parallel groups, recomputing, sharded state.
+
+The same searches as without options, over more candidates for each stage; what they find, and small
+moves from it, is simulated. The exact solver joins where it is quick.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from heterps_agents.exact.solve import solve
+from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS, of_searches
+from heterps_agents.finishing.shortlist import Shortlist, Simulations
+from heterps_agents.finishing.simulated_costs import Simulated
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
+from heterps_agents.search.annealing import polish
+from heterps_agents.search.greedy import greedy_code
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.documents.strategy import Strategy
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.bounds import cheapest_step, lower_bound
+from heterps_envs.options import option_tables, options_of
+from heterps_envs.problem import CostTables, Problem
+
+POLISH_EVALUATIONS = 5_000
+
+
+def allows_plain(strategy: Strategy) -> bool:
+    """Whether a stage may be one device that keeps all."""
+    is_alone = not strategy.tensor_parallel or 1 in strategy.tensor_parallel
+    return is_alone and strategy.recompute != "full"
+
+
+def best_with_options(
+    problem: Problem, budget: Budget, seed: int, settings: Simulations, exact_s: float
+) -> Plan | None:
+    """The plan with options that is best in the simulator; None where nothing fits.
+
+    Args:
+        problem: With its strategy.
+        budget: What may be spent.
+        seed: Of all searches.
+        settings: How much is simulated.
+        exact_s: Seconds that the exact solver may take.
+    """
+    found: list[Simulated] = []
+    for view in _views(problem):
+        if budget.is_exhausted and found:
+            break
+        question = Question.of(view, budget, seed)
+        codes = _codes(question, exact_s)
+        codes = [code for code in codes if math.isfinite(question.cost(code))]
+        if codes:
+            shortlist = Shortlist(view, question, settings._replace(bound=_least(question)))
+            shortlist.consider(codes)
+            found.append(shortlist.best())
+    fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
+    if not fitting:
+        return None
+    return min(fitting, key=lambda entry: entry.cost).plan
+
+
+def _views(problem: Problem) -> tuple[Problem, ...]:
+    """Classes of several nodes with the slowest and with the fastest links; not node by node."""
+    return problem.views[-2:]
+
+
+def _codes(question: Question, exact_s: float) -> list[Code]:
+    """What the searches find, and the best of it polished."""
+    codes = [greedy_code(question), *of_searches(question, SEARCH_EVALUATIONS)]
+    found = [code for code in codes if code is not None]
+    if found:
+        best = question.cheapest(found)
+        found.insert(0, polish(best, question.kernel, POLISH_EVALUATIONS, 0, question.goal))
+    seconds = min(exact_s, question.budget.seconds_left)
+    result = solve(question.kernel, question.goal, max_seconds=seconds)
+    question.budget.spend(result.transitions)
+    proven = result.incumbent if result.code is None else result.code
+    return found if proven is None else [proven, *found]
+
+
+def _least(question: Question) -> float:
+    tables = question.tables
+    return cheapest_step(tables) if question.goal.is_price else lower_bound(tables)
+
+
+def bound_with_options(problem: Problem, plan: Plan) -> Bound:
+    """A lower bound over all options, and how far the simulated plan is from it at most."""
+    tables = bounding_tables(problem)
+    step_time_s = lower_bound(tables)
+    if not 0 < step_time_s < math.inf or plan.predicted_step_time_s is None:
+        return Bound()
+    if problem.job.objective == "price":
+        return Bound(step_time_s=step_time_s)
+    gap = max(0.0, plan.predicted_step_time_s / step_time_s - 1)
+    return Bound(step_time_s=step_time_s, gap=gap, status="bounded")
+
+
+def bounding_tables(problem: Problem) -> CostTables:
+    """Tables of all options that no choice of devices beats: fastest links, all of the memory."""
+    view = problem.views[-1]
+    options = options_of(view, problem.strategy)
+    usable = [view.usable_bytes(entry.devices[0].name) for entry in view.classes]
+    memory_bytes = np.array([float(usable[option.device_class]) for option in options])
+    return replace(option_tables(view, options), memory_bytes=memory_bytes)

@@ -1,0 +1,176 @@
+"""Stage options: ways to carry out a stage on a class of devices, and their cost tables.
+
+An option is a class, a tensor-parallel degree, whether activations are computed again, and whether
+replicas divide the optimizer state. A strategy says which of them a planner may choose. Without
+any, tables have one option for each class: one device that keeps all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from heterps_configs.documents.strategy import Strategy
+from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Floats
+from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.layer_costs.memory_rule import memory_rule
+from heterps_envs.layer_costs.tensor_parallel import split_at
+from heterps_envs.problem import CostTables, Problem, RingLinks, StageOptions
+
+# A coded placement has eight bits for the option.
+MAX_OPTIONS = 256
+
+
+class StageOption(NamedTuple):
+    """One way to carry out a stage.
+
+    Attributes:
+        device_class: Index of the class.
+        degree: Devices of one node of the class that split each layer.
+        recompute: Whether activations are dropped and computed again.
+        shards_state: Whether replicas divide the optimizer state among them.
+    """
+
+    device_class: int
+    degree: int = 1
+    recompute: bool = False
+    shards_state: bool = False
+
+
+def options_of(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
+    """The options that a strategy allows; those of one device that keeps all come first.
+
+    Raises:
+        HeterpsError: No node has as many devices as a degree asks for, or there are more than
+            `MAX_OPTIONS`.
+    """
+    again = {"never": (False,), "full": (True,), "auto": (False, True)}[strategy.recompute]
+    shared = (False, True) if strategy.shard_state == "auto" else (False,)
+    allowed = [
+        StageOption(kind, degree, is_again, is_shared)
+        for is_again, is_shared in product(again, shared)
+        for kind in range(len(problem.classes))
+        for degree in _degrees(problem, kind, strategy)
+    ]
+    if not allowed:
+        degrees = ", ".join(map(str, strategy.tensor_parallel))
+        raise HeterpsError(
+            f"tensor_parallel: no node of {problem.cluster.name!r} holds groups of {degrees} equal "
+            "devices"
+        )
+    if len(allowed) > MAX_OPTIONS:
+        raise HeterpsError(
+            f"{len(allowed)} ways to carry out a stage on {len(problem.classes)} device classes; "
+            f"at most {MAX_OPTIONS} are supported: allow fewer tensor-parallel degrees"
+        )
+    # Stable: by what they are, then by class.
+    return tuple(sorted(allowed, key=lambda option: (option[1:] != (1, False, False), option[1:])))
+
+
+def _degrees(problem: Problem, kind: int, strategy: Strategy) -> list[int]:
+    """Degrees of which each node of a class holds whole groups, and that split some layer."""
+    nodes = Counter(device.node for device in problem.classes[kind].devices)
+    most = min(nodes.values())
+    asked = strategy.tensor_parallel or tuple(2**i for i in range(most.bit_length()))
+    return [
+        degree
+        for degree in sorted(asked)
+        if all(count % degree == 0 for count in nodes.values())
+        and (degree == 1 or any(split_at(layer, degree) for layer in problem.profile.layers))
+    ]
+
+
+def option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTables:
+    """The cost tables with a column for each option."""
+    columns = [_column(problem, option) for option in options]
+    plain, kinds = problem.tables, [option.device_class for option in options]
+    degrees = np.array([option.degree for option in options])
+    # Copies of a message follow each other on a sender's link: there, and back; on average.
+    more = np.maximum(degrees[:, None], degrees)
+    copies = (-(-more // np.minimum(degrees[:, None], degrees)) + 1) / 2
+    both = np.ix_(kinds, kinds)
+
+    def stacked(name: str) -> Floats:
+        return np.stack([getattr(column, name) for column in columns], axis=1)
+
+    return replace(
+        plain,
+        forward_s=stacked("forward_s"),
+        backward_s=stacked("backward_s"),
+        optimizer_s=stacked("optimizer_s"),
+        memory_bytes=np.array([column.memory_bytes for column in columns]),
+        price_usd_per_hour=plain.price_usd_per_hour[kinds] * degrees,
+        latency_s=plain.latency_s[both],
+        inverse_bandwidth_s_per_byte=plain.inverse_bandwidth_s_per_byte[both] * copies,
+        rings=_rings(plain, kinds, degrees),
+        options=StageOptions(
+            class_of_option=np.array(kinds),
+            devices_of_option=degrees,
+            state_bytes=stacked("state_bytes"),
+            sharded_bytes=stacked("sharded_bytes"),
+            gradient_bytes=stacked("gradient_bytes"),
+            activation_bytes=stacked("activation_bytes"),
+        ),
+    )
+
+
+class _Column(NamedTuple):
+    """(L,) each, of one device of a group; `memory_bytes` is a number."""
+
+    forward_s: Floats
+    backward_s: Floats
+    optimizer_s: Floats
+    state_bytes: Floats
+    sharded_bytes: Floats
+    gradient_bytes: Floats
+    activation_bytes: Floats
+    memory_bytes: float
+
+
+def _column(problem: Problem, option: StageOption) -> _Column:
+    own, kind = problem.at_degree(option.degree), option.device_class
+    tables, job = own.tables, problem.job
+    forward_s, backward_s = tables.forward_s[:, kind], tables.backward_s[:, kind]
+    state, kept = tables.state_bytes, tables.activation_bytes
+    memory_bytes = float(tables.memory_bytes[kind])
+    if option.recompute:
+        backward_s = backward_s + forward_s
+        rule = memory_rule(
+            own.layer_memory.computed_again(), own.gradient_bytes, job, tables.device_count
+        )
+        # Without what backward passes give back as they go: all of the state is there at once.
+        state = state + own.memory_rule.apart_bytes - rule.apart_bytes
+        kept = rule.activation_bytes
+        room = own.usable_bytes(own.classes[kind].devices[0].name) - rule.reserve_bytes[kind]
+        memory_bytes = max(float(room - _most_again(own.layer_memory, kind)), 0.0)
+    parameters = np.array([layer.num_parameters for layer in own.profile.layers], float)
+    shared = parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
+    return _Column(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        optimizer_s=tables.optimizer_s[:, kind],
+        state_bytes=np.maximum(state - shared, 0.0),
+        sharded_bytes=shared,
+        gradient_bytes=tables.gradient_bytes,
+        activation_bytes=kept,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _most_again(memory: LayerMemory, kind: int) -> float:
+    """Most that one layer holds while it is computed again for its backward pass."""
+    once = memory.own_bytes[:, kind] + memory.saved_in_bytes + memory.saved_out_bytes
+    return float(once.max())
+
+
+def _rings(plain: CostTables, kinds: list[int], degrees: np.ndarray) -> RingLinks | None:
+    """Groups on one node have its links, as long as it holds them all."""
+    if plain.rings is None:
+        return None
+    rings = plain.rings.of_classes(kinds)
+    return rings._replace(node_size=rings.node_size // degrees)
