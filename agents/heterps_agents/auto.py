@@ -76,7 +76,7 @@ class AutoPlanner:
         UnknownNameError: No effort has that name.
     """
 
-    name = "auto"
+    name, chooses_options = "auto", True
 
     def __init__(
         self, seed: int = 0, effort: str = DEFAULT_EFFORT, *, is_patient: bool = True

@@ -133,32 +133,32 @@ class _Column(NamedTuple):
 
 
 def _column(problem: Problem, option: StageOption) -> _Column:
-    own, kind = problem.at_degree(option.degree), option.device_class
-    tables, job = own.tables, problem.job
-    forward_s, backward_s = tables.forward_s[:, kind], tables.backward_s[:, kind]
-    state, kept = tables.state_bytes, tables.activation_bytes
-    memory_bytes = float(tables.memory_bytes[kind])
+    own, kind, job = problem.at_degree(option.degree), option.device_class, problem.job
+    times, memory = own.layer_times, own.layer_memory
+    forward_s, backward_s = times.forward_s[:, kind], times.backward_s[:, kind]
+    rule, again_bytes = own.memory_rule, 0.0
+    if option.degree > 1 or option.recompute:
+        # As many stages as there are groups: where others are smaller, more is held, and the
+        # simulator says so.
+        groups = np.maximum(own.tables.device_count // option.degree, 1)
+        kept = memory.computed_again() if option.recompute else memory
+        rule = memory_rule(kept, own.gradient_bytes, job, groups)
     if option.recompute:
-        backward_s = backward_s + forward_s
-        rule = memory_rule(
-            own.layer_memory.computed_again(), own.gradient_bytes, job, tables.device_count
-        )
-        # Without what backward passes give back as they go: all of the state is there at once.
-        state = state + own.memory_rule.apart_bytes - rule.apart_bytes
-        kept = rule.activation_bytes
-        room = own.usable_bytes(own.classes[kind].devices[0].name) - rule.reserve_bytes[kind]
-        memory_bytes = max(float(room - _most_again(own.layer_memory, kind)), 0.0)
+        backward_s, again_bytes = backward_s + forward_s, _most_again(memory, kind)
     parameters = np.array([layer.num_parameters for layer in own.profile.layers], float)
     shared = parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
+    state = parameters * job.state_bytes_per_parameter - rule.apart_bytes - shared
+    state = state + np.array(own.profile.cast_bytes(job.dtype))
+    usable = own.usable_bytes(own.classes[kind].devices[0].name)
     return _Column(
         forward_s=forward_s,
         backward_s=backward_s,
-        optimizer_s=tables.optimizer_s[:, kind],
-        state_bytes=np.maximum(state - shared, 0.0),
+        optimizer_s=times.optimizer_s[:, kind],
+        state_bytes=np.maximum(state, 0.0),
         sharded_bytes=shared,
-        gradient_bytes=tables.gradient_bytes,
-        activation_bytes=kept,
-        memory_bytes=memory_bytes,
+        gradient_bytes=own.gradient_bytes,
+        activation_bytes=rule.activation_bytes,
+        memory_bytes=max(float(usable - rule.reserve_bytes[kind] - again_bytes), 0.0),
     )
 
 

@@ -19,6 +19,7 @@ from heterps.cli.moved import RunCommand
 from heterps.cli.options import (
     OUTPUT,
     PLANNING,
+    ChosenMicroBatch,
     ClusterOption,
     CpuSeconds,
     DtypeOption,
@@ -36,10 +37,13 @@ from heterps.cli.options import (
     ObjectiveOption,
     OptimizerOption,
     PolicyFile,
+    RecomputeOption,
     ScheduleOption,
     Seconds,
     Seed,
     SequenceLength,
+    ShardState,
+    TensorParallel,
     finite,
     problem_options,
 )
@@ -100,7 +104,10 @@ def place(
     objective: ObjectiveOption = None,
     min_throughput: MinThroughput = None,
     global_batch: GlobalBatch = None,
-    micro_batch: MicroBatch = None,
+    micro_batch: ChosenMicroBatch = None,
+    tensor_parallel: TensorParallel = "1",
+    recompute: RecomputeOption = "never",
+    shard_state: ShardState = "never",
     dtype: DtypeOption = None,
     optimizer: OptimizerOption = None,
     schedule: ScheduleOption = None,
@@ -122,6 +129,9 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Plan: print the estimate, the bound and the table of stages."""
+    from heterps.planning.strategies import micro_batch_size, strategy_of
+
+    strategy = strategy_of(tensor_parallel, recompute, shard_state)
     options = problem_options(
         job,
         inputs,
@@ -129,7 +139,7 @@ def place(
         objective,
         min_throughput,
         global_batch,
-        micro_batch,
+        micro_batch_size(micro_batch),
         dtype,
         optimizer,
         schedule,
@@ -141,6 +151,11 @@ def place(
             warnings.warn(
                 "--frontier is exact: --effort, --cpu-seconds and --policy are ignored",
                 stacklevel=1,
+            )
+        if not strategy.is_plain or micro_batch == "auto":
+            raise HeterpsError(
+                "--frontier knows one device for each stage and one size of micro-batches: leave "
+                "out --tensor-parallel, --recompute, --shard-state and --micro-batch auto"
             )
         run_frontier(
             model, cluster, planner or "auto", options,
@@ -155,7 +170,8 @@ def place(
         model,
         cluster,
         planner,
-        options,
+        {**options, "strategy": strategy},
+        chooses_micro_batch=micro_batch == "auto",
         evaluations=evaluations,
         seconds=seconds,
         cpu_seconds=cpu_seconds,

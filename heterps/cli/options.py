@@ -27,6 +27,8 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 DTYPES = ("float32", "float16", "bfloat16", "mixed-bfloat16")
 OPTIMIZERS = ("adamw", "sgd", "sgd-momentum")
 OBJECTIVES = ("throughput", "price")
+RECOMPUTE = ("never", "full", "auto")
+SHARD_STATE = ("never", "auto")
 EFFORTS = ("fast", "normal", "high")
 
 Model = Annotated[
@@ -82,6 +84,40 @@ GlobalBatch = Annotated[
 MicroBatch = Annotated[
     int | None,
     typer.Option("--micro-batch", help="Samples of one micro-batch.", rich_help_panel=PROBLEM),
+]
+ChosenMicroBatch = Annotated[
+    str | None,
+    typer.Option(
+        "--micro-batch",
+        help="Samples of one micro-batch; auto: powers of two and divisors are tried.",
+        rich_help_panel=PROBLEM,
+    ),
+]
+TensorParallel = Annotated[
+    str,
+    typer.Option(
+        "--tensor-parallel",
+        help="Degrees that a planner may choose, such as 1,2,4; auto: all powers of two in a node.",
+        rich_help_panel=PLANNING,
+    ),
+]
+RecomputeOption = Annotated[
+    str,
+    typer.Option(
+        "--recompute",
+        help="Whether stages compute activations again: never, full, or auto, where it pays.",
+        autocompletion=one_of(*RECOMPUTE),
+        rich_help_panel=PLANNING,
+    ),
+]
+ShardState = Annotated[
+    str,
+    typer.Option(
+        "--shard-state",
+        help="Whether replicas divide the optimizer state: never, or auto, where it pays.",
+        autocompletion=one_of(*SHARD_STATE),
+        rich_help_panel=PLANNING,
+    ),
 ]
 DtypeOption = Annotated[
     str | None,

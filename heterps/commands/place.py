@@ -7,6 +7,7 @@ from typing import Any
 
 from heterps.planning.place import PlaceResult, place
 from heterps.planning.problems import is_traced, load_problem, needs_file
+from heterps.planning.strategies import place_over_sizes
 from heterps.planning.warm_up import warm_up
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps_agents.interface.planner import Budget
@@ -74,6 +75,7 @@ def run_place(
     seed: int,
     output: Path | None,
     as_json: bool,
+    chooses_micro_batch: bool = False,
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
     try_outputs(plan_files(output, model))
@@ -90,7 +92,8 @@ def run_place(
     # What it imports and compiles is no part of its budget.
     warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
-    result = place(problem, chosen, budget=budget, effort=effort)
+    way = place_over_sizes if chooses_micro_batch else place
+    result = way(problem, chosen, budget=budget, effort=effort)
     try:
         if output is not None:
             save_plan(result, output)

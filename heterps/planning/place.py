@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,7 @@ def place(
     if effort is not None:
         chosen = with_effort(chosen, effort)
     spent = budget or Budget()
-    problem = on_usable_devices(problem)
+    problem = _asked_of(chosen, problem)
     if isinstance(chosen, System):
         plan, own_cost = chosen.answer(problem, spent)
     else:
@@ -145,6 +146,20 @@ def place(
         problem, chosen.name, plan, shown, bound,
         spent.evaluations_used, planning_s, planning_cpu_s, own_cost,
     )  # fmt: skip
+
+
+def _asked_of(planner: Planner | System, problem: Problem) -> Problem:
+    """What a planner is asked: without options, where it knows none; without useless devices."""
+    if problem.strategy.is_plain:
+        return on_usable_devices(problem)
+    if getattr(planner, "chooses_options", False):
+        return problem
+    warnings.warn(
+        f"the planner {planner.name} places each stage on one device that keeps all: tensor "
+        "parallel, recompute and sharded state are ignored",
+        stacklevel=3,
+    )
+    return on_usable_devices(problem.plain)
 
 
 def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.strategy import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_job
 
@@ -80,6 +81,7 @@ def load_problem(
     inputs: Sequence[str] = (),
     sequence_length: int | None = None,
     trust_code: bool = False,
+    strategy: Strategy | None = None,
     **job_options: Any,
 ) -> Problem:
     """A problem from references, as the commands make it.
@@ -95,6 +97,7 @@ def load_problem(
         inputs: See `load_model`.
         sequence_length: See `load_model`.
         trust_code: Code that a profile file names may run in this process (it is not run here).
+        strategy: What planners may choose beside devices, cuts and replicas; None: nothing.
         job_options: Fields of `Job` that override the file.
 
     Raises:
@@ -131,4 +134,5 @@ def load_problem(
         job=job,
         model_reference=model,
         cluster_reference=cluster if isinstance(cluster, str) else document.name,
+        strategy=strategy or Strategy(),
     )

@@ -26,7 +26,9 @@ from heterps_envs.closed_form.bounds import cheapest_step, lower_bound
 from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import CostTables, Problem
 
-POLISH_EVALUATIONS = 5_000
+POLISH_EVALUATIONS = 10_000
+# There are more candidates for each stage than without options.
+OPTION_EVALUATIONS = 2 * SEARCH_EVALUATIONS
 
 
 def allows_plain(strategy: Strategy) -> bool:
@@ -48,7 +50,7 @@ def best_with_options(
         exact_s: Seconds that the exact solver may take.
     """
     found: list[Simulated] = []
-    for view in _views(problem):
+    for view in problem.views:
         if budget.is_exhausted and found:
             break
         question = Question.of(view, budget, seed)
@@ -64,14 +66,9 @@ def best_with_options(
     return min(fitting, key=lambda entry: entry.cost).plan
 
 
-def _views(problem: Problem) -> tuple[Problem, ...]:
-    """Classes of several nodes with the slowest and with the fastest links; not node by node."""
-    return problem.views[-2:]
-
-
 def _codes(question: Question, exact_s: float) -> list[Code]:
     """What the searches find, and the best of it polished."""
-    codes = [greedy_code(question), *of_searches(question, SEARCH_EVALUATIONS)]
+    codes = [greedy_code(question), *of_searches(question, OPTION_EVALUATIONS)]
     found = [code for code in codes if code is not None]
     if found:
         best = question.cheapest(found)

@@ -38,6 +38,8 @@ def search_planner(name: str, start: Start | None = None) -> Callable[[AnySearch
 class SearchPlanner:
     """What `search_planner` makes, with the seed of its random numbers."""
 
+    chooses_options = True
+
     def __init__(self, name: str, search: Search, start: Start | None, seed: int = 0) -> None:
         self.name, self.seed = name, seed
         self._search, self._start = search, start

@@ -1,0 +1,130 @@
+"""What a user lets planners choose: how stages are carried out, and the size of micro-batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from heterps.planning.place import PlaceResult, place
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_configs.documents.job import MOST_MICRO_BATCHES, Job
+from heterps_configs.documents.strategy import Strategy
+from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.closed_form.bounds import lower_bound
+from heterps_envs.options import option_tables, options_of
+from heterps_envs.problem import Problem
+
+
+def strategy_of(tensor_parallel: str, recompute: str, shard_state: str) -> Strategy:
+    """The strategy that options of a command ask for.
+
+    Raises:
+        HeterpsError: A degree is no whole number, or a word is none of those allowed.
+    """
+    try:
+        degrees = () if tensor_parallel == "auto" else tuple(map(int, tensor_parallel.split(",")))
+    except ValueError:
+        raise HeterpsError(
+            f"--tensor-parallel {tensor_parallel}: expected auto, or degrees such as 1,2,4"
+        ) from None
+    return Strategy.from_mapping(
+        {"tensor_parallel": degrees, "recompute": recompute, "shard_state": shard_state},
+        source="--tensor-parallel, --recompute, --shard-state",
+    )
+
+
+def micro_batch_size(text: str | None) -> int | None:
+    """Samples of `--micro-batch`; None where it is left open, or to the planner.
+
+    Raises:
+        HeterpsError: It is neither a whole number nor `auto`.
+    """
+    if text is None or text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise HeterpsError(
+            f"--micro-batch {text}: expected auto, or a whole number of samples"
+        ) from None
+
+
+def micro_batch_sizes(job: Job) -> tuple[int, ...]:
+    """Sizes that are worth a try: powers of two up to the batch, and what divides it."""
+    batch = job.global_batch_size
+    powers = {2**i for i in range(batch.bit_length()) if 2**i <= batch}
+    divisors = {size for size in range(1, math.isqrt(batch) + 1) if batch % size == 0}
+    sizes = powers | divisors | {batch // size for size in divisors}
+    return tuple(size for size in sorted(sizes) if -(-batch // size) <= MOST_MICRO_BATCHES)
+
+
+def place_over_sizes(
+    problem: Problem,
+    planner: str | Planner = "auto",
+    *,
+    sizes: Sequence[int] = (),
+    budget: Budget | None = None,
+    seed: int = 0,
+    effort: str | None = None,
+) -> PlaceResult:
+    """`place` for each size of micro-batches, and the best of the answers by the simulator.
+
+    A size is left out whose lower bound is above what another one reaches. Of a budget each size
+    gets an equal part of what is left.
+
+    Args:
+        problem: The size of its job does not count.
+        planner: See `place`.
+        sizes: Of micro-batches; by default `micro_batch_sizes`.
+        budget: Of all sizes together.
+        seed: See `place`.
+        effort: See `place`.
+
+    Raises:
+        InfeasibleError: There is no plan with any size; the reason is that of the smallest.
+    """
+    spent, best = budget or Budget(), None
+    asked = [_with_size(problem, size) for size in sizes or micro_batch_sizes(problem.job)]
+    bounds = [_bound(each) for each in asked]
+    reasons: list[InfeasibleError] = []
+    for number, index in enumerate(sorted(range(len(asked)), key=bounds.__getitem__)):
+        if best is not None and (_cost(best) <= bounds[index] or spent.is_exhausted):
+            continue
+        own = spent.share(1 / (len(asked) - number))
+        try:
+            found = place(asked[index], planner, budget=own, seed=seed, effort=effort)
+        except InfeasibleError as error:
+            reasons.append(error)
+        else:
+            if best is None or _cost(found) < _cost(best):
+                best = found
+        spent.spend(own.evaluations_used)
+    if best is None:
+        raise reasons[0]
+    return replace(
+        best,
+        evaluations=spent.evaluations_used,
+        planning_s=spent.seconds_used,
+        planning_cpu_s=spent.cpu_seconds_used,
+    )
+
+
+def _with_size(problem: Problem, size: int) -> Problem:
+    job = problem.job.changed(micro_batch_size=size, unequal_micro_batch_sizes=None)
+    return replace(problem, job=job)
+
+
+def _bound(problem: Problem) -> float:
+    """Of every plan's step time; 0 where the price counts."""
+    if problem.job.objective == "price":
+        return 0.0
+    view = problem.views[-1]
+    return lower_bound(option_tables(view, options_of(view, problem.strategy)))
+
+
+def _cost(result: PlaceResult) -> float:
+    shown = result.estimate
+    if result.problem.job.objective == "price":
+        return shown.price_usd_per_million_samples
+    return shown.step_time_s
