@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_configs.documents.strategy import Strategy
+from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.memory import LayerMemory

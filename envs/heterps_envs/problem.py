@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.cluster import Cluster, Device, Link
 from heterps_configs.documents.device import DeviceType
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Stage
-from heterps_configs.documents.strategy import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group

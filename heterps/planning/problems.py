@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.job import Job
-from heterps_configs.documents.strategy import Strategy
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_job
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from heterps.planning.place import PlaceResult, place
 from heterps_agents.interface.planner import Budget, Planner
-from heterps_configs.documents.job import MOST_MICRO_BATCHES, Job
-from heterps_configs.documents.strategy import Strategy
+from heterps_configs.documents.job import MOST_MICRO_BATCHES, Job, Strategy
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from heterps.planning.place import PlaceResult
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps_configs.documents.base import compute_format
+from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.units import bytes_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
@@ -33,6 +36,9 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
             justify="right" if heading == "memory" else "left",
             no_wrap=heading != "device",
         )
+    ways = {stage.devices[0]: way_text(plan, stage) for stage in plan.stages}
+    if any(ways.values()):
+        table.add_column("carried out", no_wrap=True)
     if width >= WIDTH_FOR_NAMES:
         table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
     for group in stage_groups(problem, plan):
@@ -44,10 +50,27 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
             group.type,
             group.layers,
             f"{bytes_text(used)} of {bytes_text(has)}",
+            *([ways[group.devices[0]]] if any(ways.values()) else []),
             f"{layers[group.first_layer].name} .. {layers[group.last_layer].name}",
         ]
         table.add_row(*cells[: len(table.columns)])
     return table
+
+
+def way_text(plan: Plan, stage: Stage) -> str:
+    """How a stage is carried out, where it is not one device that keeps all."""
+    texts = [f"tensor parallel {stage.degree}"] if stage.degree > 1 else []
+    if stage.recompute_layers:
+        texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
+    if stage.offloaded_layers:
+        texts.append(f"offload{_part(stage.offloaded_layers, stage)}")
+    if any(entry.layers[0] in stage.layers for entry in plan.sharded_state):
+        texts.append("state sharded")
+    return ", ".join(texts)
+
+
+def _part(chosen: Sequence[int], stage: Stage) -> str:
+    return "" if len(chosen) == len(stage.layers) else f" {len(chosen)} layers"
 
 
 def job_text(problem: Problem) -> str:

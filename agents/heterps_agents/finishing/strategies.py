@@ -19,8 +19,8 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Bound, Plan
-from heterps_configs.documents.strategy import Strategy
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import cheapest_step, lower_bound
 from heterps_envs.options import option_tables, options_of

@@ -1,4 +1,4 @@
-"""Jobs: what is trained, in which pieces, and what is asked for."""
+"""Jobs: what is trained, in which pieces, and what is asked for; what planners may choose."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from heterps_configs.documents.problems import InconsistentError
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
 Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]
 Objective = Literal["throughput", "price"]
+Recompute = Literal["never", "full", "auto"]
+Choice = Literal["never", "auto"]
 
 # A step has so many micro-batches at most: each is an action of every stage.
 MOST_MICRO_BATCHES = 2**16
@@ -112,3 +114,30 @@ class Job(Document):
     def state_bytes_per_parameter(self) -> int:
         """Weight, gradient and optimizer state of one parameter."""
         return 2 * self.weight_bytes_per_parameter + self.optimizer_bytes_per_parameter
+
+
+class Strategy(Document):
+    """What a planner may choose; by default nothing but devices, cuts and replicas.
+
+    Attributes:
+        tensor_parallel: Degrees of tensor-parallel groups; empty: all powers of two that the nodes
+            of a class hold.
+        recompute: Whether stages drop their activations and compute them again: none, all, or
+            those where it pays.
+        shard_state: Whether replicas divide the optimizer state among them where it pays.
+    """
+
+    tensor_parallel: tuple[PositiveCount, ...] = (1,)
+    recompute: Recompute = "never"
+    shard_state: Choice = "never"
+
+    @model_validator(mode="after")
+    def _names_each_once(self) -> Self:
+        if len(set(self.tensor_parallel)) < len(self.tensor_parallel):
+            raise InconsistentError(["tensor_parallel: a degree stands there twice"])
+        return self
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a stage is one device that keeps all, whatever a planner chooses."""
+        return self == Strategy()
