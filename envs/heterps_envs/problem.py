@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.cluster import Cluster, Device, Link
+from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
@@ -282,12 +282,15 @@ class Problem:
 
     @cached_property
     def links_inside_nodes(self) -> tuple[Link, ...]:
-        """For each class the slowest link inside one of its nodes."""
+        """For each class the slowest link inside one of its nodes; none where one is missing."""
         nodes = {node.name: node for node in self.cluster.nodes}
         slowest = []
         for entry in self.classes:
             own = [nodes[name] for name in dict.fromkeys(device.node for device in entry.devices)]
             links = [link for node in own for link in (node.link, node.reverse_link) if link]
+            if not links or not all(link.is_there for link in links):
+                slowest.append(NO_LINK)
+                continue
             slowest.append(
                 Link(
                     latency_s=max(link.latency_s for link in links),

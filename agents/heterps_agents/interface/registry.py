@@ -26,6 +26,7 @@ _MODULES = {
     "even": "heterps_agents.search.proportional",
     "memory-proportional": "heterps_agents.search.proportional",
     "speed-proportional": "heterps_agents.search.proportional",
+    "uniform-3d": "heterps_agents.search.uniform",
 }
 # Systems of papers: planners too, but shown only where they are asked for.
 _SYSTEMS = {

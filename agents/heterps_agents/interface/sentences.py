@@ -17,6 +17,7 @@ SENTENCES: dict[str, str] = {
     "even": "One stage for every device, of equally many layers.",
     "memory-proportional": "One stage for every device, of layers in proportion to its memory.",
     "speed-proportional": "One stage for every device, of layers in proportion to its speed.",
+    "uniform-3d": "The best of all even plans (dp, tp, pp, recompute): what one finds by hand.",
     "heterps-price": "The cheapest device classes and counts above a throughput floor.",
     "pipedream": "A model split over equal machines, level by level of their links.",
     "piper": "Stages, replicas and recomputation for equal devices, without tensor parallelism.",
