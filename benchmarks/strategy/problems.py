@@ -32,7 +32,7 @@ _BETWEEN: dict[Between, Link] = {
 class Nodes(NamedTuple):
     """Equal nodes of equal devices."""
 
-    count: int
+    number: int
     size: int
     kind: str
     inside: Inside = "nvlink"
@@ -61,12 +61,12 @@ class Case(NamedTuple):
     @property
     def num_devices(self) -> int:
         """Of all nodes."""
-        return sum(each.count * each.size for each in self.nodes)
+        return sum(each.number * each.size for each in self.nodes)
 
     @property
     def name(self) -> str:
         """All of it in a line."""
-        nodes = " + ".join(f"{n.count}x{n.size} {n.kind} {n.inside}" for n in self.nodes)
+        nodes = " + ".join(f"{n.number}x{n.size} {n.kind} {n.inside}" for n in self.nodes)
         return f"{self.model} batch {self.batch} on {nodes}, {self.between}"
 
 
@@ -137,7 +137,7 @@ def problem_of(case: Case) -> Problem:
             link=each.link,
         )
         for row, each in enumerate(case.nodes)
-        for index in range(each.count)
+        for index in range(each.number)
     )
     cluster = Cluster(name="strategy", nodes=nodes, inter_node_link=_BETWEEN[case.between])
     return Problem(profile_named(case.model), cluster, Job(global_batch_size=case.batch))
