@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from heterps.planning.place_graph import (
@@ -16,11 +17,13 @@ from heterps.planning.place_graph import (
 )
 from heterps.reports.console import (
     answer,
+    percent_text,
     print_json,
     remarks,
     say_when_compiling,
     seconds_text,
 )
+from heterps.reports.folding import MOST_RANGES, folded_names
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import effort_named
@@ -77,22 +80,33 @@ def _print(result: GraphResult, as_json: bool) -> None:
 
 
 def devices_table(result: GraphResult) -> Table:
-    """One row for each device: its nodes in groups of consecutive ones, memory, busy share."""
+    """One row for each device: its nodes in groups of consecutive ones, memory, busy share.
+
+    Of more than a few devices without a node, there is one row.
+    """
     source = result.source
     table = Table(title=source.name, title_justify="left", box=None)
     for heading in ("device", "nodes", "memory", "busy"):
         table.add_column(heading, justify="left" if heading == "device" else "right", no_wrap=True)
     table.add_column("groups of nodes", overflow="fold")
+    counts = np.bincount(result.answer.devices, minlength=len(source.devices))
+    idle = [name for name, count in zip(source.devices, counts, strict=True) if count == 0]
+    if len(idle) <= MOST_RANGES:
+        idle = []
     for index, name in enumerate(source.devices):
+        if name in idle:
+            continue
         used = bytes_text(float(result.run.memory_bytes[index]))
         limit = bytes_text(float(source.tables.device_memory_bytes[index]))
         table.add_row(
             name,
-            str(int((result.answer.devices == index).sum())),
+            str(counts[index]),
             f"{used} of {limit}",
-            f"{result.busy_s(index) / result.answer.step_time_s:.0%}",
+            percent_text(result.busy_s(index) / result.answer.step_time_s),
             _groups_text(result, index),
         )
+    if idle:
+        table.add_row(folded_names(idle), "0", "", percent_text(0.0), f"{len(idle)} idle")
     return table
 
 
@@ -130,4 +144,4 @@ def graph_lines(result: GraphResult) -> list[str]:
 
 
 def _against(other_s: float, step_time_s: float) -> str:
-    return f"{seconds_text(other_s)}, {100 * (other_s / step_time_s - 1):+.1f} %"
+    return f"{seconds_text(other_s)}, {percent_text(other_s / step_time_s - 1, 1, is_change=True)}"

@@ -22,7 +22,7 @@ from heterps.reports.console import (
     say_when_compiling,
     seconds_text,
 )
-from heterps.reports.folding import folded_estimate
+from heterps.reports.folding import folded_estimate, folded_title
 from heterps.reports.save_figure import save_figure
 from heterps.reports.shares import recompute_share
 from heterps.reports.tables import job_text
@@ -110,7 +110,7 @@ def run_simulate(
         with_interval=True,
         with_memory=True,
     )
-    title = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
+    title = folded_title(f"{plan.model} on {plan.cluster}, {plan.job.schedule}", plan)
     report = check_certificate(problem, plan) if certify else None
     if as_json:
         data = shown.model_dump(mode="json", exclude={"timeline", "memory_curves"})

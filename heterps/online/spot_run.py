@@ -69,9 +69,10 @@ class SpotRunReport:
 
     def lines(self) -> Iterator[str]:
         """For people."""
+        error = round(100 * self.relative_error, 1) + 0.0  # never -0.0
         yield (
             f"spot trace  goodput predicted {self.predicted_samples_per_s:.4g} samples/s, measured "
-            f"{self.measured_samples_per_s:.4g} ({100 * self.relative_error:+.1f} %) over "
+            f"{self.measured_samples_per_s:.4g} ({error:+.1f} %) over "
             f"{self.duration_s:.1f} s; {self.predicted_changes} changes predicted, "
             f"{self.measured_changes} measured"
         )

@@ -208,6 +208,19 @@ def folded_estimate(
     )
 
 
+def stage_stem(name: str) -> str:
+    """The stage that replicas of it are named after: `s0` of `s0r3`."""
+    found = _REPLICA.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def folded_title(title: str, plan: Plan) -> str:
+    """The title of a figure of `folded_estimate`: where rows are groups, it says what they show."""
+    if len(plan.devices) <= MOST_ROWS:
+        return title
+    return f"{title}; a row is the fullest device of its group"
+
+
 def _labels(
     problem: Problem, plan: Plan, used_bytes: Mapping[str, int], with_types: bool
 ) -> dict[str, str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from heterps.reports.console import answer, percent_text, seconds_text
-from heterps.reports.folding import folded_names
+from heterps.reports.folding import MOST_ROWS, folded_names, stage_stem
 from heterps_configs.units import bytes_text
 from heterps_runtime.run.phases import Phase
 from heterps_runtime.run.recovery_record import Recovery
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.run.result import DeviceReport, RunResult
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController
@@ -127,19 +128,26 @@ def recovery_text(recovery: Recovery) -> str:
 
 
 def device_table(result: RunResult) -> Table:
-    """How busy and how full every device was under the last plan, beside the prediction."""
+    """How busy and how full every device was under the last plan, beside the prediction.
+
+    Of many devices, those with replicas of the same stages are one row, with the fullest's numbers.
+    """
     used = [entry for entry in result.devices if entry.stage_names]
+    groups = _alike(used)
     table = Table(box=None)
+    if len(groups) < len(used):
+        table.title, table.title_justify = "the fullest device of each group", "left"
     headings = ("busy", "bubble", "predicted", "memory", "predicted", "limit")
     table.add_column("device", no_wrap=True)
     table.add_column("stages")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
 
-    for entry in used:
+    for entries in groups:
+        entry = max(entries, key=_peak_bytes)
         table.add_row(
-            entry.device,
-            ", ".join(entry.stage_names),
+            folded_names(each.device for each in entries),
+            folded_names(name for each in entries for name in each.stage_names),
             "-" if entry.busy_s is None else seconds_text(entry.busy_s),
             _percent(entry.bubble_share),
             _percent(entry.predicted_bubble_share),
@@ -151,6 +159,21 @@ def device_table(result: RunResult) -> Table:
     if idle:
         table.caption, table.caption_justify = f"idle: {folded_names(idle)}", "left"
     return table
+
+
+def _alike(devices: Sequence[DeviceReport]) -> list[list[DeviceReport]]:
+    """Each device alone where they are few, else together with those that have the same stages."""
+    if len(devices) <= MOST_ROWS:
+        return [[entry] for entry in devices]
+    found: dict[tuple[str, ...], list[DeviceReport]] = {}
+    for entry in devices:
+        found.setdefault(tuple(map(stage_stem, entry.stage_names)), []).append(entry)
+    return list(found.values())
+
+
+def _peak_bytes(entry: DeviceReport) -> int:
+    known = None if entry.memory is None else entry.memory.peak_bytes
+    return known or entry.predicted_memory_bytes or 0
 
 
 def _bytes(num_bytes: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heterps.reports.console import percent_text
 from heterps.reports.spot_tables import SpotComparison
 from heterps_envs.spot.costs import CAUSES
 
@@ -66,7 +67,7 @@ def _samples(axes: Axes, found: SpotComparison, unit_s: float) -> None:
             (point.step * batch - found.ceiling_samples_per_s * point.time_s) for point in points
         ]
         times = [point.time_s / unit_s for point in points]
-        share = f"{100 * found.share(result):.1f} % of the ceiling"
+        share = f"{percent_text(found.share(result), 1)} of the ceiling"
         label = f"{result.strategy}: {result.goodput_samples_per_s:.4g} samples/s, {share}"
         axes.plot(times, behind, color=color, lw=1.3, label=label)
     axes.axhline(0, color="black", lw=0.6)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from heterps.online.spot_strategies import FullPlans, ceiling_samples
+from heterps.reports.console import percent_text
 from heterps_configs.units import bytes_text
 from heterps_envs.problem import Problem
 from heterps_envs.spot.availability import SpotMoment, mean_available_devices, num_changes
@@ -91,7 +92,7 @@ def spot_table(found: SpotComparison) -> Table:
         table.add_column(result.strategy, justify="right")
     rows = {
         "goodput, samples/s": [f"{r.goodput_samples_per_s:.5g}" for r in found.results],
-        "of the ceiling": [f"{100 * found.share(r):.1f} %" for r in found.results],
+        "of the ceiling": [percent_text(found.share(r), 1) for r in found.results],
         "USD": [f"{r.cost_usd:.4g}" for r in found.results],
         "USD of used devices": [f"{r.used_cost_usd:.4g}" for r in found.results],
         "USD per million samples": [_price(r) for r in found.results],

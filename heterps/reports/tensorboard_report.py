@@ -7,7 +7,7 @@ from pathlib import Path
 from heterps.planning.compare import Comparison, ComparisonRow
 from heterps.planning.place import PlaceResult
 from heterps.reports.figures import timeline_figure
-from heterps.reports.folding import folded_estimate
+from heterps.reports.folding import folded_estimate, folded_title
 from heterps_configs.outputs import file_name_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -75,5 +75,6 @@ def _write_row(
         detailed = estimate(comparison.problem, result.plan, with_timeline=True)
         folded = folded_estimate(comparison.problem, result.plan, detailed)
         title = f"{result.plan.model} on {result.plan.cluster}, planner {row.planner}"
+        title = folded_title(title, result.plan)
         writer.add_figure("placement/timeline", timeline_figure(folded, title), 0, close=False)
     writer.close()

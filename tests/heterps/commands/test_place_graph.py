@@ -60,6 +60,14 @@ def test_an_operator_graph_is_placed_and_written(
     assert sum(device["memory_bytes"] for device in answer["devices"]) == pytest.approx(40.0)
 
 
+def test_many_idle_devices_are_one_row(heterps: Heterps, operators: Path, policy: Path) -> None:
+    graph = OperatorGraph.from_file(operators).changed(num_accelerators=16)
+    graph.to_file(operators)
+    text = heterps("place-graph", operators, "--policy", policy).out
+    assert "14 idle" in text
+    assert len(text.splitlines()) < 12
+
+
 def test_the_layers_of_a_model_are_placed_on_a_cluster(
     heterps: Heterps, blocks: Path, policy: Path
 ) -> None:

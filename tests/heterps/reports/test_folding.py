@@ -9,7 +9,13 @@ from heterps.commands.simulate import memory_table
 from heterps.planning.place import PlaceResult
 from heterps.reports.console import percent_text
 from heterps.reports.figures import timeline_figure
-from heterps.reports.folding import MOST_ROWS, folded_estimate, folded_names, stage_groups
+from heterps.reports.folding import (
+    MOST_ROWS,
+    folded_estimate,
+    folded_names,
+    folded_title,
+    stage_groups,
+)
 from heterps.reports.memory_figure import memory_figure
 from heterps.reports.tables import result_lines, stages_table
 from heterps_configs.documents.cluster import Cluster
@@ -127,6 +133,7 @@ def test_hundreds_of_devices_fit_a_screen_and_a_page() -> None:
     titles = [axes.get_title(loc="left") for axes in memory_figure(folded, "x").axes]
     assert titles[:2] == rows
     assert max(shown.memory_bytes.values()) == max(folded.memory_bytes.values())
+    assert folded_title("x", plan) == "x; a row is the fullest device of its group"
     assert {event.device for event in folded.timeline} == set(rows)
 
 
@@ -136,6 +143,7 @@ def test_few_devices_stay_apart_in_figures() -> None:
     assert len(plan.devices) <= MOST_ROWS
     shown = estimate(problem, plan)
     assert folded_estimate(problem, plan, shown) is shown
+    assert folded_title("x", plan) == "x"
 
 
 def test_no_share_is_minus_nothing() -> None:

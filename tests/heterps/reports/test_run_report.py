@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import io
 
-from heterps.reports.run_report import step_time_lines
+import pytest
+from rich.console import Console
+
+from heterps.reports.run_report import device_table, step_time_lines
 from heterps_runtime.run.phases import phases_of
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.run.result import DeviceReport, RunResult
 
 
 def result_of(times_s: list[float], generations: list[int], first_step: int = 0) -> RunResult:
@@ -46,3 +49,26 @@ def test_a_plan_of_warm_up_steps_alone_counts_them() -> None:
     assert [phase.num_counted_steps for phase in phases] == [1, 3, 4]
     assert phases[0].measured_step_time_s == 0.5
     assert phases[-1].measured_step_time_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_replicas_on_many_devices_are_one_row_with_the_fullest_ones_numbers(count: int) -> None:
+    devices = tuple(
+        DeviceReport(
+            device=f"gpu-{index}",
+            is_emulated=False,
+            num_actions=0,
+            num_overruns=0,
+            worst_overrun_s=0.0,
+            optimizer_s=0.0,
+            stage_names=(f"s{index % 2}r{index // 2}",),
+            predicted_memory_bytes=(index + 1) * 2**30,
+        )
+        for index in range(count)
+    )
+    table = device_table(result_of([0.1] * 4, [0] * 4).changed(devices=devices))
+    out = io.StringIO()
+    Console(file=out, width=120).print(table)
+    assert table.row_count == (4 if count == 4 else 2)
+    assert f"{count} GiB" in out.getvalue()
+    assert ("the fullest device of each group" in out.getvalue()) == (count == 40)
