@@ -30,6 +30,8 @@ from heterps_agents.training.problems import (
 )
 from heterps_agents.training.timed_env import TimedVecEnv
 from heterps_configs.documents.training import ChainTrainingConfig
+from heterps_envs.environments.base.drawing import Image
+from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.priced_pool import PricedPool
 from heterps_envs.environments.stage.state import Limits
@@ -155,6 +157,19 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
     def scores(self, policy: Policy) -> dict[str, float]:
         """Gaps to the optimum of all test sets, with wider beams than `evaluate`."""
         return numbers_of(self._sets.gaps(policy, SCORE_WIDTHS))
+
+    def picture(self) -> Image | None:
+        """The likeliest placement of the pool's first problem, for one target."""
+        pool, row = self._env.pool, np.zeros(1, np.int64)
+        episodes = StageEpisodes(pool, 1, isinstance(pool, PricedPool))
+        episodes.begin(row, row, pool.draw_limits(np.random.default_rng(self.config.seed), row))
+        while not (ended := episodes.rows.status != RUNNING).any():
+            actions, _ = self.model.predict(
+                episodes.observations(), deterministic=True, action_masks=episodes.view.allowed
+            )
+            episodes.step(actions)
+        episodes.finish(np.flatnonzero(ended))
+        return episodes.image(0)
 
     def remarks(self) -> dict[str, Any]:
         """When the run reached its milestones."""

@@ -10,6 +10,7 @@ from stable_baselines3.common.logger import Logger
 from heterps_agents.learned.policy_file import StoredPolicy
 from heterps_agents.training.clock import Clock
 from heterps_configs.documents.training import TrainingConfig
+from heterps_envs.environments.base.drawing import Image
 
 ConfigType = TypeVar("ConfigType", bound=TrainingConfig)
 PolicyType = TypeVar("PolicyType", bound=StoredPolicy)
@@ -78,6 +79,10 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
     @abstractmethod
     def scores(self, policy: PolicyType) -> dict[str, float]:
         """What a finished policy is told by, on problems that it never saw."""
+
+    def picture(self) -> Image | None:
+        """An episode that the network plays as it is now; None where none is drawn."""
+        return None
 
     @abstractmethod
     def remarks(self) -> dict[str, Any]:

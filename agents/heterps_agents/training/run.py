@@ -201,7 +201,11 @@ class TrainingRun(Generic[PolicyType]):
             if isinstance(value, kinds)
         }
         known = {f"score/{name}": value for name, value in scores.items() if math.isfinite(value)}
+        picture = self.learner.picture() if self._boards() else None
         for board in self._boards():
+            if picture is not None:
+                steps = self._clock.steps
+                board.add_image("placement/episode", picture, steps, dataformats="HWC")
             for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
                 board.add_summary(summary)
             for name, value in known.items():
