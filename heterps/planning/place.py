@@ -140,7 +140,10 @@ def place(
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:
         raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
-    bound = plan.bound if plan.bound.status != "unknown" else bound_for(problem, plan)
+    bound = plan.bound
+    # A bound of plans without options is none of those with them.
+    if bound.status == "unknown" and problem.strategy.is_plain:
+        bound = bound_for(problem, plan)
     plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
     return PlaceResult(
         problem, chosen.name, plan, shown, bound,

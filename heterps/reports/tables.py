@@ -38,7 +38,7 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
         )
     ways = {stage.devices[0]: way_text(plan, stage) for stage in plan.stages}
     if any(ways.values()):
-        table.add_column("carried out", no_wrap=True)
+        table.add_column("carried out")
     if width >= WIDTH_FOR_NAMES:
         table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
     for group in stage_groups(problem, plan):
