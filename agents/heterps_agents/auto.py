@@ -14,6 +14,7 @@ from heterps_agents.finishing.finalists import (
     of_searches,
     over_nodes,
 )
+from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import (
     MARGIN,
     Shortlist,
@@ -24,6 +25,7 @@ from heterps_agents.finishing.strategies import (
     allows_plain,
     best_with_options,
     bound_with_options,
+    keeps_to,
 )
 from heterps_agents.interface.answer import NOT_WITH_OPTIONS
 from heterps_agents.interface.planner import Budget
@@ -34,6 +36,7 @@ from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.search.annealing import POLISH_TEMPERATURE, anneal
 from heterps_agents.search.starts import simple_codes
+from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
@@ -50,6 +53,7 @@ from heterps_envs.closed_form.objective import ROUNDING, Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Predicted seconds that the neighbours of the proven problem may take together.
 NEIGHBOUR_SECONDS = 0.5
@@ -106,7 +110,7 @@ class AutoPlanner:
         return self._planned(asked, asked, budget)
 
     def _with_options(self, problem: Problem, budget: Budget) -> Plan:
-        """The best of plans with options, and of one without where that is allowed."""
+        """The best of plans with options, of one without, and of even ones, as far as allowed."""
         settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
         exact_s = effort_named(self.effort).exact_s
         plans = [best_with_options(problem, budget, self.seed, settings, exact_s)]
@@ -115,9 +119,14 @@ class AutoPlanner:
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self.plan(plain, budget))
         found = [plan for plan in plans if plan is not None]
+        even = best_uniform(plain, budget, self.seed)
+        if even is not None and keeps_to(even.plan, problem.strategy):
+            found.append(even.plan.changed(planner=self.name))
         if not found:
             raise InfeasibleError(f"auto: {NOT_WITH_OPTIONS}")
-        best = fastest(plain, found)
+        best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
+        step_time_s = simulated_step_time_s(plain, best)
+        best = best.changed(predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_with_options(problem, best))
 
     def _planned(self, problem: Problem, asked: Problem, budget: Budget) -> Plan:

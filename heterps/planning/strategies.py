@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from heterps.planning.place import PlaceResult, place
 from heterps_agents.interface.planner import Budget, Planner
-from heterps_configs.documents.job import MOST_MICRO_BATCHES, Job, Strategy
+from heterps_agents.search.uniform import micro_batch_candidates
+from heterps_configs.documents.job import MOST_MICRO_BATCHES, Strategy
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of
@@ -49,15 +49,6 @@ def micro_batch_size(text: str | None) -> int | None:
         ) from None
 
 
-def micro_batch_sizes(job: Job) -> tuple[int, ...]:
-    """Sizes that are worth a try: powers of two up to the batch, and what divides it."""
-    batch = job.global_batch_size
-    powers = {2**i for i in range(batch.bit_length()) if 2**i <= batch}
-    divisors = {size for size in range(1, math.isqrt(batch) + 1) if batch % size == 0}
-    sizes = powers | divisors | {batch // size for size in divisors}
-    return tuple(size for size in sorted(sizes) if -(-batch // size) <= MOST_MICRO_BATCHES)
-
-
 def place_over_sizes(
     problem: Problem,
     planner: str | Planner = "auto",
@@ -75,7 +66,7 @@ def place_over_sizes(
     Args:
         problem: The size of its job does not count.
         planner: See `place`.
-        sizes: Of micro-batches; by default `micro_batch_sizes`.
+        sizes: Of micro-batches; by default the candidates of `heterps_agents.search.uniform`.
         budget: Of all sizes together.
         seed: See `place`.
         effort: See `place`.
@@ -84,7 +75,7 @@ def place_over_sizes(
         InfeasibleError: There is no plan with any size; the reason is that of the smallest.
     """
     spent, best = budget or Budget(), None
-    asked = [_with_size(problem, size) for size in sizes or micro_batch_sizes(problem.job)]
+    asked = [_with_size(problem, size) for size in sizes or _sizes(problem)]
     bounds = [_bound(each) for each in asked]
     reasons: list[InfeasibleError] = []
     for number, index in enumerate(sorted(range(len(asked)), key=bounds.__getitem__)):
@@ -107,6 +98,12 @@ def place_over_sizes(
         planning_s=spent.seconds_used,
         planning_cpu_s=spent.cpu_seconds_used,
     )
+
+
+def _sizes(problem: Problem) -> list[int]:
+    batch = problem.job.global_batch_size
+    sizes = micro_batch_candidates(problem)
+    return [size for size in sizes if -(-batch // size) <= MOST_MICRO_BATCHES]
 
 
 def _with_size(problem: Problem, size: int) -> Problem:

@@ -37,6 +37,17 @@ def allows_plain(strategy: Strategy) -> bool:
     return is_alone and strategy.recompute != "full"
 
 
+def keeps_to(plan: Plan, strategy: Strategy) -> bool:
+    """Whether all stages of a plan are carried out in ways that a strategy allows."""
+    degrees, recompute = strategy.tensor_parallel, strategy.recompute
+    again = {len(stage.recompute_layers) == len(stage.layers) for stage in plan.stages}
+    return (
+        (not degrees or all(stage.degree in degrees for stage in plan.stages))
+        and (recompute == "auto" or again == {recompute == "full"})
+        and (strategy.shard_state == "auto" or not plan.sharded_state)
+    )
+
+
 def best_with_options(
     problem: Problem, budget: Budget, seed: int, settings: Simulations, exact_s: float
 ) -> Plan | None:

@@ -45,7 +45,7 @@ class UniformPlan(NamedTuple):
 class Uniform:
     """The planner; it keeps the micro-batch size of the job."""
 
-    name = NAME
+    name, chooses_options = NAME, True
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
