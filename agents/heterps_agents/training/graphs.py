@@ -14,6 +14,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
+from heterps_agents.graphs.decode import GraphDecoder
 from heterps_agents.graphs.evaluation import HeldOutGraphs
 from heterps_agents.graphs.network import GraphScorer
 from heterps_agents.graphs.policy import GraphPolicy
@@ -21,6 +22,9 @@ from heterps_agents.graphs.rollouts import Collected, Decisions, collect
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.learner import Learner, State
 from heterps_configs.documents.training import GraphTrainingConfig
+from heterps_envs.environments.base.drawing import Image
+from heterps_envs.environments.base.state import RUNNING
+from heterps_envs.environments.graph.episodes import GraphEpisodes
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.problem_sets.graphs import draw_graph
 
@@ -122,6 +126,17 @@ class GraphLearner(Learner[GraphTrainingConfig, GraphPolicy]):
     def policy(self) -> GraphPolicy:
         """A copy of the network as it is now."""
         return self.scorer.exported({})
+
+    def picture(self) -> Image:
+        """The likeliest placement of the first held-out graph."""
+        pool, row, rng = self.held_out.pool, np.zeros(1, np.int64), np.random.default_rng(0)
+        devices = GraphDecoder(self.policy(), pool, 0).samples(1, rng).devices[0]
+        episodes = GraphEpisodes(pool, 1)
+        episodes.begin(row, row, pool.draw_limits(rng, row))
+        for device in devices:
+            if (episodes.rows.status == RUNNING).all() and episodes.view.allowed[0, device]:
+                episodes.step(np.array([device]))
+        return episodes.image(0)
 
     def evaluate(self, cpu_s: float) -> dict[str, float]:
         """Curves of the held-out set, see `HeldOutGraphs.scores`."""

@@ -83,9 +83,8 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     assert texts[0] == f"```yaml\n{config.to_yaml()}```"
     assert texts[1] == f"seed {config.seed}; heterps train x"
     assert "_hparams_/session_start_info" in board.summary_metadata
-    if kind == "chains":
-        (picture,) = board.Images("placement/episode")
-        assert (picture.width, picture.height) == (1000, 480)
+    (picture,) = board.Images("placement/episode")
+    assert min(picture.width, picture.height) >= 400
 
 
 def test_the_scores_are_those_of_the_objective(trained: Runs) -> None:
