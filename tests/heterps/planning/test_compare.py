@@ -74,7 +74,7 @@ def test_a_planner_without_a_feasible_plan_is_a_row_and_no_failure(
     assert by_name["exact"]["feasible"] is True
     assert by_name["even"]["feasible"] is False
     assert by_name["even"]["throughput_samples_per_s"] is None
-    assert "bytes" in by_name["even"]["reason"]
+    assert "GiB too many" in by_name["even"]["reason"]
 
 
 @pytest.mark.slow
