@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from benchmarks.strategy.models import profile_named
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, Strategy
 from heterps_envs.problem import Problem
 
 Inside = Literal["nvlink", "pcie"]
@@ -129,7 +129,7 @@ def part_of(index: int) -> Part:
 
 
 def problem_of(case: Case) -> Problem:
-    """The problem of a case, with micro-batches of one sample where the planner keeps them."""
+    """The problem of a case; planners may choose all that they know."""
     nodes = tuple(
         Node(
             name=f"n{row}-{index}",
@@ -140,4 +140,6 @@ def problem_of(case: Case) -> Problem:
         for index in range(each.number)
     )
     cluster = Cluster(name="strategy", nodes=nodes, inter_node_link=_BETWEEN[case.between])
-    return Problem(profile_named(case.model), cluster, Job(global_batch_size=case.batch))
+    job = Job(global_batch_size=case.batch)
+    free = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
+    return Problem(profile_named(case.model), cluster, job, strategy=free)

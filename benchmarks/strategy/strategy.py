@@ -4,9 +4,9 @@
     python benchmarks/strategy/strategy.py --json strategy.json --part frozen
     python benchmarks/strategy/strategy.py --only 0,14 --planner ppo
 
-Forty problems (`problems.py`), half of them for development, half frozen. `uniform-3d` has the best
-of all micro-batch sizes; the planner may choose among the same. `times faster` is
-the even plan's simulated step time over the planner's: above 1 the planner is better.
+Forty problems (`problems.py`), half of them for development, half frozen. Both have the
+best of all micro-batch sizes. `times faster` is the even plan's simulated step time over the
+planner's: above 1 the planner is better.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from benchmarks.strategy.problems import CASES, QUICK, Case, part_of, problem_of
 from heterps.planning.strategies import place_over_sizes
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import UniformPlan, micro_batch_candidates, uniform_plans
-from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 
 Row = dict[str, Any]
 # Two simulations of one plan agree to this; a planner no worse than it is not worse.
 SAME = 1 - 1e-6
-# All that a planner may choose.
-ANY = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
 
 
 def main() -> None:
@@ -93,7 +90,7 @@ def _row(index: int, case: Case, planner: str) -> Row:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            found = place_over_sizes(replace(problem, strategy=ANY), planner)
+            found = place_over_sizes(problem, planner)
         planner_s, note = (
             found.estimate.step_time_s,
             f"micro-batch {found.plan.job.micro_batch_size}",

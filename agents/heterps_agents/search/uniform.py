@@ -15,7 +15,7 @@ from typing import NamedTuple
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.search.uniform_costs import Quick, UniformCosts
-from heterps_agents.search.uniform_shapes import Strategy, even_strategies, plan_of_strategy
+from heterps_agents.search.uniform_shapes import EvenStrategy, even_strategies, plan_of_strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.usable import on_usable_devices
@@ -38,7 +38,7 @@ class UniformPlan(NamedTuple):
 
     plan: Plan
     cost: float
-    strategy: Strategy
+    strategy: EvenStrategy
 
 
 @register(NAME)
@@ -57,7 +57,7 @@ class Uniform:
             InfeasibleError: None keeps memory and the throughput floor; says what is missing where
                 least is.
         """
-        problem = on_usable_devices(problem)
+        problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
         found = best_uniform(problem, budget, self.seed)
         if found is None:
             raise InfeasibleError(f"{self.name}: {_why_none(problem)}")
@@ -130,7 +130,7 @@ def best_uniform(
     return best
 
 
-def _by_closed_form(problem: Problem) -> list[tuple[Strategy, Quick]]:
+def _by_closed_form(problem: Problem) -> list[tuple[EvenStrategy, Quick]]:
     """Strategies that may fit, the best by the closed form first."""
     costs = UniformCosts(problem)
     quick = [(strategy, costs.quick(strategy)) for strategy in even_strategies(problem)]
@@ -146,6 +146,8 @@ def _weight(problem: Problem, quick: Quick) -> float:
 def _why_none(problem: Problem) -> str:
     """What the simulator says of the plan that lacks the fewest bytes."""
     costs = UniformCosts(problem)
+    if not any(even_strategies(problem)):
+        return "no node holds groups of the degrees that are allowed"
     quick = {strategy: costs.quick(strategy) for strategy in even_strategies(problem)}
     nearest = min(quick, key=lambda each: (quick[each].lacks_bytes, quick[each].step_time_s))
     reasons = estimate(problem, plan_of_strategy(problem, nearest, NAME, 0)).reasons

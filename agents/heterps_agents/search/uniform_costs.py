@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_agents.search.uniform_shapes import Shape, Strategy, even_cuts, groups_of
+from heterps_agents.search.uniform_shapes import EvenStrategy, Shape, even_cuts, groups_of
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 
@@ -56,7 +56,7 @@ class UniformCosts:
         self._stages_of: dict[tuple[int, int, bool], _Stages] = {}
         self._groups_of: dict[int, _Groups] = {}
 
-    def quick(self, strategy: Strategy) -> Quick:
+    def quick(self, strategy: EvenStrategy) -> Quick:
         """Of one strategy."""
         shape, job = strategy.shape, self.problem.job
         stages, groups = self._stages(shape, strategy.recomputes), self._groups(shape.degree)

@@ -49,7 +49,7 @@ class Shape(NamedTuple):
         return np.arange(size).reshape(self.num_stages, self.num_replicas)
 
 
-class Strategy(NamedTuple):
+class EvenStrategy(NamedTuple):
     """A shape, and what its devices hold.
 
     Attributes:
@@ -82,14 +82,21 @@ def even_cuts(problem: Problem, num_stages: int) -> list[range]:
     return [range(start, stop) for start, stop in zip([0, *starts[1:]], stops, strict=True)]
 
 
-def even_strategies(problem: Problem) -> Iterator[Strategy]:
-    """All of them for a problem with its micro-batch size.
+def even_strategies(problem: Problem) -> Iterator[EvenStrategy]:
+    """All of them for a problem with its micro-batch size, or those that its strategy allows.
+
+    Where a strategy says nothing, all are allowed: they are what this baseline is about.
 
     Degrees, stages and replicas are powers of two and what divides: a node's devices, the groups or
     layers, the micro-batches. Replicas are besides as many as there are devices for.
     """
     num_layers, num_micro_batches = problem.profile.num_layers, problem.job.num_micro_batches
     kinds = Counter(layer.kind for layer in problem.profile.layers)
+    asked = problem.strategy
+    again = [False, True]
+    if not asked.is_plain and asked.recompute != "auto":
+        again = [asked.recompute == "full"]
+    may_shard = asked.is_plain or asked.shard_state == "auto"
     for degree in _degrees(problem):
         num_groups = len(groups_of(problem, degree))
         depths = _usual(num_groups, min(num_groups, num_layers))
@@ -100,13 +107,13 @@ def even_strategies(problem: Problem) -> Iterator[Strategy]:
                 shape = Shape(degree, num_stages, num_replicas)
                 is_same = 1 in (num_stages, num_replicas)
                 for each in (shape,) if is_same else (shape, shape._replace(is_by_pipeline=True)):
-                    for recomputes in (False, True):
-                        yield Strategy(each, recomputes)
-                        if num_replicas > 1:
-                            yield Strategy(each, recomputes, shards_state=True)
+                    for recomputes in again:
+                        yield EvenStrategy(each, recomputes)
+                        if num_replicas > 1 and may_shard:
+                            yield EvenStrategy(each, recomputes, shards_state=True)
 
 
-def plan_of_strategy(problem: Problem, strategy: Strategy, planner: str, seed: int) -> Plan:
+def plan_of_strategy(problem: Problem, strategy: EvenStrategy, planner: str, seed: int) -> Plan:
     """Its plan; replica j of k takes the micro-batches m with m mod k = j."""
     shape, last = strategy.shape, problem.profile.num_layers - 1
     groups = groups_of(problem, shape.degree)
@@ -159,7 +166,9 @@ def _degrees(problem: Problem) -> list[int]:
     """Of groups that a node has room for, and that some layer can be split for."""
     sizes = {len(names) for names in _neighbours(problem)}
     found = set().union(*(_usual(size, size) for size in sizes))
-    layers = problem.profile.layers
+    layers, asked = problem.profile.layers, problem.strategy
+    if not asked.is_plain and asked.tensor_parallel:
+        found &= set(asked.tensor_parallel)
     return [d for d in sorted(found) if d == 1 or any(split_at(layer, d) for layer in layers)]
 
 

@@ -17,14 +17,15 @@ from heterps_agents.search.uniform import (
 )
 from heterps_agents.search.uniform_costs import UniformCosts
 from heterps_agents.search.uniform_shapes import (
+    EvenStrategy,
     Shape,
-    Strategy,
     even_cuts,
     even_strategies,
     groups_of,
     plan_of_strategy,
 )
 from heterps_configs.documents.cluster import DeviceGroup, Link, Node
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.model_profile import TensorSplit
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
@@ -107,6 +108,13 @@ def test_all_even_plans_are_there() -> None:
     assert len(found) == len(set(found)) == 2 * (10 + 4 + 2)
 
 
+def test_a_strategy_allows_some_of_them() -> None:
+    strategy = Strategy(tensor_parallel=(2, 4), recompute="full")
+    found = list(even_strategies(replace(blocks(counts=(4,)), strategy=strategy)))
+    assert {each.shape.degree for each in found} == {2, 4}
+    assert {(each.recomputes, each.shards_state) for each in found} == {(True, False)}
+
+
 @pytest.mark.parametrize(
     ("memory", "is_needed"),
     [
@@ -117,7 +125,7 @@ def test_all_even_plans_are_there() -> None:
     ],
     ids=["tensor parallel", "recompute"],
 )
-def test_what_alone_fits_is_found(memory: int, is_needed: Callable[[Strategy], bool]) -> None:
+def test_what_alone_fits_is_found(memory: int, is_needed: Callable[[EvenStrategy], bool]) -> None:
     is_large = memory < 1000
     problem = blocks(
         num_layers=2, state=100 if is_large else 1, kept=4.0 if is_large else 3000.0,
