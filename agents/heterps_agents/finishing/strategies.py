@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from heterps_agents.exact.solve import solve
+from heterps_agents.finishing.even_options import even_codes
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS, of_searches
 from heterps_agents.finishing.shortlist import Shortlist, Simulations
 from heterps_agents.finishing.simulated_costs import Simulated
@@ -27,6 +28,8 @@ from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import CostTables, Problem
 
 POLISH_EVALUATIONS = 10_000
+# Even placements that are looked at, and the best of all that are annealed.
+NUM_EVEN, NUM_POLISHED = 12, 3
 # There are more candidates for each stage than without options.
 OPTION_EVALUATIONS = 2 * SEARCH_EVALUATIONS
 
@@ -80,10 +83,13 @@ def best_with_options(
 def _codes(question: Question, exact_s: float) -> list[Code]:
     """What the searches find, and the best of it polished."""
     codes = [greedy_code(question), *of_searches(question, OPTION_EVALUATIONS)]
-    found = [code for code in codes if code is not None]
-    if found:
-        best = question.cheapest(found)
-        found.insert(0, polish(best, question.kernel, POLISH_EVALUATIONS, 0, question.goal))
+    codes += even_codes(question, NUM_EVEN)
+    found = sorted((code for code in codes if code is not None), key=question.cost)
+    polished = [
+        polish(code, question.kernel, POLISH_EVALUATIONS, number, question.goal)
+        for number, code in enumerate(found[:NUM_POLISHED])
+    ]
+    found = [*sorted(polished, key=question.cost), *found]
     seconds = min(exact_s, question.budget.seconds_left)
     result = solve(question.kernel, question.goal, max_seconds=seconds)
     question.budget.spend(result.transitions)

@@ -1,0 +1,68 @@
+"""Even placements with options: where searches begin that have many options to choose from.
+
+All stages of a class have one option, and all its devices; layers are cut in proportion to how fast
+the stages are. On one class these are the plans that are found by hand: tensor-parallel degree,
+stages, replicas. On several classes every class gets as many stages, in either order of speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from heterps_agents.interface.question import Question
+from heterps_agents.search.proportional import cut_in_proportion
+from heterps_envs.arrays import Code, Integers
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.objective import code_of
+
+# Of one class.
+NUM_STAGES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def even_codes(question: Question, most: int) -> list[Code]:
+    """The best of them by the closed form, at most so many; those that fit come first."""
+    codes = {code.tobytes(): code for code in _all(question)}
+    question.budget.spend(len(codes))
+    return sorted(codes.values(), key=question.cost)[:most]
+
+
+def _all(question: Question) -> Iterator[Code]:
+    tables, options = question.tables, question.options
+    by_way: dict[tuple[int, bool, bool], list[int]] = {}
+    for index, option in enumerate(options):
+        by_way.setdefault(option[1:], []).append(index)
+    for way in by_way.values():
+        speed = 1.0 / np.maximum(tables.compute_s.sum(axis=0)[way], 1e-30)
+        fastest_first = [way[i] for i in np.argsort(-speed, kind="stable")]
+        for used in range(1, len(way) + 1):
+            chosen = fastest_first[:used]
+            for number in NUM_STAGES:
+                if number * used <= tables.num_layers:
+                    yield from _in_both_orders(question, chosen, number)
+
+
+def _in_both_orders(question: Question, chosen: list[int], number: int) -> Iterator[Code]:
+    most = question.tables.most_replicas[chosen]
+    limit = min(MAX_REPLICAS, question.tables.num_micro_batches)
+    replicas = np.minimum(most // number, limit)
+    if replicas.min() < 1:
+        return
+    for order in (1, -1)[: len(chosen)]:
+        kinds = np.repeat(chosen[::order], number)
+        yield _cut(question, kinds, np.repeat(replicas[::order], number))
+
+
+def _cut(question: Question, kinds: Integers, replicas: Integers) -> Code:
+    """Layers in proportion to the speed of the stages; each has one at least."""
+    compute_s = question.tables.compute_s
+    whole_s = np.maximum(compute_s.sum(axis=0), 1e-30)
+    stops = cut_in_proportion(compute_s[:, kinds[0]], replicas / whole_s[kinds])
+    count, layers = len(kinds), question.tables.num_layers
+    for row in range(count):
+        stops[row] = max(stops[row], row + 1 if row == 0 else stops[row - 1] + 1)
+    for row in range(count - 1, -1, -1):
+        stops[row] = min(stops[row], layers - (count - 1 - row))
+    stages = np.stack([stops, kinds, replicas], axis=1).astype(np.int64)
+    return code_of(np.ascontiguousarray(stages), count)
