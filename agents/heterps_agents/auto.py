@@ -119,7 +119,7 @@ class AutoPlanner:
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self.plan(plain, budget))
         found = [plan for plan in plans if plan is not None]
-        even = best_uniform(plain, budget, self.seed)
+        even = best_uniform(problem, budget, self.seed)
         if even is not None and keeps_to(even.plan, problem.strategy):
             found.append(even.plan.changed(planner=self.name))
         if not found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,11 @@ from heterps_envs.closed_form.formula import (
     MAX_REPLICAS,
     OPTION_MASK,
     REPLICA_SHIFT,
-    Built,
-    append_stage,
     evaluate,
-    in_flight,
     kernel_tables,
 )
 from heterps_envs.options import StageOption
-from heterps_envs.problem import Problem
+from heterps_envs.problem import CostTables, Problem
 from heterps_envs.stage_tables import stage_tables
 
 # Of micro-batches through stages in a step: seconds of simulation, and a few gigabytes.
@@ -109,7 +106,12 @@ def decode(code: NDArray[np.int16], options: Sequence[StageOption] = ()) -> Plac
 
 def closed_form_step_time_s(problem: Problem, placement: Sequence[PlacedStage]) -> float:
     """Closed-form step time of a placement, also where its memory does not suffice."""
-    kernel = kernel_tables(problem.tables)
+    return _unlimited_s(problem.tables, placement)
+
+
+def _unlimited_s(tables: CostTables, placement: Sequence[PlacedStage]) -> float:
+    """Closed-form step time where memory is no limit."""
+    kernel = kernel_tables(tables)
     unlimited = kernel._replace(memory_bytes=np.full_like(kernel.memory_bytes, np.inf))
     return float(evaluate(encode(placement)[None], unlimited)[0][0])
 
@@ -123,17 +125,9 @@ def closed_form_of_plan_s(problem: Problem, plan: Plan, placement: Placement) ->
     if not problem.merges_nodes:
         return closed_form_step_time_s(problem, placement)
     ranges = [(stage.first_layer, stage.last_layer) for stage in placement]
-    kernel = kernel_tables(stage_tables(problem, plan, ranges))
-    step_s, fill_s, behind = 0.0, 0.0, 0
-    for index in range(len(placement) - 1, -1, -1):
-        stage = placement[index]
-        held = in_flight(kernel.num_micro_batches, kernel.is_gpipe, stage.replicas, behind)
-        built = Built(index + 1 if behind else -1, step_s, fill_s)
-        step_s, fill_s = append_stage(
-            kernel, stage.first_layer, stage.last_layer + 1, index, stage.replicas, held, built
-        )
-        behind += stage.replicas
-    return float(step_s)
+    tables = stage_tables(problem, plan, ranges)
+    by_stage = [replace(stage, device_class=index) for index, stage in enumerate(placement)]
+    return _unlimited_s(tables, by_stage)
 
 
 def check_plan(problem: Problem, plan: Plan) -> None:

@@ -95,14 +95,14 @@ def test_a_layer_that_fits_nowhere_is_named_with_the_bytes_that_are_missing() ->
         memory_bytes=[400, 700],
     )
     assert explain_infeasible(problem) == (
-        "layer 1 (layer1) fits on no device: it needs 850 bytes (state 800, the rest activations), "
-        "150 more than a class1 has"
+        "layer 1 (layer1) fits on no device: it needs 850 B (state 800 B, the rest activations), "
+        "150 B more than a class1 has"
     )
 
 
 def test_a_model_that_is_too_large_in_all_says_by_how_much() -> None:
     problem = no_plan(parameters=[10, 10, 10], counts=(2,), memory_bytes=[100])
-    assert "needs at least 240 bytes, 40 more than the 2 devices" in explain_infeasible(problem)
+    assert "needs at least 240 B, 40 B more than the 2 devices" in explain_infeasible(problem)
 
 
 def test_a_stage_for_which_no_device_is_left_is_named() -> None:

@@ -113,7 +113,7 @@ def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> N
     cluster = Cluster.model_validate({**problem.cluster.model_dump(), "device_types": small})
     tight = Problem(problem.profile, cluster, problem.job)
     controller = ElasticController(tight, plan)
-    with pytest.raises(NotEnoughDevicesError, match=r"without fast: .*bytes"):
+    with pytest.raises(NotEnoughDevicesError, match=r"without fast: .*needs at least .*iB"):
         controller.replan(change(tight, plan, lost=("fast",)))
 
 

@@ -15,6 +15,7 @@ from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
+from heterps_configs.units import bytes_text
 from heterps_envs.online.correction import drift
 from heterps_runtime.execution.memory_check import peak_bytes
 from heterps_runtime.run.measurements import Measurements
@@ -95,8 +96,8 @@ def test_run_beyond_an_emulated_memory_limit_names_device_stage_and_bytes(tmp_pa
         nodes=(node.changed(devices=groups),),
     )
     message = (
-        rf"^rank 1 \(d1\): d1 is out of memory in .* 's1', micro-batch \d: "
-        rf"needs {need} bytes, allowed {need - 1}$"
+        r"^rank 1 \(d1\): d1 is out of memory in .* 's1', micro-batch \d: "
+        rf"needs {bytes_text(need)}, 1 B more than the {bytes_text(need - 1)} allowed$"
     )
     limited = replace(problem, cluster=cluster)
     plan = chain_of(limited, 3, 6)
