@@ -11,16 +11,20 @@ smallest bottleneck over all of them is found by one sweep, `O(states * classes 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats, Integers
 
 # States times transitions that the sweep takes on: some seconds.
 MAX_WORK = 3_000_000_000
+# Of what it keeps for each state, class and layer: two numbers.
+MAX_TABLE_BYTES, BYTES_EACH = 2_000_000_000, 16
 
 
 class Chain(NamedTuple):
@@ -68,10 +72,19 @@ def split_chain(chain: Chain) -> ChainSplit:
         HeterpsError: There are too many combinations of devices to try them all.
     """
     num_layers, num_classes = chain.seconds.shape
-    strides = np.concatenate(([1], np.cumprod(chain.counts + 1)))
-    work = int(strides[-1]) * (num_classes * num_layers) ** 2 // 2
+    # Every stage has a layer of its own, so no class needs more devices than there are layers.
+    chain = chain._replace(counts=np.minimum(chain.counts, num_layers))
+    combinations = math.prod(int(count) + 1 for count in chain.counts)
+    work = combinations * (num_classes * num_layers) ** 2 // 2
     if work > MAX_WORK:
         raise HeterpsError(f"splitting the chain exactly takes {work} steps; at most {MAX_WORK}")
+    table_bytes = combinations * num_classes * (num_layers + 1) * BYTES_EACH
+    if table_bytes > MAX_TABLE_BYTES:
+        raise HeterpsError(
+            f"splitting the chain exactly takes {bytes_text(table_bytes)}; at most "
+            f"{bytes_text(MAX_TABLE_BYTES)}"
+        )
+    strides = np.concatenate(([1], np.cumprod(chain.counts + 1)))
     # Where every state came from: the state before its last stage, as one integer.
     best, origin = _sweep(chain, strides)
     used = np.arange(strides[-1])[:, None] // strides[:-1] % (chain.counts + 1)

@@ -113,6 +113,18 @@ def test_a_slow_link_is_not_crossed() -> None:
     assert split.bottleneck_s == chain.seconds.sum(axis=0).min()
 
 
+def test_more_devices_than_layers_take_no_more_memory() -> None:
+    """A table over all of them would take 18 GB; a chain of one layer uses one device."""
+    chain = random_chain(0, 1, (70, 10, 2, 140, 3, 71))
+    split = split_chain(chain._replace(capacity_bytes=np.full(6, 100.0)))
+    assert len(split.stages) == 1
+
+
+def test_a_table_that_is_too_large_is_refused_before_it_is_made() -> None:
+    with pytest.raises(HeterpsError, match=r"takes [\d.]+ GiB; at most 1.86 GiB"):
+        split_chain(random_chain(0, 2, (2,) * 14))
+
+
 def test_too_many_combinations_are_refused_with_their_number() -> None:
     chain = random_chain(0, 200, (9,) * 6)
     with pytest.raises(HeterpsError, match=r"takes \d+ steps; at most"):
