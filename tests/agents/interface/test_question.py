@@ -17,7 +17,7 @@ from heterps_agents.search.annealing import annealed_code
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.random import random_code
-from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, REPLICA_SHIFT, evaluate, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
@@ -137,6 +137,6 @@ def test_the_cheapest_of_codes_that_do_not_fit_comes_nearest_to_fitting() -> Non
     kernel = kernel_tables(tables)
     best = solve(kernel).code
     assert best is not None
-    too_many = np.full(tables.num_layers, 63 << 5, np.int16)
+    too_many = np.full(tables.num_layers, 63 << REPLICA_SHIFT, np.int16)
     question = Question(tables, kernel, Goal(), Budget())
     assert question.cheapest([too_many, best]) is best

@@ -13,6 +13,7 @@ from heterps_agents.interface.search_planner import SearchPlanner
 from heterps_agents.search.starts import simple_codes, simple_start
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Code
+from heterps_envs.closed_form.formula import REPLICA_SHIFT
 from heterps_envs.problem import Problem
 
 MakeProblem = Callable[..., Problem]
@@ -41,7 +42,7 @@ def test_a_search_that_ends_below_its_start_is_not_believed(make_problem: MakePr
     problem = make_problem()
 
     def poor(question: Question) -> Code | None:
-        return np.full(question.kernel.num_layers, 63 << 5, np.int16)
+        return np.full(question.kernel.num_layers, 63 << REPLICA_SHIFT, np.int16)
 
     plans = [
         SearchPlanner("poor", search, simple_start).plan(problem, Budget())

@@ -191,7 +191,7 @@ def test_a_true_certificate_is_confirmed_and_survives_json() -> None:
         ({"lower_bound_s": 2.6}, (0, 1, 1, 0), r"above the split's own load of 2\.5 s"),
         ({}, (0, 1, 1, 1), r"colour class 7 \(n0, n3, ...\) is on the devices \[0, 1\]"),
         ({}, (0, 1, 0, 0), r"largest load is 3\.5 s"),
-        ({}, (0, 0, 0, 0), "device 0 holds 4 bytes, 3 fit"),
+        ({}, (0, 0, 0, 0), "device 0 holds 4 B, 1 B too many"),
         ({}, (0, 1, 2, 0), "device 2 does not exist"),
         ({}, (0, 1, 1), "3 devices for 4 nodes"),
         ({"is_contiguous": True}, (0, 1, 1, 0), "not contiguous: the forward pass comes back"),

@@ -66,7 +66,7 @@ def test_a_node_costs_infinitely_much_where_it_cannot_run() -> None:
     [
         ((0, 0, 0), {}, "3 devices for 4 nodes"),
         ((0, 0, 0, 3), {}, "n3: device 3 does not exist (0 .. 2)"),
-        ((0, 0, 1, 1), {"accelerator_memory_bytes": 11}, "device 1: 12 bytes, 11 fit"),
+        ((0, 0, 1, 1), {"accelerator_memory_bytes": 11}, "device 1: 12 B, 1 B more than fits"),
     ],
 )
 def test_a_broken_assignment_is_explained(
