@@ -240,7 +240,7 @@ class _Check:
         floor = self.problem.job.min_throughput_samples_per_s
         if floor is None:
             return
-        reached = self.problem.job.global_batch_size / step_time_s
+        reached = self.problem.job.global_batch_size / max(step_time_s, 1e-30)
         if reached < floor * (1 - TOLERANCE):
             self.problems.append(f"{reached:.6g} samples/s; the floor is {floor:g}")
         self.checked.append("the throughput floor")

@@ -23,7 +23,7 @@ from heterps_envs.problem import CostTables
 from tests.agents.exact.test_solve import every_cut, random_tables
 from tests.envs.small_problems import with_options
 
-LARGEST_SPACE = 60_000
+LARGEST_SPACE = 20_000
 
 
 def option_problem(seed: int) -> CostTables:
