@@ -26,8 +26,8 @@ from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.objective import Goal
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import pack_problems
-from heterps_envs.problem import CostTables
 
 EVALUATIONS, QUICK_EVALUATIONS = (256, 2000, 20_000), (2000,)
 # Entries whose CPU seconds the baselines get as well.

@@ -15,7 +15,7 @@ from heterps_agents.learned.policy import Policy
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint
 from heterps_envs.problem_sets.test_sets import CHAIN_SETS, chain_set
 

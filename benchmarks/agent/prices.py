@@ -13,7 +13,7 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.training.evaluation import CHEAPEST_FLOOR
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint
 from heterps_envs.problem_sets.test_sets import chain_set
 

@@ -10,8 +10,8 @@ import numpy as np
 from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.formula import KernelTables, evaluate_one
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.online.belief import DEFAULT_SPREADS, Factors, Spreads, StageTime, TypeBelief
-from heterps_envs.problem import CostTables
 
 KIND_SIGMA, LAYER_SIGMA, NOISE_SIGMA = 0.35, 0.15, 0.02
 

@@ -26,7 +26,7 @@ from heterps_agents.training.fine_tune import fine_tune
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.objective import Goal
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint
 from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS
 

@@ -27,7 +27,7 @@ from heterps_agents.systems.heterps.elastic_counts import (
 )
 from heterps_envs.closed_form.bounds import lower_bound, price_bound
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 # (layers, classes, devices of each class), and the seconds that were asked for.

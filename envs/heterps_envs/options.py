@@ -17,10 +17,11 @@ import numpy as np
 from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
+from heterps_envs.cost_tables import CostTables, RingLinks, StageOptions
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.layer_costs.memory_rule import memory_rule
 from heterps_envs.layer_costs.tensor_parallel import split_at
-from heterps_envs.problem import CostTables, Problem, RingLinks, StageOptions
+from heterps_envs.problem import Problem
 
 # A coded placement has eight bits for the option.
 MAX_OPTIONS = 256

@@ -2,195 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
-from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
-from heterps_configs.documents.device import DeviceType
+from heterps_configs.documents.cluster import Cluster, Device, Link
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError
-from heterps_envs.arrays import Floats, Integers
+from heterps_envs.arrays import Floats
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.device_classes import (
+    MAX_CLASSES,
+    MAX_NODE_CLASSES,
+    DeviceClass,
+    NodesApart,
+    classes_of,
+    device_groups,
+)
 from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group
 from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
-
-# A coded placement has four bits for the class (see `heterps_envs.closed_form.formula`).
-MAX_CLASSES = 16
-# Equal devices on different nodes are told apart while there are no more classes than this: exact
-# solving takes exponentially longer with each.
-MAX_NODE_CLASSES = 8
-# Whose equal devices are classes of their own: those of nodes that differ, of all nodes, of none.
-NodesApart = Literal["unequal", "all", "none"]
-
-
-@dataclass(frozen=True)
-class DeviceClass:
-    """Devices that a placement need not tell apart: same type, memory and price, on equal nodes.
-
-    A placement names classes; binding picks the devices. Nodes that differ are kept apart because a
-    link between nodes is slower than one inside; only where that makes more than
-    `MAX_NODE_CLASSES` classes, devices of one region share a class. Where a class has several
-    nodes, its tables have the slowest link between any two devices.
-    """
-
-    name: str
-    type: DeviceType
-    devices: tuple[Device, ...]
-
-    @property
-    def count(self) -> int:
-        """How many devices there are."""
-        return len(self.devices)
-
-
-class RingLinks(NamedTuple):
-    """The links that replicas of one stage sum their gradients over: those of one node, or not.
-
-    Attributes:
-        node_size: (O,) int64, the most replicas on one node.
-        latency_s: (O, 2) inside a node, and between nodes.
-        inverse_bandwidth_s_per_byte: (T, 2) of the same links.
-    """
-
-    node_size: Integers
-    latency_s: Floats
-    inverse_bandwidth_s_per_byte: Floats
-
-    def of_classes(self, kept: list[int]) -> RingLinks:
-        """Those of some classes only."""
-        node_size, latency_s, inverse_bandwidth = self
-        return RingLinks(node_size[kept], latency_s[kept], inverse_bandwidth[kept])
-
-
-@dataclass(frozen=True)
-class StageOptions:
-    """Ways to carry out a stage: on a class, so many devices of it together, and what they hold.
-
-    Bytes are those of one device.
-
-    Attributes:
-        class_of_option: (O,) the class of each.
-        devices_of_option: (O,) devices of the class that one stage takes.
-        state_bytes: (L, O) see `CostTables`, less `sharded_bytes`.
-        sharded_bytes: (L, O) of the state, what the replicas of a stage share: divided by their
-            number. So are the optimizer's seconds where any is.
-        gradient_bytes: (L, O) what a gradient all-reduce of the layer moves.
-        activation_bytes: (L, O) kept of one micro-batch.
-    """
-
-    class_of_option: Integers
-    devices_of_option: Integers
-    state_bytes: Floats
-    sharded_bytes: Floats
-    gradient_bytes: Floats
-    activation_bytes: Floats
-
-    @cached_property
-    def shards_state(self) -> NDArray[np.bool_]:
-        """(O,) whether the replicas of a stage share some of its state."""
-        return np.asarray(self.sharded_bytes.any(axis=0))
-
-
-@dataclass(frozen=True)
-class CostTables:
-    """Everything that the cost model reads: L layers, T device classes, O stage options.
-
-    What chooses goes through the options, what counts devices through the classes. Unless `options`
-    says more there is one option for each class, a stage on one device.
-
-    Attributes:
-        num_micro_batches: M, micro-batches of one step.
-        is_gpipe: All forwards before all backwards (every micro-batch is in flight).
-        forward_s, backward_s: (L, O) seconds of one micro-batch.
-        optimizer_s: (L, O) seconds of the optimizer step.
-        state_bytes: (L,) weights, their copies under mixed precision, gradients, optimizer state;
-            under GPipe less what is never there beside all activations.
-        gradient_bytes: (L,) what a gradient all-reduce of the layer moves.
-        activation_bytes: (L,) kept for the backward pass of one micro-batch, as planners count it
-            (`heterps_envs.layer_costs.memory_rule`).
-        output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; last: 0.
-        device_count: (T,) devices of each class.
-        memory_bytes: (O,) of one device, less the reserve of that rule.
-        price_usd_per_hour: (O,) of the devices of one stage.
-        latency_s: (O, O) of the slowest link between two devices of the classes.
-        inverse_bandwidth_s_per_byte: (O, O) of the same links.
-        rings: Links of gradient all-reduces; None: those between the devices of a class.
-        options: What options hold, where there are more than one for each class; the bytes above
-            are then those of a stage on one device.
-    """
-
-    num_micro_batches: int
-    is_gpipe: bool
-    forward_s: Floats
-    backward_s: Floats
-    optimizer_s: Floats
-    state_bytes: Floats
-    gradient_bytes: Floats
-    activation_bytes: Floats
-    output_bytes: Floats
-    device_count: Integers
-    memory_bytes: Floats
-    price_usd_per_hour: Floats
-    latency_s: Floats
-    inverse_bandwidth_s_per_byte: Floats
-    rings: RingLinks | None = None
-    options: StageOptions | None = None
-
-    @property
-    def num_layers(self) -> int:
-        """Number of layers, L."""
-        return len(self.state_bytes)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of device classes, T."""
-        return len(self.device_count)
-
-    @property
-    def num_options(self) -> int:
-        """Number of stage options, O."""
-        return len(self.memory_bytes)
-
-    @cached_property
-    def compute_s(self) -> Floats:
-        """(L, O) forward plus backward."""
-        return self.forward_s + self.backward_s
-
-    @cached_property
-    def stage_options(self) -> StageOptions:
-        """`options`, or one for each class."""
-        if self.options is not None:
-            return self.options
-        size = self.num_classes
-
-        def for_all(values: Floats) -> Floats:
-            return np.repeat(values[:, None], size, axis=1)
-
-        return StageOptions(
-            class_of_option=np.arange(size),
-            devices_of_option=np.ones(size, np.int64),
-            state_bytes=for_all(self.state_bytes),
-            sharded_bytes=np.zeros((self.num_layers, size)),
-            gradient_bytes=for_all(self.gradient_bytes),
-            activation_bytes=for_all(self.activation_bytes),
-        )
-
-    @cached_property
-    def most_replicas(self) -> Integers:
-        """(O,) stages of an option that the devices of its class suffice for."""
-        options = self.stage_options
-        return self.device_count[options.class_of_option] // options.devices_of_option
-
+from heterps_envs.links import Links, class_links, class_rings, links_inside_nodes
 
 # One device for each stage, which keeps all.
 PLAIN = Strategy()
@@ -283,21 +121,7 @@ class Problem:
     @cached_property
     def links_inside_nodes(self) -> tuple[Link, ...]:
         """For each class the slowest link inside one of its nodes; none where one is missing."""
-        nodes = {node.name: node for node in self.cluster.nodes}
-        slowest = []
-        for entry in self.classes:
-            own = [nodes[name] for name in dict.fromkeys(device.node for device in entry.devices)]
-            links = [link for node in own for link in (node.link, node.reverse_link) if link]
-            if not links or not all(link.is_there for link in links):
-                slowest.append(NO_LINK)
-                continue
-            slowest.append(
-                Link(
-                    latency_s=max(link.latency_s for link in links),
-                    bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in links),
-                )
-            )
-        return tuple(slowest)
+        return links_inside_nodes(self.cluster, self.classes)
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:
@@ -306,18 +130,15 @@ class Problem:
         Raises:
             HeterpsError: There are more than `MAX_CLASSES`.
         """
-        groups = self._groups(self.nodes_apart)
+        groups = device_groups(self.cluster, self.nodes_apart)
         if len(groups) > MAX_NODE_CLASSES:
-            groups = self._groups("none")
+            groups = device_groups(self.cluster, "none")
         if len(groups) > MAX_CLASSES:
             raise HeterpsError(
                 f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, "
                 f"memory, price and region); at most {MAX_CLASSES} are supported"
             )
-        return tuple(
-            DeviceClass(name, devices[0].type, tuple(devices))
-            for name, devices in zip(_class_names(groups.values()), groups.values(), strict=True)
-        )
+        return classes_of(groups)
 
     def _viewed(
         self, nodes_apart: NodesApart | None = None, has_fastest_links: bool | None = None
@@ -338,12 +159,14 @@ class Problem:
         """Whether equal nodes share classes, so that their links differ inside and between."""
         if self.nodes_apart != "unequal":
             return False
-        return self.has_equal_nodes and len(self._groups("unequal")) <= MAX_NODE_CLASSES
+        return (
+            self.has_equal_nodes and len(device_groups(self.cluster, "unequal")) <= MAX_NODE_CLASSES
+        )
 
     @cached_property
     def has_equal_nodes(self) -> bool:
         """Whether equal devices stand on nodes that equal each other."""
-        return len(self._groups("unequal")) < len(self._groups("all"))
+        return len(device_groups(self.cluster, "unequal")) < len(device_groups(self.cluster, "all"))
 
     @cached_property
     def by_node(self) -> Problem:
@@ -410,47 +233,6 @@ class Problem:
                 inverse_bandwidth[index, index] = 1 / slowest
         return replace(tables, latency_s=latency_s, inverse_bandwidth_s_per_byte=inverse_bandwidth)
 
-    def _groups(self, apart: NodesApart) -> dict[tuple[object, ...], list[Device]]:
-        """Devices by what makes them equal; single devices of many nodes stay together.
-
-        Where some cannot send messages to each other, those of every node are apart.
-        """
-        groups: dict[tuple[object, ...], list[Device]] = {}
-        for device in self.cluster.devices:
-            kind = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
-            groups.setdefault(kind, []).append(device)
-        if apart == "none":
-            return groups
-        parts: dict[tuple[object, ...], list[Device]] = {}
-        for devices in groups.values():
-            shares_nodes = len({device.node for device in devices}) < len(devices)
-            shares_nodes |= self.cluster.lacks_links
-            for device in devices:
-                node = device.node if shares_nodes else ""
-                if shares_nodes and apart == "unequal" and not self.cluster.lacks_links:
-                    node = self._first_like[node]
-                parts.setdefault((id(devices), node), []).append(device)
-        return parts
-
-    @cached_property
-    def _first_like(self) -> dict[str, str]:
-        """For each node the first one that equals it, in devices, links inside and host.
-
-        A node with a link of its own to another one equals none.
-        """
-        named = {name for entry in self.cluster.link_overrides for name in entry.between}
-        first: dict[str, str] = {}
-        found: dict[str, str] = {}
-        for node in self.cluster.nodes:
-            groups = [
-                (entry.type, entry.count, entry.memory_bytes, entry.price_usd_per_hour)
-                for entry in node.devices
-            ]
-            kind = (node.region, groups, node.link, node.reverse_link, node.host)
-            key = node.name if node.name in named else repr(kind)
-            found[node.name] = first.setdefault(key, node.name)
-        return found
-
     @cached_property
     def device_named(self) -> dict[str, Device]:
         """The cluster's devices by name."""
@@ -467,30 +249,12 @@ class Problem:
 
     def link(self, first: str, second: str) -> Link:
         """The link between two devices, by their names."""
-        a, b = self.device_named[first], self.device_named[second]
-        ends = self._ends(a, b)
-        if ends not in self._links_by_ends:
-            self._links_by_ends[ends] = self.cluster.link(a, b)
-        return self._links_by_ends[ends]
-
-    def _ends(self, a: Device, b: Device) -> tuple[str, str, bool]:
-        """What decides which link leads from one device to another."""
-        if a.node != b.node or a.node not in self._directed_nodes:
-            return a.node, b.node, False
-        return a.node, b.node, self._order[a.name] > self._order[b.name]
+        return self.links.between(self.device_named[first], self.device_named[second])
 
     @cached_property
-    def _links_by_ends(self) -> dict[tuple[str, str, bool], Link]:
-        return {}
-
-    @cached_property
-    def _directed_nodes(self) -> frozenset[str]:
-        """Nodes whose devices have another link to those in front of them."""
-        return frozenset(node.name for node in self.cluster.nodes if node.reverse_link is not None)
-
-    @cached_property
-    def _order(self) -> dict[str, int]:
-        return {device.name: index for index, device in enumerate(self.cluster.devices)}
+    def links(self) -> Links:
+        """Between the devices of the cluster."""
+        return Links(self.cluster)
 
     @cached_property
     def layers_fingerprint(self) -> str:
@@ -549,11 +313,15 @@ class Problem:
         scale = self.profile.activation_scale(job.dtype) * job.micro_batch_size
         output = np.array([layer.output_bytes for layer in layers]) * scale
         output[-1] = 0.0
-        latency, inverse_bandwidth = self._links()
-        has_rings = self.has_equal_nodes and self.nodes_apart != "all"
+        latency, inverse_bandwidth = class_links(
+            self.links, self.classes, is_fastest=self.has_fastest_links
+        )
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
         rule = self.memory_rule
         memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
+        rings = None
+        if self.has_equal_nodes and self.nodes_apart != "all":
+            rings = class_rings(self.links, self.classes, latency, inverse_bandwidth)
         return CostTables(
             num_micro_batches=job.num_micro_batches,
             is_gpipe=job.schedule == "gpipe",
@@ -573,45 +341,8 @@ class Problem:
             ),
             latency_s=latency,
             inverse_bandwidth_s_per_byte=inverse_bandwidth,
-            rings=self._rings(latency, inverse_bandwidth) if has_rings else None,
+            rings=rings,
         )
-
-    def _rings(self, latency_s: Floats, inverse_bandwidth: Floats) -> RingLinks:
-        """Inside nodes for as many replicas as a node has devices of the class."""
-        size = len(self.classes)
-        node_size = np.zeros(size, np.int64)
-        ring_s = np.diagonal(latency_s)[:, None].repeat(2, axis=1)
-        ring_inverse = np.diagonal(inverse_bandwidth)[:, None].repeat(2, axis=1)
-        for index, entry in enumerate(self.classes):
-            by_node: dict[str, list[Device]] = {}
-            for device in entry.devices:
-                by_node.setdefault(device.node, []).append(device)
-            node_size[index] = max(map(len, by_node.values()))
-            inside = self._different_links(
-                pair for devices in by_node.values() for pair in permutations(devices, 2)
-            )
-            between = self._different_links(permutations((d[0] for d in by_node.values()), 2))
-            for far, links in enumerate((inside, between)):
-                if links:
-                    ring_s[index, far] = min(link.latency_s for link in links)
-                    ring_inverse[index, far] = min(1 / link.bandwidth_bytes_per_s for link in links)
-        return RingLinks(node_size, ring_s, ring_inverse)
-
-    def _links(self) -> tuple[Floats, Floats]:
-        """The slowest link between any two different devices of each pair of classes."""
-        size = len(self.classes)
-        latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
-        for i, first in enumerate(self.classes):
-            for j, second in enumerate(self.classes):
-                pairs = ((a, b) for a in first.devices for b in second.devices)
-                links = self._different_links(pairs)
-                if links:
-                    choose = min if self.has_fastest_links else max
-                    latency[i, j] = choose(link.latency_s for link in links)
-                    inverse_bandwidth[i, j] = choose(
-                        1 / link.bandwidth_bytes_per_s for link in links
-                    )
-        return latency, inverse_bandwidth
 
     def slowest_link(self, pairs: Iterable[tuple[str, str]]) -> tuple[float, float]:
         """The largest latency and the most seconds per byte between devices, by their names.
@@ -619,27 +350,8 @@ class Problem:
         Zeros without pairs of different devices.
         """
         named = self.device_named
-        links = self._different_links((named[a], named[b]) for a, b in pairs)
+        links = self.links.different((named[a], named[b]) for a, b in pairs)
         return (
             max((link.latency_s for link in links), default=0.0),
             max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0),
         )
-
-    def _different_links(self, pairs: Iterable[tuple[Device, Device]]) -> list[Link]:
-        """The links between pairs of different devices, those with equal ends once."""
-        ends = {self._ends(a, b): (a.name, b.name) for a, b in pairs if a.name != b.name}
-        return [self.link(*pair) for pair in ends.values()]
-
-
-def _class_names(groups: Collection[Sequence[Device]]) -> list[str]:
-    """The type's name, with the node and then the first device where that is not unique."""
-    firsts = [devices[0] for devices in groups]
-    types = [device.type.name for device in firsts]
-    names = [
-        name if types.count(name) == 1 else f"{name}@{device.node}"
-        for name, device in zip(types, firsts, strict=True)
-    ]
-    return [
-        name if names.count(name) == 1 else f"{name}/{device.name}"
-        for name, device in zip(names, firsts, strict=True)
-    ]

@@ -13,7 +13,8 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from heterps_configs.documents.plan import Plan
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 
 
 def stage_tables(problem: Problem, plan: Plan, ranges: Sequence[tuple[int, int]]) -> CostTables:

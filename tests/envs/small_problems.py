@@ -17,7 +17,8 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.closed_form.placement import PlacedStage, Placement
-from heterps_envs.problem import CostTables, Problem, StageOptions
+from heterps_envs.cost_tables import CostTables, StageOptions
+from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import simulate
 

@@ -6,8 +6,8 @@ import pytest
 from heterps.planning.problems import load_problem
 from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
+from heterps_envs.cost_tables import StageOptions
 from heterps_envs.options import StageOption, option_tables, options_of
-from heterps_envs.problem import StageOptions
 
 ALL = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
 

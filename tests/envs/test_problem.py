@@ -11,7 +11,8 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOv
 from heterps_configs.documents.job import Job
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_profile, shipped
-from heterps_envs.problem import MAX_CLASSES, Problem
+from heterps_envs.device_classes import MAX_CLASSES
+from heterps_envs.problem import Problem
 from tests.envs.small_problems import chain_problem, device_type
 
 INSIDE = Link(latency_s=1.0, bandwidth_bytes_per_s=8.0)

@@ -25,7 +25,8 @@ from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 
 
 @register("exact")

@@ -38,7 +38,7 @@ from heterps_envs.closed_form.formula import KernelTables, evaluate_one, never_h
 from heterps_envs.closed_form.layer_needs import option_work_s
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
-from heterps_envs.problem import CostTables, RingLinks, StageOptions
+from heterps_envs.cost_tables import CostTables, RingLinks, StageOptions
 
 Status = Literal["optimal", "infeasible", "over budget"]
 

@@ -24,8 +24,9 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import cheapest_step, lower_bound
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import option_tables, options_of
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.problem import Problem
 
 POLISH_EVALUATIONS = 10_000
 # Even placements that are looked at, and the best of all that are annealed.

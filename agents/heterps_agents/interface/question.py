@@ -9,8 +9,9 @@ from heterps_agents.interface.planner import Budget
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, code_cost
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import StageOption, option_tables, options_of
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.problem import Problem
 
 
 class Question(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.closed_form.formula import OPTION_MASK
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
 MOST_CLASSES = 4

@@ -32,7 +32,7 @@ from heterps_envs.closed_form.formula import (
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import STEP_TIME, Goal, code_of, reverse_stages, search_cost
 from heterps_envs.compiled import uncounted
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 # The layers before a stage delay it at least by their compute on the fastest class; in fact by
 # more. Targets are kept with each of these multiples of that least delay.

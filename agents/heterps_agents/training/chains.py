@@ -30,13 +30,13 @@ from heterps_agents.training.problems import (
 )
 from heterps_agents.training.timed_env import TimedVecEnv
 from heterps_configs.documents.training import ChainTrainingConfig
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.drawing import Image
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.priced_pool import PricedPool
 from heterps_envs.environments.stage.state import Limits
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS
 
 IN_RANGE = "in-range"

@@ -17,8 +17,8 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import pack_problems
-from heterps_envs.problem import CostTables
 
 # Greedy decoding costs so little that it affords more targets than a beam.
 GREEDY_TARGETS = 64

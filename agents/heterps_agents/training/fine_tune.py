@@ -15,8 +15,8 @@ from heterps_agents.training.problems import perturbed, pool_of, references
 from heterps_configs import library
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
-from heterps_envs.problem import CostTables
 
 CONFIG = "fine-tuning"
 # How far seconds drift in the problems around the given ones: of classes, and of layers.

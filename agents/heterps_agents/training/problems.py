@@ -18,6 +18,7 @@ from heterps_agents.training.examples import OptimalPlacements
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import (
     StageProblems,
     empty_problems,
@@ -26,7 +27,6 @@ from heterps_envs.environments.stage.packed import (
 )
 from heterps_envs.environments.stage.pool import ProblemPool, bottleneck_s, price_greedy
 from heterps_envs.environments.stage.priced_pool import Anchor, PricedPool
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 Objective = Literal["throughput", "price", "budget"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from heterps_envs.arrays import Floats
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 
 class PlainStage(NamedTuple):

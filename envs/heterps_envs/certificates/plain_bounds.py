@@ -17,7 +17,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from heterps_envs.certificates.definition import PlainStage, after_s, in_flight
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 MAX_REPLICAS = 64
 # Relative slack of what must fit, so that rounding makes no bound too high.

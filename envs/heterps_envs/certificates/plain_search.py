@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 MAX_REPLICAS = 64
 ROUNDING = 1e-12

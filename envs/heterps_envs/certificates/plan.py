@@ -27,7 +27,8 @@ from heterps_envs.certificates.strategies import (
     replicas_are_alike,
     tables_of_plan,
 )
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share
 from heterps_envs.stage_tables import stage_tables
 

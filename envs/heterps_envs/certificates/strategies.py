@@ -15,7 +15,8 @@ import numpy as np
 
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.certificates.definition import PlainStage
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 from heterps_envs.stage_tables import stage_tables
 
 

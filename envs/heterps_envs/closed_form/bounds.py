@@ -25,7 +25,8 @@ from heterps_envs.closed_form.layer_needs import layers_that_fit, option_work_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 
 
 def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Floats]:

@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.compiled import uncounted
-from heterps_envs.problem import CostTables, RingLinks
+from heterps_envs.cost_tables import CostTables, RingLinks
 
 # One layer of a coded placement (int16): bits 0-7 stage option, bit 8 a cut behind this layer
 # although the next one has the same option, bits 9-14 replicas - 1 of the stage. The replicas are

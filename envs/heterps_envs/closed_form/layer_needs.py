@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 
 def option_work_s(tables: CostTables) -> Floats:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.layer_needs import least_layer_bytes, option_work_s
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 ITERATIONS = 400
 # Relative slack of what must fit, so that rounding makes no bound too high.

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import in_flight, kernel_tables, stage_bytes
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 # States: multisets of devices. At this many the search takes some milliseconds.
 MAX_STATES = 20_000

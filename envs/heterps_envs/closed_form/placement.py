@@ -19,8 +19,9 @@ from heterps_envs.closed_form.formula import (
     evaluate,
     kernel_tables,
 )
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import StageOption
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.problem import Problem
 from heterps_envs.stage_tables import stage_tables
 
 # Of micro-batches through stages in a step: seconds of simulation, and a few gigabytes.

@@ -11,7 +11,8 @@ from heterps_configs.documents.cluster import Cluster, Node
 from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.layer_needs import layers_that_fit
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
-from heterps_envs.problem import DeviceClass, Problem
+from heterps_envs.device_classes import DeviceClass
+from heterps_envs.problem import Problem
 
 
 def on_usable_devices(problem: Problem) -> Problem:

@@ -17,7 +17,7 @@ import numpy as np
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.memory_packing import least_memory_scale
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.clusters import DrawnCluster, catalogue_cluster, free_cluster
 from heterps_envs.problem_sets.model_families import (
     BYTES_PER_ELEMENT,

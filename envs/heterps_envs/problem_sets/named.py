@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_envs.closed_form.memory_packing import least_memory_scale
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.graphs.problem import GraphTables
 from heterps_envs.graphs.sources import SourceGraph
-from heterps_envs.problem import CostTables
 
 # Searches for a packing; each begins its exchanges elsewhere.
 _ATTEMPTS = 4

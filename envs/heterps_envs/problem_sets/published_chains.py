@@ -16,7 +16,8 @@ from heterps_configs.errors import HeterpsError
 from heterps_configs.importers import galvatron, pipeedge
 from heterps_configs.importers.regions import load_region_links
 from heterps_configs.library import load_profile
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.named import ChainCollection, NamedChain, collected
 from heterps_envs.problem_sets.sailor_chains import sailor_chains
 

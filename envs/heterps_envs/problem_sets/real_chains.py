@@ -12,7 +12,8 @@ from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_cluster, load_profile, shipped
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.named import ChainCollection, NamedChain, collected
 
 

@@ -20,7 +20,7 @@ from heterps_configs.importers import sailor
 from heterps_configs.importers.json_entry import Entry
 from heterps_configs.importers.sailor import SailorEnd, SailorModel, SailorShape
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.named import ChainCollection, NamedChain, memory_shortage
 
 FLOAT_BYTES = 4

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.graphs.problem import GraphTables
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 from heterps_envs.problem_sets.graphs import generate_graphs
 from heterps_envs.problem_sets.named import ChainCollection, GraphCollection, NamedChain

@@ -27,7 +27,7 @@ from scipy.sparse import coo_matrix
 from heterps_agents.splits.milp import INFEASIBLE
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import PlacedStage, Placement
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 # A sum of variables with their factors.
 _Sum = list[tuple[int, float]]

@@ -14,7 +14,7 @@ from heterps_agents.exact.solve import solve
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from tests.agents.exact.milp_chain import milp_chain
 from tests.envs.small_problems import all_placements, random_tables
 

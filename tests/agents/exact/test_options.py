@@ -19,7 +19,7 @@ from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.closed_form.replicas import provision_stages
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from tests.agents.exact.test_solve import every_cut, random_tables
 from tests.envs.small_problems import with_options
 

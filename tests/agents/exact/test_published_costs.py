@@ -15,7 +15,7 @@ import pytest
 from heterps_agents.exact.solve import solve
 from heterps_envs.closed_form.formula import Built, kernel_tables, step_with_stage_s
 from heterps_envs.closed_form.placement import decode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from tests.agents.published_costs import (
     Split,
     amp_s,

@@ -18,7 +18,7 @@ from heterps_envs.closed_form.formula import (
 )
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 LARGEST_SPACE = 100_000
 

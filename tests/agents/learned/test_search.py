@@ -20,8 +20,8 @@ from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, read_stages, search_cost, write_code
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import pack_problems
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 SIZES: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
 from heterps_envs.closed_form.formula import FITS, KernelTables, evaluate, kernel_tables
 from heterps_envs.closed_form.objective import Goal, code_cost, read_stages, search_cost, write_code
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from heterps_envs.closed_form.bounds import bound_for, cheapest_step, layer_bound_s, price_bound
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, encode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.simulator.binding import bind
 from tests.envs.small_problems import all_placements, chain_problem, plan_of, random_tables
 

@@ -19,7 +19,7 @@ from heterps_envs.closed_form.formula import (
     kernel_tables,
 )
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from tests.envs.small_problems import placements, random_tables
 
 SEEDS = st.integers(0, 10_000)

@@ -17,7 +17,8 @@ from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.memory_search import missing_bytes, most_covered
 from heterps_envs.closed_form.placement import encode
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.problem import Problem
 from tests.envs.small_problems import all_placements, chain_problem
 
 COUNTS = ((1, 1), (3,), (2, 1), (1, 1, 1))

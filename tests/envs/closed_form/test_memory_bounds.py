@@ -19,7 +19,7 @@ from heterps_envs.closed_form.memory_bounds import (
     work_s,
 )
 from heterps_envs.closed_form.placement import encode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from tests.envs.small_problems import all_placements, chain_problem, random_tables
 
 SEEDS = st.integers(0, 100_000)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
 from heterps_envs.closed_form.memory_packing import least_memory_scale
 from heterps_envs.closed_form.placement import encode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from tests.envs.small_problems import all_placements, random_tables
 
 

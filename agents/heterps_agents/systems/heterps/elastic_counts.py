@@ -30,7 +30,7 @@ from numba import njit
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.placement import PlacedStage, Placement
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 # A period that is kept but for the rounding of sums is kept.
 ROUNDING = 1e-9

@@ -33,8 +33,9 @@ from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, code_cost
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.layer.provisioning import provision
-from heterps_envs.problem import CostTables, Problem
+from heterps_envs.problem import Problem
 
 DEFAULT_EVALUATIONS = 2048
 SAMPLES_PER_ROUND, HIDDEN, LEARNING_RATE = 32, 64, 3e-3

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.env import PlacementEnv
 from heterps_envs.environments.layer.episodes import LayerEpisodes
 from heterps_envs.environments.layer.pool import LayerPool
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 # What arguments that a pool decides on are when nobody gives them.

@@ -12,6 +12,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.episodes import Pool
 from heterps_envs.environments.base.state import COMPLETE, STUCK
 from heterps_envs.environments.layer.state import (
@@ -22,7 +23,6 @@ from heterps_envs.environments.layer.state import (
 )
 from heterps_envs.environments.stage.packed import kernel_of, pack_problems
 from heterps_envs.environments.stage.pool import price_greedy
-from heterps_envs.problem import CostTables
 
 OBJECTIVES = ("throughput", "price")
 # Under the objective price a step may take so many times as long as the reference.

@@ -13,7 +13,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 
 # A guess of the step time costs nothing below this share of the bound, so ratios stay finite.
 SMALLEST_TARGET_SHARE = 0.02

@@ -12,6 +12,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.episodes import Pool
 from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.stage.kernels import advance, observe
@@ -23,7 +24,6 @@ from heterps_envs.environments.stage.state import (
     empty_view,
     start_rows,
 )
-from heterps_envs.problem import CostTables
 
 # Targets of an episode, as multiples of the bottleneck of the best known placement, and step times
 # that its fill limit stands for, as excess over the best known, log-uniform. Less is left to the

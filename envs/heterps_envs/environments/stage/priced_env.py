@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.env import PlacementEnv
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.priced_pool import PricedObjective, PricedPool
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 

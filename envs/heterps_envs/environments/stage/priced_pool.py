@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.stage.packed import StageProblems
 from heterps_envs.environments.stage.pool import (
@@ -26,7 +27,6 @@ from heterps_envs.environments.stage.pool import (
     greedy_references,
 )
 from heterps_envs.environments.stage.state import Limits, StageRows
-from heterps_envs.problem import CostTables
 
 PricedObjective = Literal["price", "budget"]
 # Anchors of a problem that are kept: the fastest, the cheapest, and some between them.

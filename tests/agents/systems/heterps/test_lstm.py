@@ -31,7 +31,7 @@ from heterps_agents.systems.heterps.lstm import (
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, Goal
 from heterps_envs.closed_form.placement import decode
-from heterps_envs.problem import CostTables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 SEARCHES: dict[str, Search] = {"heterps-lstm": lstm_code, "layer-ppo": layer_ppo_code}

@@ -18,11 +18,11 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 from heterps_configs.errors import HeterpsError
 from heterps_envs import registration
 from heterps_envs.closed_form.formula import CUT_BIT, evaluate, kernel_tables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.layer.env import LayerPlacementEnv
 from heterps_envs.environments.layer.pool import LayerPool
 from heterps_envs.environments.layer.provisioning import provision
 from heterps_envs.environments.layer.vector_env import LayerPlacementVecEnv
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 from tests.envs.small_problems import random_tables
 

@@ -13,10 +13,10 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs import registration
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.env import StagePlacementEnv
 from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 

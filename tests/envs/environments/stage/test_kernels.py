@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables, stage_work_s
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.stage.growth import work_s
 from heterps_envs.environments.stage.kernels import advance, observe
 from heterps_envs.environments.stage.packed import StageProblems, pack_problems, put_problem
 from heterps_envs.environments.stage.pool import bottleneck_s, price_greedy
 from heterps_envs.environments.stage.state import StageRows, empty_rows, empty_view, start_rows
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 

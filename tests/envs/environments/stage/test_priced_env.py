@@ -11,6 +11,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables
+from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.stage.env import StagePlacementEnv
 from heterps_envs.environments.stage.packed import pack_problems
@@ -23,7 +24,6 @@ from heterps_envs.environments.stage.state import (
     NUM_PRICED_GLOBAL_FEATURES,
 )
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
-from heterps_envs.problem import CostTables
 from heterps_envs.problem_sets.chains import generate
 
 

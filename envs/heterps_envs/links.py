@@ -1,0 +1,124 @@
+"""Links between the devices of a cluster, and the arrays of links between device classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import permutations
+
+import numpy as np
+
+from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
+from heterps_envs.arrays import Floats
+from heterps_envs.cost_tables import RingLinks
+from heterps_envs.device_classes import DeviceClass
+
+
+class Links:
+    """Of one cluster; pairs of devices with equal ends are looked up once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._by_ends: dict[tuple[str, str, bool], Link] = {}
+
+    def between(self, a: Device, b: Device) -> Link:
+        """The link from one device to another."""
+        ends = self._ends(a, b)
+        if ends not in self._by_ends:
+            self._by_ends[ends] = self._cluster.link(a, b)
+        return self._by_ends[ends]
+
+    def different(self, pairs: Iterable[tuple[Device, Device]]) -> list[Link]:
+        """The links between pairs of different devices, those with equal ends once."""
+        ends = {self._ends(a, b): (a, b) for a, b in pairs if a.name != b.name}
+        return [self.between(*pair) for pair in ends.values()]
+
+    def _ends(self, a: Device, b: Device) -> tuple[str, str, bool]:
+        """What decides which link leads from one device to another."""
+        if a.node != b.node or a.node not in self._directed_nodes:
+            return a.node, b.node, False
+        return a.node, b.node, self._order[a.name] > self._order[b.name]
+
+    @cached_property
+    def _directed_nodes(self) -> frozenset[str]:
+        """Nodes whose devices have another link to those in front of them."""
+        nodes = self._cluster.nodes
+        return frozenset(node.name for node in nodes if node.reverse_link is not None)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {device.name: index for index, device in enumerate(self._cluster.devices)}
+
+
+def class_links(
+    links: Links, classes: Sequence[DeviceClass], *, is_fastest: bool = False
+) -> tuple[Floats, Floats]:
+    """Links between any two different devices of each pair of T classes.
+
+    Args:
+        links: Of the cluster.
+        classes: Of its devices.
+        is_fastest: The fastest of such links instead of the slowest.
+
+    Returns:
+        Latencies (T, T), s, and inverse bandwidths (T, T), s per byte.
+    """
+    size = len(classes)
+    choose = min if is_fastest else max
+    latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
+    for i, first in enumerate(classes):
+        for j, second in enumerate(classes):
+            found = links.different((a, b) for a in first.devices for b in second.devices)
+            if found:
+                latency[i, j] = choose(link.latency_s for link in found)
+                inverse_bandwidth[i, j] = choose(1 / link.bandwidth_bytes_per_s for link in found)
+    return latency, inverse_bandwidth
+
+
+def class_rings(
+    links: Links, classes: Sequence[DeviceClass], latency_s: Floats, inverse_bandwidth: Floats
+) -> RingLinks:
+    """Inside nodes for as many replicas as a node has devices of the class.
+
+    Args:
+        links: Of the cluster.
+        classes: Of its devices.
+        latency_s: (T, T) of `class_links`, for classes without such links.
+        inverse_bandwidth: (T, T) of the same.
+    """
+    node_size = np.zeros(len(classes), np.int64)
+    ring_s = np.diagonal(latency_s)[:, None].repeat(2, axis=1)
+    ring_inverse = np.diagonal(inverse_bandwidth)[:, None].repeat(2, axis=1)
+    for index, entry in enumerate(classes):
+        by_node: dict[str, list[Device]] = {}
+        for device in entry.devices:
+            by_node.setdefault(device.node, []).append(device)
+        node_size[index] = max(map(len, by_node.values()))
+        inside = links.different(
+            pair for devices in by_node.values() for pair in permutations(devices, 2)
+        )
+        between = links.different(permutations((d[0] for d in by_node.values()), 2))
+        for far, found in enumerate((inside, between)):
+            if found:
+                ring_s[index, far] = min(link.latency_s for link in found)
+                ring_inverse[index, far] = min(1 / link.bandwidth_bytes_per_s for link in found)
+    return RingLinks(node_size, ring_s, ring_inverse)
+
+
+def links_inside_nodes(cluster: Cluster, classes: Sequence[DeviceClass]) -> tuple[Link, ...]:
+    """For each class the slowest link inside one of its nodes; none where one is missing."""
+    nodes = {node.name: node for node in cluster.nodes}
+    slowest = []
+    for entry in classes:
+        own = [nodes[name] for name in dict.fromkeys(device.node for device in entry.devices)]
+        found = [link for node in own for link in (node.link, node.reverse_link) if link]
+        if not found or not all(link.is_there for link in found):
+            slowest.append(NO_LINK)
+            continue
+        slowest.append(
+            Link(
+                latency_s=max(link.latency_s for link in found),
+                bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in found),
+            )
+        )
+    return tuple(slowest)
