@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.shared.sockets import Listener, listeners, listeners_until
 from benchmarks.trust.intruder import Runs
-from benchmarks.trust.sockets import Listener, listeners, listeners_until
 from heterps_configs.documents.cluster import Cluster, Node
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.run import SPECIFICATION_FILE

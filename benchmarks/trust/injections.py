@@ -6,9 +6,9 @@
 Every case is a run on four emulated devices that loses one of them, and then more, each at a drawn
 time, 0 to 3 s after a new generation begins: survivors, newcomers, the last holder of a stage's
 layers, several one after the other; killed, or stopped. Expected of each: it ends, every step has
-the loss of the uninterrupted run, the last checkpoint its parameters, no process is left.
-`first new step`: from a fault to the next step, where no other fault comes between. With
-`--load N`, N processes compute beside it all.
+the loss of the uninterrupted run, the last checkpoint its parameters, no process and no socket is
+left, and all listened on the loopback alone. `first new step`: from a fault to the next step, where
+no other fault comes between. With `--load N`, N processes compute beside it all.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ def _shown(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
         "first new step s, slowest": max(row["first_step_s"] for row in rows),
         "pause s, longest": max((p for row in rows for p in row["pauses"]), default=0.0),
         "loss difference": max(row["loss_difference"] for row in rows),
+        "listening sockets": sum(row["listeners"] for row in rows),
         "failures": "; ".join(sorted(set(failures))),
     }
 

@@ -39,7 +39,7 @@ OTHERS = {
     "benchmarks/planners": "The exact solver, all of `heterps place`, plans over the even split",
     "benchmarks/published": "Workloads of other papers beside their published numbers",
     "benchmarks/runtime": "Host time of the executor, start of a run, faults",
-    "benchmarks/shared": "What benchmarks share",
+    "benchmarks/shared": "What benchmarks share: options, rows, the sockets of processes",
     "benchmarks/strategy": "Planners beside the best even plan, on 40 problems",
     "benchmarks/trust": "Attacks, sockets, planners on hostile problems, broken documents",
     "tests": "mirrors the floors",

@@ -5,6 +5,7 @@ python benchmarks/online/online.py --only injections --json online.json
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,8 +14,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from benchmarks.online.recovery.injection_cases import (
 from benchmarks.online.recovery.injection_run import processes_in
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
+from benchmarks.shared.sockets import Listener, listeners_of, still_open
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
@@ -51,11 +54,22 @@ ORPHAN_S = 8.0
 TOLERANCE = 1e-5
 # A step that is reported so soon after a fault was done before it.
 SEEN_S = 0.05
-FAILURES = ("hang", "error", "wrong losses", "wrong state", "bad checkpoint", "processes left")
+# How often the sockets of a run are looked at, and how long they may outlive its processes.
+LOOK_S, CLOSE_S = 0.2, 1.0
+FAILURES = (
+    "hang",
+    "error",
+    "wrong losses",
+    "wrong state",
+    "bad checkpoint",
+    "processes left",
+    "open sockets",
+)
 TARGETS = [
     Target("injections that hang, of all", "hang", 0),
     Target("runs with a lost or doubled sample (losses or parameters differ)", "wrong", 0),
     Target("runs that leave a process", "processes left", 0),
+    Target("runs that listen beyond the loopback, or after their end", "open sockets", 0),
     Target("runs whose newest checkpoint is corrupt", "bad checkpoint", 0),
     Target("runs that end with an error", "error", 0),
     Target("largest loss difference to the uninterrupted run", "max loss difference", TOLERANCE),
@@ -65,7 +79,8 @@ NOTE = (
     f"{CHECKPOINT_EVERY} steps. Kind, plan, device and moment are drawn by the seed of the case; "
     "three in ten are planned by the controller of the command, the others by its rules alone. "
     f"Expected of every run: it ends within {LIMIT_S:g} s, every step has the loss of the "
-    "uninterrupted run, the last checkpoint its parameters, and no process is left. Where the "
+    "uninterrupted run, the last checkpoint its parameters, no process is left, and it listened on "
+    "the loopback alone. Where the "
     "supervisor is killed, all workers must end, and the run must reach the end with `--resume`, "
     "or anew where no checkpoint was complete. Full disk: "
     "writes of one process fail. Processes are forked from one that has imported torch instead of "
@@ -129,10 +144,14 @@ def case_row(case: Case, keep: Path | None = None) -> Row:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "case.json", case.model_dump_json())
         began_s = time.monotonic()
-        failure, detail, outcome = _lived(case, folder)
-        left = _left_behind(folder, 0.5 if not failure else 0.0)
+        with listeners_while(folder) as seen:
+            failure, detail, outcome = _lived(case, folder)
+            left = _left_behind(folder, 0.5 if not failure else 0.0)
+        sockets = open_sockets(seen)
         if left and not failure:
             failure, detail = "processes left", "; ".join(left)[:300]
+        elif sockets and not failure:
+            failure, detail = "open sockets", "; ".join(sockets)[:300]
     losses = outcome.get("losses", [])
     wanted = reference().losses[outcome.get("first_step", 0) :]
     differences = [abs(a - b) for a, b in zip(losses, wanted, strict=False)]
@@ -143,6 +162,7 @@ def case_row(case: Case, keep: Path | None = None) -> Row:
         "failure": failure,
         "detail": detail,
         "loss_difference": max(differences, default=0.0),
+        "listeners": len({each.inode for each in seen}),
         "pauses": [entry["pause_s"] for entry in outcome.get("recoveries", [])],
         "first_step_s": first_new_step_s(
             outcome.get("done_at_s", []), outcome.get("steps_at_s", [])
@@ -274,6 +294,37 @@ def _left_behind(folder: Path, wait_s: float) -> list[str]:
         except ProcessLookupError:
             continue
     return [text for _, text in left]
+
+
+@contextlib.contextmanager
+def listeners_while(folder: Path) -> Iterator[set[Listener]]:
+    """All that processes of a run listen on, looked at again and again; complete after the end."""
+    seen: set[Listener] = set()
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(LOOK_S):
+            seen.update(listeners_of(pid for pid, _ in processes_in(folder)))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        is_over.set()
+        looking.join()
+
+
+def open_sockets(seen: Set[Listener]) -> list[str]:
+    """Those that other hosts could reach, and after a moment those that still listen."""
+    deadline_s = time.monotonic() + CLOSE_S
+    while (left := still_open(seen)) and time.monotonic() < deadline_s:
+        time.sleep(LOOK_S)
+    outer = {each for each in seen if not each.is_loopback}
+    return [
+        f"{each.address}:{each.port} {'beyond the loopback' if each in outer else 'left open'}"
+        for each in sorted(outer | left)
+    ]
 
 
 class Reference:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,9 @@ from benchmarks.online.recovery.injection_cases import (
     problem,
 )
 from benchmarks.online.recovery.injection_run import processes_in
+from benchmarks.online.recovery.injections import listeners_while, open_sockets
 from benchmarks.online.recovery.spot import _summary
+from benchmarks.shared.sockets import listeners_of
 from heterps_envs.closed_form.placement import check_plan
 
 
@@ -40,6 +46,38 @@ def test_processes_are_found_by_the_folder_that_they_work_in(tmp_path: Path) -> 
     assert processes_in(tmp_path) == []
     here = Path.cwd()
     assert os.getpid() in [pid for pid, _ in processes_in(here)]
+
+
+LISTENS = """
+import socket, sys, time
+inner, outer = socket.create_server(("127.0.0.1", 0)), socket.create_server(("0.0.0.0", 0))
+print(outer.getsockname()[1], flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_socket_of_a_run_that_other_hosts_reach_is_seen(tmp_path: Path) -> None:
+    with listeners_while(tmp_path) as seen:
+        run = subprocess.Popen(
+            [sys.executable, "-c", LISTENS], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        assert run.stdout is not None
+        port = int(run.stdout.readline())
+        for _ in range(100):
+            if len(seen) == 2:
+                break
+            time.sleep(0.05)
+        run.kill()
+        run.communicate()
+    assert open_sockets(seen) == [f"0.0.0.0:{port} beyond the loopback"]
+
+
+def test_a_socket_that_outlives_its_run_is_seen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as left:
+        port = left.getsockname()[1]
+        seen = {each for each in listeners_of([os.getpid()]) if each.port == port}
+        assert open_sockets(seen) == [f"127.0.0.1:{port} left open"]
+    assert open_sockets(seen) == []
 
 
 def test_the_summary_of_spot_traces_compares_ours_with_the_others() -> None:

@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,11 +22,13 @@ class Listener(NamedTuple):
     Attributes:
         pid: Of the process.
         address: Where it listens.
+        inode: Which socket it is; ports are taken again, and processes share sockets.
     """
 
     pid: int
     address: str
     port: int
+    inode: int
 
     @property
     def is_loopback(self) -> bool:
@@ -51,16 +53,33 @@ def processes_below(pid: int) -> set[int]:
 
 def listeners(pid: int) -> set[Listener]:
     """Those of a process and of all below it."""
+    return listeners_of(processes_below(pid))
+
+
+def listeners_of(pids: Iterable[int]) -> set[Listener]:
+    """Those of processes, without what they have started."""
     found: set[Listener] = set()
-    for each in processes_below(pid):
+    for pid in pids:
         with contextlib.suppress(OSError):  # it ended meanwhile
-            own = {os.readlink(path) for path in Path(f"/proc/{each}/fd").iterdir()}
-            for kind in ("tcp", "tcp6"):
-                for line in Path(f"/proc/{each}/net/{kind}").read_text().splitlines()[1:]:
-                    fields = line.split()
-                    if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in own:
-                        found.add(Listener(each, *_address(fields[1])))
+            own = set(_open_files(pid))
+            found |= {
+                Listener(pid, address, port, inode)
+                for address, port, inode in _listening(f"/proc/{pid}")
+                if f"socket:[{inode}]" in own
+            }
     return found
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            yield os.readlink(path)
+
+
+def still_open(seen: Iterable[Listener]) -> set[Listener]:
+    """Those of `seen` that listen now, whoever holds them; of this network namespace."""
+    open_now = {inode for _, _, inode in _listening("/proc/self")}
+    return {each for each in seen if each.inode in open_now}
 
 
 def listeners_until(
@@ -75,6 +94,16 @@ def listeners_until(
             break
         time.sleep(0.1)
     return found
+
+
+def _listening(process: str) -> set[tuple[str, int, int]]:
+    """Address, port and inode of all listening sockets of a process's network namespace."""
+    rows = [
+        line.split()
+        for kind in ("tcp", "tcp6")
+        for line in Path(f"{process}/net/{kind}").read_text().splitlines()[1:]
+    ]
+    return {(*_address(row[1]), int(row[9])) for row in rows if row[3] == _LISTENS}
 
 
 def _address(text: str) -> tuple[str, int]:
