@@ -1,8 +1,9 @@
 """Stage options: ways to carry out a stage on a class of devices, and their cost tables.
 
-An option is a class, a tensor-parallel degree, whether activations are computed again, and whether
-replicas divide the optimizer state. A strategy says which of them a planner may choose. Without
-any, tables have one option for each class: one device that keeps all.
+An option is a class, a tensor-parallel degree, what is done with activations (kept, computed again,
+or offloaded to the host), and whether replicas divide the optimizer state. A strategy says which of
+them a planner may choose. Without any, tables have one option for each class: one device that keeps
+all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from heterps_envs.problem import Problem
 
 # A coded placement has eight bits for the option.
 MAX_OPTIONS = 256
+# What a stage does with its activations.
+Memory = Literal["keep", "recompute", "offload"]
+_ACTIONS: tuple[Memory, ...] = ("keep", "recompute", "offload")
 
 
 class StageOption(NamedTuple):
@@ -33,29 +37,41 @@ class StageOption(NamedTuple):
     Attributes:
         device_class: Index of the class.
         degree: Devices of one node of the class that split each layer.
-        recompute: Whether activations are dropped and computed again.
+        memory: Whether activations are kept, dropped and computed again, or kept by the host.
         shards_state: Whether replicas divide the optimizer state among them.
     """
 
     device_class: int
     degree: int = 1
-    recompute: bool = False
+    memory: Memory = "keep"
     shards_state: bool = False
+
+    @property
+    def order(self) -> tuple[bool, int, int, bool]:
+        """Where it stands among others: one device that keeps all first."""
+        way = self.degree, _ACTIONS.index(self.memory), self.shards_state
+        return way != (1, 0, False), *way
 
 
 def options_of(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
     """The options that a strategy allows; those of one device that keeps all come first.
 
     Raises:
-        HeterpsError: No node has as many devices as a degree asks for, or there are more than
-            `MAX_OPTIONS`.
+        HeterpsError: No node has as many devices as a degree asks for, no class may offload, or
+            there are more than `MAX_OPTIONS`.
     """
-    again = {"never": (False,), "full": (True,), "auto": (False, True)}[strategy.recompute]
+    linked = [entry.type.host_bandwidth_bytes_per_s is not None for entry in problem.classes]
+    if strategy.offload == "auto" and not any(linked):
+        raise HeterpsError(
+            f"offload: no device type of {problem.cluster.name!r} has host_bandwidth_bytes_per_s, "
+            "a link to its host; allowed without one: never"
+        )
     shared = (False, True) if strategy.shard_state == "auto" else (False,)
     allowed = [
-        StageOption(kind, degree, is_again, is_shared)
-        for is_again, is_shared in product(again, shared)
+        StageOption(kind, degree, action, is_shared)
+        for action, is_shared in product(_actions(strategy), shared)
         for kind in range(len(problem.classes))
+        if action != "offload" or linked[kind]
         for degree in _degrees(problem, kind, strategy)
     ]
     if not allowed:
@@ -70,7 +86,13 @@ def options_of(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
             f"at most {MAX_OPTIONS} are supported: allow fewer tensor-parallel degrees"
         )
     # Stable: by what they are, then by class.
-    return tuple(sorted(allowed, key=lambda option: (option[1:] != (1, False, False), option[1:])))
+    return tuple(sorted(allowed, key=lambda option: option.order))
+
+
+def _actions(strategy: Strategy) -> list[Memory]:
+    found: list[Memory] = [] if strategy.recompute == "full" else ["keep"]
+    found += [] if strategy.recompute == "never" else ["recompute"]
+    return found + (["offload"] if strategy.offload == "auto" else [])
 
 
 def _degrees(problem: Problem, kind: int, strategy: Strategy) -> list[int]:
@@ -137,15 +159,19 @@ def _column(problem: Problem, option: StageOption) -> _Column:
     own, kind, job = problem.at_degree(option.degree), option.device_class, problem.job
     times, memory = own.layer_times, own.layer_memory
     forward_s, backward_s = times.forward_s[:, kind], times.backward_s[:, kind]
-    rule, again_bytes = own.memory_rule, 0.0
-    if option.degree > 1 or option.recompute:
+    rule, besides_bytes = own.memory_rule, 0.0
+    if option.degree > 1 or option.memory != "keep":
         # As many stages as there are groups: where others are smaller, more is held, and the
         # simulator says so.
         groups = np.maximum(own.tables.device_count // option.degree, 1)
-        kept = memory.computed_again() if option.recompute else memory
-        rule = memory_rule(kept, own.gradient_bytes, job, groups)
-    if option.recompute:
-        backward_s, again_bytes = backward_s + forward_s, _most_again(memory, kind)
+        rule = memory_rule(_kept(memory, option.memory), own.gradient_bytes, job, groups)
+    if option.memory == "recompute":
+        backward_s, besides_bytes = backward_s + forward_s, _most_again(memory, kind)
+    if option.memory == "offload":
+        forward_s = forward_s + own.offload.forward_s[:, kind]
+        backward_s = backward_s + own.offload.backward_s[:, kind]
+        # The layer that is computed, and one that is on its way.
+        besides_bytes = 2 * float(own.offload.moved_bytes[:, kind].max())
     parameters = np.array([layer.num_parameters for layer in own.profile.layers], float)
     shared = parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
     state = parameters * job.state_bytes_per_parameter - rule.apart_bytes - shared
@@ -159,8 +185,14 @@ def _column(problem: Problem, option: StageOption) -> _Column:
         sharded_bytes=shared,
         gradient_bytes=own.gradient_bytes,
         activation_bytes=rule.activation_bytes,
-        memory_bytes=max(float(usable - rule.reserve_bytes[kind] - again_bytes), 0.0),
+        memory_bytes=max(float(usable - rule.reserve_bytes[kind] - besides_bytes), 0.0),
     )
+
+
+def _kept(memory: LayerMemory, action: Memory) -> LayerMemory:
+    if action == "keep":
+        return memory
+    return memory.computed_again() if action == "recompute" else memory.offloaded()
 
 
 def _most_again(memory: LayerMemory, kind: int) -> float:

@@ -35,6 +35,7 @@ from heterps.cli.options import (
     MinThroughput,
     Model,
     ObjectiveOption,
+    OffloadOption,
     OptimizerOption,
     PolicyFile,
     RecomputeOption,
@@ -108,6 +109,7 @@ def place(
     tensor_parallel: TensorParallel = "1",
     recompute: RecomputeOption = "never",
     shard_state: ShardState = "never",
+    offload: OffloadOption = "never",
     dtype: DtypeOption = None,
     optimizer: OptimizerOption = None,
     schedule: ScheduleOption = None,
@@ -131,7 +133,7 @@ def place(
     """Plan: print the estimate, the bound and the table of stages."""
     from heterps.planning.strategies import micro_batch_size, strategy_of
 
-    strategy = strategy_of(tensor_parallel, recompute, shard_state)
+    strategy = strategy_of(tensor_parallel, recompute, shard_state, offload)
     options = problem_options(
         job,
         inputs,
@@ -155,7 +157,8 @@ def place(
         if not strategy.is_plain or micro_batch == "auto":
             raise HeterpsError(
                 "--frontier knows one device for each stage and one size of micro-batches: leave "
-                "out --tensor-parallel, --recompute, --shard-state and --micro-batch auto"
+                "out --tensor-parallel, --recompute, --shard-state, --offload and --micro-batch "
+                "auto"
             )
         run_frontier(
             model, cluster, planner or "auto", options,

@@ -28,7 +28,7 @@ DTYPES = ("float32", "float16", "bfloat16", "mixed-bfloat16")
 OPTIMIZERS = ("adamw", "sgd", "sgd-momentum")
 OBJECTIVES = ("throughput", "price")
 RECOMPUTE = ("never", "full", "auto")
-SHARD_STATE = ("never", "auto")
+SHARD_STATE = OFFLOAD = ("never", "auto")
 EFFORTS = ("fast", "normal", "high")
 
 Model = Annotated[
@@ -107,6 +107,15 @@ RecomputeOption = Annotated[
         "--recompute",
         help="Whether stages compute activations again: never, full, or auto, where it pays.",
         autocompletion=one_of(*RECOMPUTE),
+        rich_help_panel=PLANNING,
+    ),
+]
+OffloadOption = Annotated[
+    str,
+    typer.Option(
+        "--offload",
+        help="Whether stages keep activations in host memory: never, or auto, where it pays.",
+        autocompletion=one_of(*OFFLOAD),
         rich_help_panel=PLANNING,
     ),
 ]

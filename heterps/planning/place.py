@@ -159,7 +159,7 @@ def _asked_of(planner: Planner | System, problem: Problem) -> Problem:
         return problem
     warnings.warn(
         f"the planner {planner.name} places each stage on one device that keeps all: tensor "
-        "parallel, recompute and sharded state are ignored",
+        "parallel, recompute, offload and sharded state are ignored",
         stacklevel=3,
     )
     return on_usable_devices(problem.plain)

@@ -15,7 +15,9 @@ from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
 
 
-def strategy_of(tensor_parallel: str, recompute: str, shard_state: str) -> Strategy:
+def strategy_of(
+    tensor_parallel: str, recompute: str, shard_state: str, offload: str = "never"
+) -> Strategy:
     """The strategy that options of a command ask for.
 
     Raises:
@@ -28,8 +30,13 @@ def strategy_of(tensor_parallel: str, recompute: str, shard_state: str) -> Strat
             f"--tensor-parallel {tensor_parallel}: expected auto, or degrees such as 1,2,4"
         ) from None
     return Strategy.from_mapping(
-        {"tensor_parallel": degrees, "recompute": recompute, "shard_state": shard_state},
-        source="--tensor-parallel, --recompute, --shard-state",
+        {
+            "tensor_parallel": degrees,
+            "recompute": recompute,
+            "shard_state": shard_state,
+            "offload": offload,
+        },
+        source="--tensor-parallel, --recompute, --shard-state, --offload",
     )
 
 

@@ -18,6 +18,7 @@ from heterps_configs.documents.model_profile import LayerProfile, Measurement, M
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.cost_tables import CostTables, StageOptions
+from heterps_envs.options import Memory
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import simulate
@@ -174,7 +175,12 @@ def random_tables(seed: int, num_layers: int, counts: Sequence[int], **changes: 
     return CostTables(**(values | changes))
 
 
-def with_options(tables: CostTables, seed: int, degrees: Sequence[int] = (1, 2)) -> CostTables:
+def with_options(
+    tables: CostTables,
+    seed: int,
+    degrees: Sequence[int] = (1, 2),
+    actions: Sequence[Memory] = ("keep", "recompute"),
+) -> CostTables:
     """The same with ways to carry out a stage: by groups, with less kept, with state shared.
 
     Groups hold less for each device and are faster, but not as many times as they have devices.
@@ -182,20 +188,25 @@ def with_options(tables: CostTables, seed: int, degrees: Sequence[int] = (1, 2))
     rng = np.random.default_rng(seed)
     plain = tables.stage_options
     columns = [
-        (kind, degree, is_again, is_shared)
+        (kind, degree, action, is_shared)
         for kind in range(tables.num_classes)
         for degree in degrees
         if degree <= tables.device_count[kind]
-        for is_again in (False, True)
+        for action in actions
         for is_shared in (False, True)
-        if (degree == 1 and not is_again and not is_shared) or rng.random() < 0.5
+        if (degree == 1 and action == "keep" and not is_shared) or rng.random() < 0.5
     ]
     kinds = np.array([column[0] for column in columns])
     degree = np.array([column[1] for column in columns])
-    again, shared = (np.array([column[i] for column in columns]) for i in (2, 3))
+    again, away = (
+        [column[2] == action for column in columns] for action in ("recompute", "offload")
+    )
+    shared = np.array([column[3] for column in columns])
     speed = degree ** rng.uniform(0.5, 1.0, len(columns))
-    forward_s = tables.forward_s[:, kinds] / speed
+    forward_s, backward_s = tables.forward_s[:, kinds] / speed, tables.backward_s[:, kinds] / speed
+    held = np.where(again, 0.3, np.where(away, 0.1, 1.0))
     state, whole = plain.state_bytes[:, kinds] / degree, rng.uniform(0.2, 0.8)
+    copy_s = rng.uniform(0.5, 2.0) * backward_s if any(away) else 0.0
     copies = (np.maximum(degree[:, None], degree) / np.minimum(degree[:, None], degree) + 1) / 2
     options = StageOptions(
         class_of_option=kinds,
@@ -203,14 +214,15 @@ def with_options(tables: CostTables, seed: int, degrees: Sequence[int] = (1, 2))
         state_bytes=np.where(shared, whole * state, state),
         sharded_bytes=np.where(shared, state - whole * state, 0.0),
         gradient_bytes=plain.gradient_bytes[:, kinds] / degree,
-        activation_bytes=plain.activation_bytes[:, kinds] / degree * np.where(again, 0.3, 1.0),
+        activation_bytes=plain.activation_bytes[:, kinds] / degree * held,
     )
     return replace(
         tables,
-        forward_s=forward_s,
-        backward_s=tables.backward_s[:, kinds] / speed + np.where(again, forward_s, 0.0),
+        forward_s=np.where(away, np.maximum(forward_s, copy_s), forward_s),
+        backward_s=np.where(away, np.maximum(backward_s, copy_s), backward_s)
+        + np.where(again, forward_s, 0.0),
         optimizer_s=tables.optimizer_s[:, kinds] / degree,
-        memory_bytes=tables.memory_bytes[kinds] * np.where(again, 0.95, 1.0),
+        memory_bytes=tables.memory_bytes[kinds] * np.where(again, 0.95, np.where(away, 0.9, 1.0)),
         price_usd_per_hour=tables.price_usd_per_hour[kinds] * degree,
         latency_s=tables.latency_s[np.ix_(kinds, kinds)],
         inverse_bandwidth_s_per_byte=tables.inverse_bandwidth_s_per_byte[np.ix_(kinds, kinds)]

@@ -1,13 +1,20 @@
 """Stage options: which there are, and what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from heterps.planning.problems import load_problem
 from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
+from heterps_envs.certificates.plan import check_certificate
+from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.placement import PlacedStage, decode, encode
 from heterps_envs.cost_tables import StageOptions
 from heterps_envs.options import StageOption, option_tables, options_of
+from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.simulate import estimate
 
 ALL = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
 
@@ -63,7 +70,7 @@ def test_computing_again_keeps_what_enters_a_layer_and_takes_another_forward_pas
     problem = load_problem("llama-7b", "h100-pod")
     options = options_of(problem, ALL)
     tables = option_tables(problem, options)
-    keeps, again = options.index(StageOption(0)), options.index(StageOption(0, 1, True))
+    keeps, again = options.index(StageOption(0)), options.index(StageOption(0, 1, "recompute"))
     assert (
         tables.backward_s[:, again] == tables.backward_s[:, keeps] + tables.forward_s[:, keeps]
     ).all()
@@ -75,7 +82,7 @@ def test_state_and_what_replicas_share_of_it_are_all_of_it() -> None:
     problem = load_problem("gpt2", "a100-v100")
     options = options_of(problem, ALL)
     held = option_tables(problem, options).stage_options
-    whole, shared = options.index(StageOption(0)), options.index(StageOption(0, 1, False, True))
+    whole, shared = options.index(StageOption(0)), options.index(StageOption(0, 1, "keep", True))
     both = held.state_bytes[:, shared] + held.sharded_bytes[:, shared]
     np.testing.assert_allclose(both, held.state_bytes[:, whole])
     assert held.shards_state[shared]
@@ -86,3 +93,46 @@ def test_a_degree_that_no_node_has_is_refused_in_one_line() -> None:
     problem = load_problem("gpt2", "a100-v100-t4")
     with pytest.raises(HeterpsError, match="no node of 'a100-v100-t4' holds groups of 3 equal"):
         options_of(problem, Strategy(tensor_parallel=(3,)))
+
+
+def test_offloading_frees_the_device_and_takes_what_the_host_link_cannot_hide() -> None:
+    problem = load_problem("llama-7b", "a100-v100-t4")
+    options = options_of(problem, Strategy(recompute="auto", offload="auto"))
+    tables = option_tables(problem, options)
+    keeps, away = options.index(StageOption(0)), options.index(StageOption(0, 1, "offload"))
+    later = problem.offload.forward_s[:, 0]
+    assert later[1] > 0
+    np.testing.assert_array_equal(
+        tables.forward_s[:, away], tables.forward_s[:, keeps] + problem.offload.forward_s[:, 0]
+    )
+    kept = tables.stage_options.activation_bytes
+    assert kept[1:-1, away].max() < 0.1 * kept[1:-1, keeps].max()
+    assert tables.memory_bytes[away] < tables.memory_bytes[keeps]
+
+
+@pytest.mark.parametrize("action", ["keep", "recompute", "offload"])
+def test_closed_form_and_certificate_of_what_is_done_with_activations_agree(action: str) -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=64)
+    options = options_of(problem, Strategy(recompute="auto", offload="auto"))
+    last = problem.profile.num_layers - 1
+    way = {"keep": {}, "recompute": {"recompute": True}, "offload": {"offload": True}}[action]
+    placement = (PlacedStage(0, 4, 1, **way), PlacedStage(5, last, 0))
+    code = encode(placement, options)
+    assert decode(code, options) == placement
+    plan = bind(problem, placement, planner="test", seed=0)
+    assert plan.stages[0].offloaded_layers == (tuple(range(5)) if action == "offload" else ())
+    step_time_s, _, verdict = evaluate(code[None], kernel_tables(option_tables(problem, options)))
+    assert verdict[0] == FITS
+    certificate = check_certificate(problem, plan, plan.bound)
+    assert certificate.step_time_s == pytest.approx(step_time_s[0], rel=1e-12)
+    assert estimate(problem, plan).step_time_s == pytest.approx(step_time_s[0], rel=0.05)
+
+
+def test_offloading_without_a_link_to_any_host_is_refused_in_one_line() -> None:
+    problem = load_problem("gpt2", "a100-v100-t4")
+    types = tuple(entry.type.changed(host_bandwidth_bytes_per_s=None) for entry in problem.classes)
+    cluster = problem.cluster.changed(device_types=types)
+    with pytest.raises(HeterpsError, match="no device type of 'a100-v100-t4' has host_bandwidth"):
+        options_of(replace(problem, cluster=cluster), Strategy(offload="auto"))
+    with pytest.raises(HeterpsError, match="offload: auto, but recompute is full"):
+        Strategy.from_mapping({"recompute": "full", "offload": "auto"}, source="options")

@@ -16,6 +16,7 @@ from heterps_agents.search.proportional import cut_in_proportion
 from heterps_envs.arrays import Code, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import code_of
+from heterps_envs.options import Memory
 
 # Of one class.
 NUM_STAGES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -30,7 +31,7 @@ def even_codes(question: Question, most: int) -> list[Code]:
 
 def _all(question: Question) -> Iterator[Code]:
     tables, options = question.tables, question.options
-    by_way: dict[tuple[int, bool, bool], list[int]] = {}
+    by_way: dict[tuple[int, Memory, bool], list[int]] = {}
     for index, option in enumerate(options):
         by_way.setdefault(option[1:], []).append(index)
     for way in by_way.values():

@@ -1,4 +1,4 @@
-"""Plans with stage options: tensor-parallel groups, recomputing, sharded state.
+"""Plans with stage options: tensor-parallel groups, recomputing, offloading, sharded state.
 
 The same searches as without options, over more candidates for each stage; what they find, and small
 moves from it, is simulated. The exact solver joins where it is quick.
@@ -49,6 +49,7 @@ def keeps_to(plan: Plan, strategy: Strategy) -> bool:
         (not degrees or all(stage.degree in degrees for stage in plan.stages))
         and (recompute == "auto" or again == {recompute == "full"})
         and (strategy.shard_state == "auto" or not plan.sharded_state)
+        and (strategy.offload == "auto" or not any(s.offloaded_layers for s in plan.stages))
     )
 
 

@@ -20,8 +20,8 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 
 NOT_WITH_OPTIONS = (
-    "no plan was found with the allowed tensor-parallel degrees, recompute and state sharding; "
-    "allow the planner more"
+    "no plan was found with the allowed tensor-parallel degrees, recompute, offload and state "
+    "sharding; allow the planner more"
 )
 
 

@@ -125,16 +125,22 @@ class Strategy(Document):
         recompute: Whether stages drop their activations and compute them again: none, all, or
             those where it pays.
         shard_state: Whether replicas divide the optimizer state among them where it pays.
+        offload: Whether stages keep their activations in host memory where it pays.
     """
 
     tensor_parallel: tuple[PositiveCount, ...] = (1,)
     recompute: Recompute = "never"
     shard_state: Choice = "never"
+    offload: Choice = "never"
 
     @model_validator(mode="after")
-    def _names_each_once(self) -> Self:
+    def _is_consistent(self) -> Self:
         if len(set(self.tensor_parallel)) < len(self.tensor_parallel):
             raise InconsistentError(["tensor_parallel: a degree stands there twice"])
+        if self.offload == "auto" and self.recompute == "full":
+            raise InconsistentError(
+                ["offload: auto, but recompute is full: then no stage keeps what it could offload"]
+            )
         return self
 
     @property

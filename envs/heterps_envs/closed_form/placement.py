@@ -20,7 +20,7 @@ from heterps_envs.closed_form.formula import (
     kernel_tables,
 )
 from heterps_envs.cost_tables import CostTables
-from heterps_envs.options import StageOption
+from heterps_envs.options import Memory, StageOption
 from heterps_envs.problem import Problem
 from heterps_envs.stage_tables import stage_tables
 
@@ -77,9 +77,8 @@ def encode(
 def _option_index(stage: PlacedStage, options: Sequence[StageOption]) -> int:
     if not options:
         return stage.device_class
-    return options.index(
-        StageOption(stage.device_class, stage.degree, stage.recompute, stage.shards_state)
-    )
+    memory: Memory = "recompute" if stage.recompute else "offload" if stage.offload else "keep"
+    return options.index(StageOption(stage.device_class, stage.degree, memory, stage.shards_state))
 
 
 def decode(code: NDArray[np.int16], options: Sequence[StageOption] = ()) -> Placement:
@@ -97,7 +96,8 @@ def decode(code: NDArray[np.int16], options: Sequence[StageOption] = ()) -> Plac
                     chosen.device_class,
                     replicas=(int(value) >> REPLICA_SHIFT) + 1,
                     degree=chosen.degree,
-                    recompute=chosen.recompute,
+                    recompute=chosen.memory == "recompute",
+                    offload=chosen.memory == "offload",
                     shards_state=chosen.shards_state,
                 )
             )

@@ -97,6 +97,15 @@ class LayerMemory:
             saved_out_bytes=nothing,
         )
 
+    def offloaded(self) -> LayerMemory:
+        """The same where the host keeps what all layers save."""
+        return replace(
+            self,
+            own_bytes=np.zeros_like(self.own_bytes),
+            saved_in_bytes=np.zeros_like(self.saved_in_bytes),
+            saved_out_bytes=np.zeros_like(self.saved_out_bytes),
+        )
+
     def kept_bytes(
         self,
         first: int,

@@ -39,6 +39,7 @@ def option_problem(seed: int) -> CostTables:
                 link=float(rng.choice([0.1, 1.0])), is_gpipe=bool(rng.random() < 0.3),
             ),
             seed,
+            actions=("keep", "recompute", "offload") if seed % 2 else ("keep", "recompute"),
         )  # fmt: skip
         if (
             sum(tables.most_replicas) * (1 + sum(tables.most_replicas)) ** (num_layers - 1)
