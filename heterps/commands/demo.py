@@ -20,7 +20,7 @@ from heterps.commands.run import shown
 from heterps.commands.train import load_config, train_with_progress
 from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
-from heterps.reports.console import answer, say_when_compiling
+from heterps.reports.console import answer, percent_text, say_when_compiling
 from heterps.reports.tensorboard_report import write_comparison
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
@@ -58,6 +58,12 @@ class Speed:
         batch = JOB.global_batch_size
         return cls(batch / predicted_step_s, batch / measured_step_s)
 
+    @property
+    def error_text(self) -> str:
+        """How far the prediction is above what was measured, or below it."""
+        error = self.predicted_samples_per_s / self.measured_samples_per_s - 1
+        return percent_text(error, 1, is_change=True)
+
 
 def run_demo(folder: Path, *, train_s: float, seed: int) -> None:
     """Runs the demo and writes `summary.json`.
@@ -94,7 +100,7 @@ def _run(folder: Path, train_s: float, seed: int) -> None:
         "The four devices are emulated on this machine: real computation, then sleep until the "
         "emulated time. These are no hardware results."
     )
-    answer.print(f"gap of the policy's plan to the exact optimum: {gap:.2%}")
+    answer.print(f"gap of the policy's plan to the exact optimum: {percent_text(gap, 2)}")
     answer.print(f"summary: {folder / 'summary.json'} ({seconds:.0f} s in all)")
     answer.print(f"TensorBoard: tensorboard --logdir {folder}")
 
@@ -131,7 +137,7 @@ def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
     answer.print(
         f"{result.steps:,} environment steps; on unseen problems the greedy policy is "
-        f"{result.scores['greedy_gap_median']:.2%} above the optimum in the median"
+        f"{percent_text(result.scores['greedy_gap_median'], 2)} above the optimum in the median"
     )
     assert isinstance(result.policy, Policy), "the config quick is one for chains"
     return result.policy
@@ -211,10 +217,9 @@ def _drifted_speeds(
 
 
 def _speed_line(speed: Speed) -> str:
-    error = speed.predicted_samples_per_s / speed.measured_samples_per_s - 1
     return (
         f"predicted {speed.predicted_samples_per_s:.2f} samples/s, "
-        f"measured {speed.measured_samples_per_s:.2f} ({error:+.1%})"
+        f"measured {speed.measured_samples_per_s:.2f} ({speed.error_text})"
     )
 
 
@@ -234,12 +239,11 @@ def _table(speeds: dict[str, Speed]) -> Table:
         if other is not None:
             factor = speed.measured_samples_per_s / speeds[other].measured_samples_per_s
             ratio = f"{factor:.2f} x {labels[other][0]}"
-        error = speed.predicted_samples_per_s / speed.measured_samples_per_s - 1
         table.add_row(
             label,
             f"{speed.predicted_samples_per_s:.2f}",
             f"{speed.measured_samples_per_s:.2f}",
-            f"{error:+.1%}",
+            speed.error_text,
             ratio,
         )
     return table

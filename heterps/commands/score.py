@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from heterps.reports.console import answer, print_json, remarks, say_when_compiling
+from heterps.reports.console import (
+    answer,
+    percent_text,
+    print_json,
+    remarks,
+    say_when_compiling,
+)
 from heterps_agents.graphs.evaluation import HeldOutGraphs
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
@@ -48,7 +54,7 @@ def run_score(policy: str, test_set: str, num_problems: int | None, *, as_json: 
             }
         )
         return
-    answer.print(_table(scores, f"{policy} on {count} problems of {test_set}"))
+    answer.print(scores_table(scores, f"{policy} on {count} problems of {test_set}"))
     answer.print(
         "step time over that of the earliest-finish rule; below 100 % is better"
         if is_for_graphs
@@ -78,7 +84,7 @@ def _score_graphs(
     return count, HeldOutGraphs(count, tables).scores(policy)
 
 
-def _table(scores: dict[str, float], title: str) -> Table:
+def scores_table(scores: dict[str, float], title: str) -> Table:
     """One row for each way of decoding, one column for each summary."""
     cells = {tuple(name.split("_")): value for name, value in scores.items()}
     kinds = dict.fromkeys(kind for _, kind in cells)
@@ -87,5 +93,5 @@ def _table(scores: dict[str, float], title: str) -> Table:
     for kind in kinds:
         table.add_column(kind, justify="right", no_wrap=True)
     for decoding in dict.fromkeys(name for name, _ in cells):
-        table.add_row(decoding, *(f"{cells[decoding, kind]:.2%}" for kind in kinds))
+        table.add_row(decoding, *(percent_text(cells[decoding, kind], 2) for kind in kinds))
     return table

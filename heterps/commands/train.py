@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 import shlex
+import string
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from heterps.reports.console import answer, print_json, remarks, say_when_compiling
+from heterps.reports.console import (
+    answer,
+    percent_text,
+    print_json,
+    remarks,
+    say_when_compiling,
+)
 from heterps_configs import library
 from heterps_configs.documents.base import parse_yaml
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
@@ -29,7 +36,7 @@ _ENDS = {"budget_s", "total_steps"}
 
 
 class Words(NamedTuple):
-    """How the training of one kind of policy is shown: format strings.
+    """How the training of one kind of policy is shown: format strings of `shown`.
 
     Attributes:
         preparing: Before the first update.
@@ -59,6 +66,18 @@ GRAPHS = Words(
     "{steps:,} nodes placed in {seconds:.0f} s; step time on the held-out set, of that of earliest "
     "finish: greedy mean {greedy_mean:.1%}, best of 16 samples mean {samples16_mean:.1%}",
 )
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if format_spec.endswith("%"):
+            return percent_text(value, int(format_spec.strip(".%")))
+        return super().format_field(value, format_spec)
+
+
+def shown(text: str, **fields: Any) -> str:
+    """A format string with its fields, shares as everywhere: `{gap:.2%}` becomes 1.25 %."""
+    return _Formatter().format(text, **fields)
 
 
 def run_train(
@@ -113,7 +132,7 @@ def _print(
             }
         )
     else:
-        answer.print(_words(settings).result.format(**result._asdict(), **result.scores))
+        answer.print(shown(_words(settings).result, **result._asdict(), **result.scores))
         answer.print(f"policy: {output or result.policy_file}")
         if result.interrupted:
             answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")
@@ -180,4 +199,4 @@ def _now(words: Words, state: TrainingProgress) -> str:
         done = f"pass {state.passes} of {state.num_passes}"
         return f"imitating optima, {done}  loss {state.imitation_loss:.2f}"
     text = words.now if math.isnan(state.score) else words.now + words.score
-    return text.format(**state._asdict())
+    return shown(text, **state._asdict())

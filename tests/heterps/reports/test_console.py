@@ -6,6 +6,9 @@ import io
 
 from rich.table import Table
 
+from heterps.commands.demo import Speed
+from heterps.commands.score import scores_table
+from heterps.commands.train import CHAINS, shown
 from heterps.reports.console import PlainConsole, interval_text
 
 
@@ -37,3 +40,12 @@ def test_texts_out_of_files_neither_move_the_cursor_nor_are_markup() -> None:
         "by [/] random\\x1b",
     ):
         assert text in shown
+
+
+def test_shares_of_training_scores_and_demo_have_a_space_and_are_never_minus_nothing() -> None:
+    result = shown(CHAINS.now + CHAINS.score, steps=1200, reward=0.5, score=-1e-6)
+    assert result == "1,200 steps  reward 0.50  median gap 0.00 %"
+    cells = scores_table({"greedy_median": 0.0125, "greedy_p95": float("inf")}, "").columns
+    assert [list(column.cells) for column in cells] == [["greedy"], ["1.25 %"], ["inf %"]]
+    assert Speed(1.0, 1.0001).error_text == "+0.0 %"
+    assert Speed.of(1.0, 1.5).error_text == "+50.0 %"
