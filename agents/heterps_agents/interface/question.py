@@ -10,8 +10,9 @@ from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, code_cost
 from heterps_envs.cost_tables import CostTables
-from heterps_envs.options import StageOption, option_tables, options_of
+from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
+from heterps_envs.useful_options import useful_options
 
 
 class Question(NamedTuple):
@@ -42,8 +43,7 @@ class Question(NamedTuple):
         options: tuple[StageOption, ...] = ()
         tables = problem.tables
         if not problem.strategy.is_plain:
-            options = options_of(problem, problem.strategy)
-            tables = option_tables(problem, options)
+            options, tables, _ = useful_options(problem)
         goal = Goal.of(problem.job)
         return cls(tables, kernel_tables(tables), goal, budget, seed, options=options)
 

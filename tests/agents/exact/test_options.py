@@ -20,6 +20,7 @@ from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.closed_form.replicas import provision_stages
 from heterps_envs.cost_tables import CostTables
+from heterps_envs.useful_options import dropped_columns, with_columns
 from tests.agents.exact.test_solve import every_cut, random_tables
 from tests.envs.small_problems import with_options
 
@@ -104,6 +105,25 @@ def test_searches_place_with_options_and_are_no_better_than_the_optimum(search: 
         found += 1
         assert best_s * (1 - 1e-9) <= Goal().cost(code, kernel) <= best_s * 3
     assert found >= 5
+
+
+def test_options_that_no_placement_needs_are_left_out_and_change_no_optimum() -> None:
+    num_dropped = 0
+    for seed in range(60):
+        tables = option_problem(seed)
+        dropped = dropped_columns(tables)
+        kept = [index for index in range(tables.num_options) if index not in dropped]
+        if not dropped or not kept:
+            continue
+        num_dropped += len(dropped)
+        all_s, price, _ = evaluate(every_code(tables), kernel_tables(tables))
+        fewer = with_columns(tables, kept)
+        kernel = kernel_tables(fewer)
+        assert solve(kernel).step_time_s == pytest.approx(all_s.min(), rel=1e-9), seed
+        found = solve(kernel, Goal(is_price=True))
+        cheapest = (price * all_s).min()
+        assert found.price_usd_per_hour * found.step_time_s == pytest.approx(cheapest, rel=1e-9)
+    assert num_dropped > 30
 
 
 def test_replicas_of_groups_use_no_more_devices_than_there_are() -> None:
