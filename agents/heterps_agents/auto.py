@@ -24,8 +24,6 @@ from heterps_agents.finishing.shortlist import (
 from heterps_agents.finishing.strategies import (
     allows_plain,
     best_with_options,
-    bound_with_options,
-    keeps_to,
 )
 from heterps_agents.interface.answer import NOT_WITH_OPTIONS
 from heterps_agents.interface.planner import Budget
@@ -44,7 +42,7 @@ from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import (
     bound_by_optimum,
     bound_for,
-    cheapest_step,
+    least_cost,
     lower_bound,
 )
 from heterps_envs.closed_form.formula import kernel_tables
@@ -120,14 +118,14 @@ class AutoPlanner:
                 plans.insert(0, self.plan(plain, budget))
         found = [plan for plan in plans if plan is not None]
         even = best_uniform(problem, budget, self.seed)
-        if even is not None and keeps_to(even.plan, problem.strategy):
+        if even is not None:
             found.append(even.plan.changed(planner=self.name))
         if not found:
             raise InfeasibleError(f"auto: {NOT_WITH_OPTIONS}")
         best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
         step_time_s = simulated_step_time_s(plain, best)
         best = best.changed(predicted_step_time_s=step_time_s)
-        return best.changed(bound=bound_with_options(problem, best))
+        return best.changed(bound=bound_for(problem, best))
 
     def _planned(self, problem: Problem, asked: Problem, budget: Budget) -> Plan:
         """The best plan by one view of what was asked, with a bound for all of them."""
@@ -169,7 +167,7 @@ class AutoPlanner:
 
         A plan of these has no code.
         """
-        merged, least = problem.over_nodes, _least_cost(problem, question)
+        merged, least = problem.over_nodes, least_cost(problem)
         most_stages = effort_named(self.effort).simulated_stages // (1 if merged is None else 2)
         settings = Simulations(self.name, most_stages, least)
         lists = [Shortlist(problem, question, settings)]
@@ -230,12 +228,6 @@ def _use_time(lists: list[Shortlist]) -> None:
             question = entry.question._replace(seed=entry.question.seed + number)
             codes = of_searches(question, number * SEARCH_EVALUATIONS)
             entry.consider([code for code in codes if math.isfinite(question.cost(code))])
-
-
-def _least_cost(problem: Problem, question: Question) -> float:
-    """A lower bound on what any placement costs: the work alone, without sums and messages."""
-    tables = problem.bounding_tables
-    return cheapest_step(tables) if question.goal.is_price else lower_bound(tables)
 
 
 def _bound_by(optimum: Code, step_time_s: float, code: Code, question: Question) -> Bound:

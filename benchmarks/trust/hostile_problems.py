@@ -2,7 +2,8 @@
 
 Every number is drawn from what documents allow, their ends far more often than a user would write
 them: memories that hold no layer, layers without bytes or seconds, links of a byte per second, one
-layer, one device, one sample, more devices than layers. Deterministic by seed.
+layer, one device, one sample, more devices than layers. Some leave tensor-parallel groups,
+recomputation and sharded state to the planner. Deterministic by seed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from heterps_configs.documents.cluster import Cluster
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 
@@ -31,6 +32,9 @@ FLOORS = (1e-12, 1e-3, 1.0, 1e3, 1e12)
 # Of the problems, those whose every number may be a corner; the others have a few of them, so that
 # there is something to plan.
 WILD_SHARE = 0.35
+# Of the problems, those that leave more to a planner than devices, cuts and replicas.
+STRATEGY_SHARE = 0.4
+DEGREES = ((), (1, 2), (1, 2, 4), (2,), (1, 3, 8), (70,))
 
 
 def draw_problem(seed: int, index: int) -> Problem:
@@ -43,6 +47,7 @@ def draw_problem(seed: int, index: int) -> Problem:
         ModelProfile.from_mapping(draw.measured(profile, cluster)),
         Cluster.from_mapping(cluster),
         Job.from_mapping(draw.job()),
+        strategy=draw.strategy(),
     )
 
 
@@ -73,7 +78,7 @@ class _Drawing:
 
     def _layer(self) -> dict[str, Any]:
         forward = self.number(FLOPS, 1e7, 1e11)
-        return {
+        layer = {
             "kind": "layer",
             "num_parameters": self.whole(PARAMETERS, 1e4, 1e8),
             "forward_flops": forward,
@@ -82,6 +87,23 @@ class _Drawing:
             "output_bytes": self.number(BYTES, 1e3, 1e7),
             "memory_traffic_bytes": self.number(BYTES, 1e3, 1e8),
             "shared_bytes": self.number(BYTES, 1, 1e6) if self.rng.random() < 0.1 else 0.0,
+        }
+        return {**layer, "tensor_split": self._split(layer)} if self.rng.random() < 0.5 else layer
+
+    def _split(self, layer: dict[str, Any]) -> dict[str, Any]:
+        """What of a layer its groups divide: nothing, some of it, or all."""
+        part = float(self.rng.choice([0.0, 0.7, 1.0]))
+        sums = [self.number(BYTES, 1e3, 1e7) for _ in range(int(self.rng.integers(3)))]
+        return {
+            "unit": "columns",
+            "num_units": int(self.rng.choice([1, 2, 3, 8, 32, 10**6])),
+            "parameters": int(part * layer["num_parameters"]),
+            "forward_flops": part * layer["forward_flops"],
+            "backward_flops": part * layer["backward_flops"],
+            "activation_bytes": part * layer["activation_bytes"],
+            "memory_traffic_bytes": part * layer["memory_traffic_bytes"],
+            "forward_sums": sums,
+            "backward_sums": sums,
         }
 
     def measured(self, profile: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
@@ -153,3 +175,15 @@ class _Drawing:
             "objective": str(self.rng.choice(["throughput", "throughput", "price"])),
             "min_throughput_samples_per_s": floor,
         }
+
+    def strategy(self) -> Strategy:
+        """What else a planner may choose: mostly nothing."""
+        if self.rng.random() >= STRATEGY_SHARE:
+            return Strategy()
+        chosen = {
+            "tensor_parallel": DEGREES[int(self.rng.integers(len(DEGREES)))],
+            "recompute": str(self.rng.choice(["never", "full", "auto", "auto"])),
+            "shard_state": str(self.rng.choice(["never", "auto"])),
+        }
+        strategy: Strategy = Strategy.from_mapping(chosen)
+        return strategy

@@ -42,7 +42,9 @@ class StageOptions:
         devices_of_option: (O,) devices of the class that one stage takes.
         state_bytes: (L, O) see `CostTables`, less `sharded_bytes`.
         sharded_bytes: (L, O) of the state, what the replicas of a stage share: divided by their
-            number. So are the optimizer's seconds where any is.
+            number.
+        shards_state: (O,) whether they share it, and the optimizer's seconds with it: some
+            optimizers have seconds and no state.
         gradient_bytes: (L, O) what a gradient all-reduce of the layer moves.
         activation_bytes: (L, O) kept of one micro-batch.
     """
@@ -51,13 +53,9 @@ class StageOptions:
     devices_of_option: Integers
     state_bytes: Floats
     sharded_bytes: Floats
+    shards_state: NDArray[np.bool_]
     gradient_bytes: Floats
     activation_bytes: Floats
-
-    @cached_property
-    def shards_state(self) -> NDArray[np.bool_]:
-        """(O,) whether the replicas of a stage share some of its state."""
-        return np.asarray(self.sharded_bytes.any(axis=0))
 
 
 @dataclass(frozen=True)
@@ -140,6 +138,7 @@ class CostTables:
             devices_of_option=np.ones(size, np.int64),
             state_bytes=for_all(self.state_bytes),
             sharded_bytes=np.zeros((self.num_layers, size)),
+            shards_state=np.zeros(size, np.bool_),
             gradient_bytes=for_all(self.gradient_bytes),
             activation_bytes=for_all(self.activation_bytes),
         )

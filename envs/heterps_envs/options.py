@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import CostTables, RingLinks, StageOptions
@@ -60,16 +61,15 @@ def options_of(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
         HeterpsError: No node has as many devices as a degree asks for, no class may offload, or
             there are more than `MAX_OPTIONS`.
     """
-    linked = [entry.type.host_bandwidth_bytes_per_s is not None for entry in problem.classes]
+    linked = _have_host_links(problem)
     if strategy.offload == "auto" and not any(linked):
         raise HeterpsError(
             f"offload: no device type of {problem.cluster.name!r} has host_bandwidth_bytes_per_s, "
             "a link to its host; allowed without one: never"
         )
-    shared = (False, True) if strategy.shard_state == "auto" else (False,)
     allowed = [
         StageOption(kind, degree, action, is_shared)
-        for action, is_shared in product(_actions(strategy), shared)
+        for action, is_shared in product(_actions(strategy), _sharing(strategy))
         for kind in range(len(problem.classes))
         if action != "offload" or linked[kind]
         for degree in _degrees(problem, kind, strategy)
@@ -95,6 +95,28 @@ def _actions(strategy: Strategy) -> list[Memory]:
     return found + (["offload"] if strategy.offload == "auto" else [])
 
 
+def keeps_to(plan: Plan, strategy: Strategy) -> bool:
+    """Whether all stages of a plan are carried out in ways that a strategy allows."""
+    degrees = strategy.tensor_parallel
+    kept, again = strategy.recompute != "full", strategy.recompute != "never"
+    return (strategy.shard_state == "auto" or not plan.sharded_state) and all(
+        (not degrees or stage.degree in degrees)
+        and not stage.uneven_shares
+        and (strategy.offload == "auto" or not stage.offloaded_layers)
+        and (kept or len(stage.recompute_layers) == len(stage.layers))
+        and (again or not stage.recompute_layers)
+        for stage in plan.stages
+    )
+
+
+def _sharing(strategy: Strategy) -> tuple[bool, ...]:
+    return (False, True) if strategy.shard_state == "auto" else (False,)
+
+
+def _have_host_links(problem: Problem) -> list[bool]:
+    return [entry.type.host_bandwidth_bytes_per_s is not None for entry in problem.classes]
+
+
 def _degrees(problem: Problem, kind: int, strategy: Strategy) -> list[int]:
     """Degrees of which each node of a class holds whole groups, and that split some layer."""
     nodes = Counter(device.node for device in problem.classes[kind].devices)
@@ -106,6 +128,59 @@ def _degrees(problem: Problem, kind: int, strategy: Strategy) -> list[int]:
         if all(count % degree == 0 for count in nodes.values())
         and (degree == 1 or any(split_at(layer, degree) for layer in problem.profile.layers))
     ]
+
+
+def bounding_tables(problem: Problem) -> CostTables:
+    """The tables that bounds are derived from: no plan that a strategy allows is below them.
+
+    Where a strategy leaves options open, plans may come from elsewhere than placements: even ones
+    that divide nodes otherwise, and those that fit by the simulator alone. So there is an option
+    for every degree that some node has room for, links are the fastest, and a layer holds only what
+    it holds in any stage: weights, optimizer state, what it saves beside the tensors at its cuts.
+    """
+    if problem.strategy.is_plain:
+        return problem.bounding_tables
+    view = problem.views[-1]
+    options = _all_options(view, problem.strategy)
+    tables = option_tables(view, options)
+    assert tables.options is not None
+    state, sharded, kept = (
+        np.stack(columns, axis=1)
+        for columns in zip(*(_least_bytes(view, option) for option in options), strict=True)
+    )
+    usable = [view.usable_bytes(view.classes[o.device_class].devices[0].name) for o in options]
+    held = replace(tables.options, state_bytes=state, sharded_bytes=sharded, activation_bytes=kept)
+    return replace(tables, memory_bytes=np.array(usable, dtype=float), options=held)
+
+
+def _all_options(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
+    """Those of all degrees that any node of a class has room for."""
+    most = {
+        kind: max(Counter(device.node for device in entry.devices).values())
+        for kind, entry in enumerate(problem.classes)
+    }
+    asked = strategy.tensor_parallel or range(1, max(most.values()) + 1)
+    linked = _have_host_links(problem)
+    return tuple(
+        StageOption(kind, degree, action, is_shared)
+        for action, is_shared in product(_actions(strategy), _sharing(strategy))
+        for degree in asked
+        if degree == 1 or any(split_at(layer, degree) for layer in problem.profile.layers)
+        for kind in most
+        if degree <= most[kind] and (action != "offload" or linked[kind])
+    )
+
+
+def _least_bytes(problem: Problem, option: StageOption) -> tuple[Floats, Floats, Floats]:
+    """(L,) each: what a layer holds in any stage, what its replicas share, what a pass leaves."""
+    own, job = problem.at_degree(option.degree), problem.job
+    tied = np.array([layer.tied_parameters for layer in own.profile.layers], dtype=float)
+    weights = (own.parameters - tied) * job.weight_bytes_per_parameter
+    moments = (own.parameters - tied) * job.optimizer_bytes_per_parameter
+    saved = own.layer_memory.own_bytes[:, option.device_class] * (option.memory == "keep")
+    if option.shards_state:
+        return weights, moments, saved
+    return weights + moments, np.zeros_like(moments), saved
 
 
 def option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTables:
@@ -136,6 +211,7 @@ def option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTab
             devices_of_option=degrees,
             state_bytes=stacked("state_bytes"),
             sharded_bytes=stacked("sharded_bytes"),
+            shards_state=np.array([option.shards_state for option in options]),
             gradient_bytes=stacked("gradient_bytes"),
             activation_bytes=stacked("activation_bytes"),
         ),
@@ -172,10 +248,8 @@ def _column(problem: Problem, option: StageOption) -> _Column:
         backward_s = backward_s + own.offload.backward_s[:, kind]
         # The layer that is computed, and one that is on its way.
         besides_bytes = 2 * float(own.offload.moved_bytes[:, kind].max())
-    parameters = np.array([layer.num_parameters for layer in own.profile.layers], float)
-    shared = parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
-    state = parameters * job.state_bytes_per_parameter - rule.apart_bytes - shared
-    state = state + np.array(own.profile.cast_bytes(job.dtype))
+    shared = own.parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
+    state = own.state_bytes(rule) - shared
     usable = own.usable_bytes(own.classes[kind].devices[0].name)
     return _Column(
         forward_s=forward_s,

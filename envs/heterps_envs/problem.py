@@ -302,14 +302,23 @@ class Problem:
     @cached_property
     def gradient_bytes(self) -> Floats:
         """(L,) of the layers' gradients."""
-        parameters = np.array([layer.num_parameters for layer in self.profile.layers], dtype=float)
-        return parameters * self.job.weight_bytes_per_parameter
+        return self.parameters * self.job.weight_bytes_per_parameter
+
+    @cached_property
+    def parameters(self) -> Floats:
+        """(L,) of the layers."""
+        return np.array([layer.num_parameters for layer in self.profile.layers], dtype=float)
+
+    def state_bytes(self, rule: MemoryRule) -> Floats:
+        """(L,) of weights, their copies, gradients and optimizer state, as a rule counts them."""
+        held = self.parameters * self.job.state_bytes_per_parameter
+        copies = np.array(self.profile.cast_bytes(self.job.dtype))
+        return np.asarray(held + copies - rule.apart_bytes)
 
     @cached_property
     def tables(self) -> CostTables:
         """The arrays of the cost model."""
         job, layers = self.job, self.profile.layers
-        parameters = np.array([layer.num_parameters for layer in layers], dtype=float)
         scale = self.profile.activation_scale(job.dtype) * job.micro_batch_size
         output = np.array([layer.output_bytes for layer in layers]) * scale
         output[-1] = 0.0
@@ -328,9 +337,7 @@ class Problem:
             forward_s=self.layer_times.forward_s,
             backward_s=self.layer_times.backward_s,
             optimizer_s=self.layer_times.optimizer_s,
-            state_bytes=parameters * job.state_bytes_per_parameter
-            + np.array(self.profile.cast_bytes(job.dtype))
-            - rule.apart_bytes,
+            state_bytes=self.state_bytes(rule),
             gradient_bytes=self.gradient_bytes,
             activation_bytes=rule.activation_bytes,
             output_bytes=output,

@@ -94,6 +94,7 @@ def with_columns(tables: CostTables, kept: list[int]) -> CostTables:
             devices_of_option=options.devices_of_option[kept],
             state_bytes=options.state_bytes[:, kept],
             sharded_bytes=options.sharded_bytes[:, kept],
+            shards_state=options.shards_state[kept],
             gradient_bytes=options.gradient_bytes[:, kept],
             activation_bytes=options.activation_bytes[:, kept],
         ),

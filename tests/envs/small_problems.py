@@ -213,6 +213,7 @@ def with_options(
         devices_of_option=degree,
         state_bytes=np.where(shared, whole * state, state),
         sharded_bytes=np.where(shared, state - whole * state, 0.0),
+        shards_state=shared,
         gradient_bytes=plain.gradient_bytes[:, kinds] / degree,
         activation_bytes=plain.activation_bytes[:, kinds] / degree * held,
     )

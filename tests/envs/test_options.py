@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 
 from heterps.planning.problems import load_problem
+from heterps_agents.interface.planner import Budget
+from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.certificates.plan import check_certificate
+from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
-from heterps_envs.closed_form.placement import PlacedStage, decode, encode
+from heterps_envs.closed_form.placement import (
+    PlacedStage,
+    closed_form_of_plan_s,
+    decode,
+    encode,
+    placement_of,
+)
 from heterps_envs.cost_tables import StageOptions
-from heterps_envs.options import StageOption, option_tables, options_of
+from heterps_envs.options import StageOption, bounding_tables, option_tables, options_of
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
 
@@ -136,3 +145,25 @@ def test_offloading_without_a_link_to_any_host_is_refused_in_one_line() -> None:
         options_of(replace(problem, cluster=cluster), Strategy(offload="auto"))
     with pytest.raises(HeterpsError, match="offload: auto, but recompute is full"):
         Strategy.from_mapping({"recompute": "full", "offload": "auto"}, source="options")
+
+
+def test_bounds_are_below_even_plans_that_divide_nodes_otherwise() -> None:
+    for model, cluster in (("gpt2", "h100-pod"), ("llama-tiny", "a100-v100-t4")):
+        problem = load_problem(model, cluster, strategy=ALL)
+        even = best_uniform(problem.plain, Budget())
+        assert even is not None
+        plan = even.plan
+        placement = placement_of(problem, plan)
+        assert placement is not None
+        bound_s = lower_bound(bounding_tables(problem))
+        assert 0 < bound_s <= closed_form_of_plan_s(problem, plan, placement)
+        assert bound_s <= even.cost
+
+
+def test_a_bound_counts_no_more_than_a_layer_holds_in_any_stage() -> None:
+    problem = load_problem("llama-7b", "h100-pod", strategy=ALL)
+    tables, by_rule = bounding_tables(problem), option_tables(problem, options_of(problem, ALL))
+    for name in ("state_bytes", "activation_bytes"):
+        least = getattr(tables.stage_options, name)[:, 0]
+        assert (least <= getattr(by_rule.stage_options, name)[:, 0]).all()
+    assert {5, 8} <= set(tables.stage_options.devices_of_option.tolist())

@@ -367,6 +367,7 @@ def _layers(kernel: KernelTables) -> CostTables:
         devices_of_option=kernel.devices_of_option,
         state_bytes=np.diff(kernel.state_prefix_bytes, axis=0),
         sharded_bytes=np.diff(kernel.sharded_prefix_bytes, axis=0),
+        shards_state=kernel.shards_state,
         gradient_bytes=np.diff(kernel.gradient_prefix_bytes, axis=0),
         activation_bytes=np.diff(kernel.activation_prefix_bytes, axis=0),
     )

@@ -7,9 +7,6 @@ moves from it, is simulated. The exact solver joins where it is quick.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-
-import numpy as np
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.finishing.even_options import even_codes
@@ -21,11 +18,9 @@ from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.bounds import cheapest_step, lower_bound
-from heterps_envs.cost_tables import CostTables
-from heterps_envs.options import option_tables, options_of
+from heterps_envs.closed_form.bounds import least_cost
 from heterps_envs.problem import Problem
 
 POLISH_EVALUATIONS = 10_000
@@ -39,18 +34,6 @@ def allows_plain(strategy: Strategy) -> bool:
     """Whether a stage may be one device that keeps all."""
     is_alone = not strategy.tensor_parallel or 1 in strategy.tensor_parallel
     return is_alone and strategy.recompute != "full"
-
-
-def keeps_to(plan: Plan, strategy: Strategy) -> bool:
-    """Whether all stages of a plan are carried out in ways that a strategy allows."""
-    degrees, recompute = strategy.tensor_parallel, strategy.recompute
-    again = {len(stage.recompute_layers) == len(stage.layers) for stage in plan.stages}
-    return (
-        (not degrees or all(stage.degree in degrees for stage in plan.stages))
-        and (recompute == "auto" or again == {recompute == "full"})
-        and (strategy.shard_state == "auto" or not plan.sharded_state)
-        and (strategy.offload == "auto" or not any(s.offloaded_layers for s in plan.stages))
-    )
 
 
 def best_with_options(
@@ -73,7 +56,7 @@ def best_with_options(
         codes = _codes(question, exact_s)
         codes = [code for code in codes if math.isfinite(question.cost(code))]
         if codes:
-            shortlist = Shortlist(view, question, settings._replace(bound=_least(question)))
+            shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
             shortlist.consider(codes)
             found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
@@ -97,29 +80,3 @@ def _codes(question: Question, exact_s: float) -> list[Code]:
     question.budget.spend(result.transitions)
     proven = result.incumbent if result.code is None else result.code
     return found if proven is None else [proven, *found]
-
-
-def _least(question: Question) -> float:
-    tables = question.tables
-    return cheapest_step(tables) if question.goal.is_price else lower_bound(tables)
-
-
-def bound_with_options(problem: Problem, plan: Plan) -> Bound:
-    """A lower bound over all options, and how far the simulated plan is from it at most."""
-    tables = bounding_tables(problem)
-    step_time_s = lower_bound(tables)
-    if not 0 < step_time_s < math.inf or plan.predicted_step_time_s is None:
-        return Bound()
-    if problem.job.objective == "price":
-        return Bound(step_time_s=step_time_s)
-    gap = max(0.0, plan.predicted_step_time_s / step_time_s - 1)
-    return Bound(step_time_s=step_time_s, gap=gap, status="bounded")
-
-
-def bounding_tables(problem: Problem) -> CostTables:
-    """Tables of all options that no choice of devices beats: fastest links, all of the memory."""
-    view = problem.views[-1]
-    options = options_of(view, problem.strategy)
-    usable = [view.usable_bytes(entry.devices[0].name) for entry in view.classes]
-    memory_bytes = np.array([float(usable[option.device_class]) for option in options])
-    return replace(option_tables(view, options), memory_bytes=memory_bytes)

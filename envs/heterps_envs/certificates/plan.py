@@ -22,15 +22,11 @@ from heterps_configs.units import bytes_text
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
 from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
 from heterps_envs.certificates.plain_search import Wanted, find_better
-from heterps_envs.certificates.strategies import (
-    has_strategies,
-    replicas_are_alike,
-    tables_of_plan,
-)
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share
-from heterps_envs.stage_tables import stage_tables
+from heterps_envs.simulator.simulate import lacks_memory
+from heterps_envs.stage_tables import has_strategies, replicas_are_alike, stage_tables
 
 # Sums may be taken in another order than here.
 TOLERANCE = 1e-6
@@ -99,18 +95,16 @@ class _Check:
         step_time_s = None
         if stages is not None:
             self._check_counts()
+            own_tables, own_stages = self._own_tables(stages)
+            step_time_s = closed_form_s(own_tables, own_stages)
             if has_strategies(self.plan):
-                own_tables = tables_of_plan(self.problem, self.plan, stages)
-                own_stages = [each._replace(kind=index) for index, each in enumerate(stages)]
                 self._check_memory(own_tables, own_stages, stages)
-                step_time_s = closed_form_s(own_tables, own_stages)
             else:
                 self._check_memory(self.tables, stages, stages)
-                step_time_s = self._closed_form_s(stages)
             self.checked.append(f"closed-form step time: {step_time_s:.9g} s")
             self._check_floor(step_time_s)
         own = own_bound(self.tables, prices)
-        if has_strategies(self.plan):  # what is searched here has stages on one device alone
+        if self._has_options():  # what is searched here has stages on one device alone
             own = own._replace(step_time_s=0.0)
         optimality = self._check_bound(stages, step_time_s, own, max_steps)
         return CertificateReport(
@@ -122,14 +116,17 @@ class _Check:
             tuple(self.unchecked),
         )
 
-    def _closed_form_s(self, stages: Sequence[PlainStage]) -> float:
-        """With the plan's own links, where equal nodes share classes."""
-        if not self.problem.merges_nodes:
-            return closed_form_s(self.tables, stages)
+    def _has_options(self) -> bool:
+        """Whether stages may be more than layers on one device that keep all that they save."""
+        return has_strategies(self.plan) or not self.problem.strategy.is_plain
+
+    def _own_tables(self, stages: Sequence[PlainStage]) -> tuple[CostTables, Sequence[PlainStage]]:
+        """With the plan's own links, where equal nodes share classes, and its stages' ways."""
+        if not self.problem.merges_nodes and not has_strategies(self.plan):
+            return self.tables, stages
         ranges = [(stage.start, stage.stop - 1) for stage in stages]
-        tables = stage_tables(self.problem, self.plan, ranges)
         own = [stage._replace(kind=index) for index, stage in enumerate(stages)]
-        return closed_form_s(tables, own)
+        return stage_tables(self.problem, self.plan, ranges), own
 
     def _stages(self) -> list[PlainStage] | None:
         """The plan as stages of equal replicas, front first; None where it is no such thing."""
@@ -207,13 +204,16 @@ class _Check:
     def _check_memory(
         self, tables: CostTables, own: Sequence[PlainStage], stages: Sequence[PlainStage]
     ) -> None:
-        """Each stage by the tables that its `kind` in `own` is of."""
-        behind = 0
+        """Each stage by the tables that its `kind` in `own` is of.
+
+        They hold the rule of planners, which may count more than a stage ever holds.
+        """
+        behind, lacking = 0, []
         for each, stage in zip(reversed(own), reversed(stages), strict=True):
             need = self._bytes(tables, each, behind)
             room = float(tables.memory_bytes[each.kind])
             if need > room * (1 + TOLERANCE):
-                self.problems.append(
+                lacking.append(
                     f"the layers {stage.start}..{stage.stop - 1} need "
                     f"{bytes_text(math.ceil(need))} on a "
                     f"{self.problem.classes[stage.kind].name}, "
@@ -221,7 +221,14 @@ class _Check:
                     "it has"
                 )
             behind += stage.replicas
-        self.checked.append("memory of every device")
+        if not lacking:
+            self.checked.append("memory of every device")
+        elif lacks_memory(self.problem, self.plan):
+            self.problems += lacking
+        else:
+            self.unchecked.append(
+                "memory: by the rule of planners some device has too little, by the simulator none"
+            )
 
     def _bytes(self, tables: CostTables, stage: PlainStage, behind: int) -> float:
         """State and activations in flight; parameters that its layers share count once."""
@@ -265,7 +272,7 @@ class _Check:
         if wrong is not None:
             self.problems.append(wrong)
             return "not re-checked"
-        if has_strategies(self.plan):
+        if self._has_options():
             self.unchecked.append(
                 "the bound: placements with other groups, recomputing, offloading or sharding are "
                 "not searched"

@@ -26,6 +26,7 @@ from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
 from heterps_envs.cost_tables import CostTables
+from heterps_envs.options import bounding_tables, keeps_to
 from heterps_envs.problem import Problem
 
 
@@ -62,6 +63,13 @@ def lower_bound(tables: CostTables) -> float:
     return max(price_bound(tables)[0], memory_price_bound(tables).value)
 
 
+def least_cost(problem: Problem) -> float:
+    """What no plan for a problem costs less than: seconds, or US dollars per hour times seconds."""
+    tables = bounding_tables(problem)
+    is_price = problem.job.objective == "price"
+    return cheapest_step(tables) if is_price else lower_bound(tables)
+
+
 def layer_bound_s(tables: CostTables) -> Floats:
     """(L,) lower bound on the step time from each layer alone: its best option and replicas."""
     out = np.empty(tables.num_layers)
@@ -84,14 +92,20 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
 
     With the objective `price` the gap is that of the price, against a device-second at its own
     price instead of `lambda_d`. A plan that no placement describes has no closed form, so no gap.
+    Of a plan that the bound is not about nothing is said: its strategy allows no such stages, or it
+    is below the bound, since it fits by the simulator, and not by the rule of planners.
     """
-    tables = problem.bounding_tables
+    if not keeps_to(plan, problem.strategy):
+        return Bound()
+    tables = bounding_tables(problem)
     step_time_s = lower_bound(tables)
     placement = placement_of(problem, plan)
     if placement is None or not 0 < step_time_s < math.inf:
         return Bound(step_time_s=step_time_s if step_time_s < math.inf else None)
     actual = closed_form_of_plan_s(problem, plan, placement)
     gap = actual / step_time_s - 1
+    if gap < -ROUNDING:
+        return Bound()
     if problem.job.objective == "price":
         least = cheapest_step(tables)
         if least == 0:
@@ -131,7 +145,9 @@ def bound_by_optimum(
 
 def _price(problem: Problem, placement: Placement) -> float:
     per_hour = problem.tables.price_usd_per_hour
-    return float(sum(per_hour[stage.device_class] * stage.replicas for stage in placement))
+    return float(
+        sum(per_hour[stage.device_class] * stage.replicas * stage.degree for stage in placement)
+    )
 
 
 def cheapest_step(tables: CostTables) -> float:

@@ -22,7 +22,7 @@ from heterps_envs.closed_form.formula import (
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import Memory, StageOption
 from heterps_envs.problem import Problem
-from heterps_envs.stage_tables import stage_tables
+from heterps_envs.stage_tables import has_strategies, replicas_are_alike, stage_tables
 
 # Of micro-batches through stages in a step: seconds of simulation, and a few gigabytes.
 MOST_PASSES = 2_000_000
@@ -121,9 +121,10 @@ def closed_form_of_plan_s(problem: Problem, plan: Plan, placement: Placement) ->
     """Closed-form step time of a plan that was bound from a placement.
 
     Where equal nodes share classes, each cut and each all-reduce takes the slowest of the links
-    that the plan itself uses for it.
+    that the plan itself uses for it. Where stages are more than layers on one device, the plan says
+    how each is carried out.
     """
-    if not problem.merges_nodes:
+    if not problem.merges_nodes and not has_strategies(plan):
         return closed_form_step_time_s(problem, placement)
     ranges = [(stage.first_layer, stage.last_layer) for stage in placement]
     tables = stage_tables(problem, plan, ranges)
@@ -192,12 +193,10 @@ def _check_group(problem: Problem, stage: Stage) -> None:
 def placement_of(problem: Problem, plan: Plan) -> Placement | None:
     """The placement that a plan was bound from, or None for a plan that no placement describes.
 
-    None for: several stages on one device, replicas on devices of different classes or with
-    unequal shares of the micro-batches, pipelines with different cuts, tensor-parallel groups,
-    layers that are offloaded, state that is sharded.
+    None for: several stages on one device, replicas on devices of different classes, with unequal
+    shares of the micro-batches or carried out in unlike ways, pipelines with different cuts, groups
+    with uneven shares, stages that compute again, offload or shard only some of their layers.
     """
-    if plan.sharded_state or any(stage.offloaded_layers for stage in plan.stages):
-        return None
     if len(plan.devices) < sum(len(stage.devices) for stage in plan.stages):
         return None
     share = Counter(
@@ -206,7 +205,7 @@ def placement_of(problem: Problem, plan: Plan) -> Placement | None:
     ranges = sorted({(stage.first_layer, stage.last_layer) for stage in plan.stages})
     if [layer for first, last in ranges for layer in range(first, last + 1)] != list(
         range(plan.num_layers)
-    ):
+    ) or not replicas_are_alike(plan):
         return None
     placed = []
     for first, last in ranges:
@@ -216,8 +215,30 @@ def placement_of(problem: Problem, plan: Plan) -> Placement | None:
         if (
             len(classes) > 1
             or len(replicas) > MAX_REPLICAS
-            or any(len(stage.devices) > 1 or share[stage.name] > fair for stage in replicas)
+            or any(share[stage.name] > fair for stage in replicas)
+            or not _is_uniform(plan, replicas[0])
         ):
             return None
-        placed.append(PlacedStage(first, last, classes.pop(), len(replicas)))
+        placed.append(_placed(plan, replicas, classes.pop()))
     return tuple(placed)
+
+
+def _is_uniform(plan: Plan, stage: Stage) -> bool:
+    """Whether all layers and devices of a stage are treated alike."""
+    shared = plan.sharded_layers.intersection(stage.layers)
+    groups = (stage.recompute_layers, stage.offloaded_layers, shared)
+    return not stage.uneven_shares and all(len(each) in (0, len(stage.layers)) for each in groups)
+
+
+def _placed(plan: Plan, replicas: Sequence[Stage], device_class: int) -> PlacedStage:
+    stage = replicas[0]
+    return PlacedStage(
+        stage.first_layer,
+        stage.last_layer,
+        device_class,
+        len(replicas),
+        degree=stage.degree,
+        recompute=bool(stage.recompute_layers),
+        offload=bool(stage.offloaded_layers),
+        shards_state=len(replicas) > 1 and stage.first_layer in plan.sharded_layers,
+    )

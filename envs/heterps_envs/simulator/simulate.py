@@ -109,6 +109,12 @@ def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
     return shown.step_time_s if shown.feasible else math.inf
 
 
+def lacks_memory(problem: Problem, plan: Plan) -> bool:
+    """Whether some device holds more than it has room for."""
+    needed = estimate(problem, plan).memory_bytes
+    return any(need > problem.usable_bytes(name) for name, need in needed.items())
+
+
 def _estimate(
     problem: Problem,
     plan: Plan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from heterps_envs.closed_form.bounds import bound_for, cheapest_step, layer_bound_s, price_bound
+from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.plan import Bound
+from heterps_envs.closed_form.bounds import (
+    bound_for,
+    cheapest_step,
+    layer_bound_s,
+    lower_bound,
+    price_bound,
+)
 from heterps_envs.closed_form.formula import evaluate, kernel_tables
-from heterps_envs.closed_form.placement import PlacedStage, encode
+from heterps_envs.closed_form.placement import PlacedStage, closed_form_step_time_s, encode
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.simulator.binding import bind
 from tests.envs.small_problems import all_placements, chain_problem, plan_of, random_tables
@@ -96,6 +105,27 @@ def test_the_gap_of_a_plan_is_its_closed_form_over_the_bound() -> None:
     alone = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
     assert bound_for(problem, alone).step_time_s == pytest.approx(8)
     assert bound_for(problem, alone).gap == pytest.approx(1)
+
+
+def test_where_options_are_open_the_gap_is_that_of_the_plan_with_its_options() -> None:
+    problem = chain_problem([1, 1], [1, 1], num_micro_batches=4, counts=(2,))
+    again = replace(problem, strategy=Strategy(recompute="full"))
+    alone = bind(again, (PlacedStage(0, 1, 0, 2, recompute=True),), planner="test", seed=0)
+    bound = bound_for(again, alone)
+    assert bound.step_time_s == pytest.approx(12)
+    assert bound.gap == pytest.approx(0, abs=1e-9)
+    # Three forward passes for two: of the plan that the strategy forbids nothing is known.
+    kept = bind(again, (PlacedStage(0, 1, 0, 2),), planner="test", seed=0)
+    assert (bound_for(again, kept), bound_for(problem, alone)) == (Bound(), Bound())
+
+
+def test_nothing_is_said_of_a_plan_that_is_beyond_the_rule_of_planners() -> None:
+    problem = chain_problem(
+        [1, 1], [1, 1], speeds=(1, 16), counts=(1, 1), parameters=[5, 5], memory_bytes=[41, 200]
+    )
+    fast = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
+    assert closed_form_step_time_s(problem, (PlacedStage(0, 1, 0),)) < lower_bound(problem.tables)
+    assert bound_for(problem, fast) == Bound()
 
 
 def test_with_the_objective_price_the_gap_is_that_of_the_price() -> None:

@@ -10,18 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import DeviceGroup
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
-from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.formula import MAX_REPLICAS, evaluate, kernel_tables
 from heterps_envs.closed_form.placement import (
     PlacedStage,
     check_plan,
+    closed_form_of_plan_s,
     closed_form_step_time_s,
     decode,
     encode,
     placement_of,
 )
+from heterps_envs.options import option_tables, options_of
 from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.simulate import estimate
+from tests.envs.simulator.test_groups import measured
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
 
@@ -44,6 +49,44 @@ def test_a_bound_placement_is_read_back(data: st.DataObject) -> None:
     placement = data.draw(placements(5, (3, 4)))
     plan = bind(problem, placement, planner="test", seed=0)
     assert placement_of(problem, plan) == placement
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(
+    "placement",
+    [
+        (PlacedStage(0, 1, 0, 3, recompute=True),),
+        (PlacedStage(0, 0, 0, 2, degree=2, recompute=True), PlacedStage(1, 1, 0)),
+        (PlacedStage(0, 0, 0, 1, degree=4), PlacedStage(1, 1, 0, 2, shards_state=True)),
+        (PlacedStage(0, 1, 0, 4, degree=2, shards_state=True),),
+    ],
+)
+def test_a_placement_with_options_is_read_back_and_takes_what_its_options_take(
+    placement: tuple[PlacedStage, ...], optimizer: str
+) -> None:
+    problem = measured(num_micro_batches=6)
+    problem = replace(problem, job=problem.job.changed(optimizer=optimizer))
+    plan = bind(problem, placement, planner="test", seed=0)
+    assert placement_of(problem, plan) == placement
+    options = options_of(
+        problem, Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
+    )
+    kernel = kernel_tables(option_tables(problem, options))
+    by_options = evaluate(encode(placement, options)[None], kernel)[0][0]
+    assert closed_form_of_plan_s(problem, plan, placement) == pytest.approx(by_options, rel=1e-12)
+    assert estimate(problem, plan).closed_form_step_time_s == pytest.approx(by_options, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"recompute_layers": (0,)}, {"devices": ("d0-0", "d0-1"), "tensor_shares": (0.25, 0.75)}],
+)
+def test_no_placement_says_which_layers_compute_again_nor_who_has_which_share(
+    fields: dict[str, object],
+) -> None:
+    problem = measured()
+    plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
+    assert placement_of(problem, plan.changed(stages=(plan.stages[0].changed(**fields),))) is None
 
 
 @pytest.mark.parametrize(

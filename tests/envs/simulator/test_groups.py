@@ -100,7 +100,7 @@ def test_a_group_of_four_before_a_group_of_two() -> None:
     assert found.bubble_share == pytest.approx(1 - busy_s / (6 * 25))
     assert found.price_usd_per_million_samples == pytest.approx(6 / 3600 * 25 / 2 * 1e6)
     assert found.layer_times == "measured"
-    assert found.closed_form_step_time_s is None
+    assert found.closed_form_step_time_s == 25
 
 
 def test_every_device_of_a_group_holds_its_part() -> None:
@@ -201,7 +201,7 @@ def test_offloading_takes_what_the_link_to_the_host_cannot_hide() -> None:
     assert [round(end - start, 9) for start, end in spans(kept, "d0-1", "forward")] == [6, 6]
     assert [round(end - start, 9) for start, end in spans(offloaded, "d0-1", "forward")] == [8, 8]
     assert [round(end - start, 9) for start, end in spans(offloaded, "d0-1", "backward")] == [9, 9]
-    assert offloaded.closed_form_step_time_s is None
+    assert offloaded.closed_form_step_time_s == pytest.approx(offloaded.step_time_s)
     assert "offloads 1 layers; running that is not supported yet" in offloaded.notes[0]
 
 
