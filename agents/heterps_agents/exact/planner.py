@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from heterps_agents.exact.solve import (
     MAX_SECONDS,
     ExactResult,
@@ -14,19 +11,23 @@ from heterps_agents.exact.solve import (
     solve,
     table_bytes,
 )
-from heterps_agents.interface.answer import answer
+from heterps_agents.interface.answer import NOT_WITH_OPTIONS, answer
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_by_optimum, lower_bound
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.cost_tables import CostTables
+from heterps_envs.options import bounding_tables, option_tables, options_of
 from heterps_envs.problem import Problem
+from heterps_envs.useful_options import useful_options
 
 
 @register("exact")
@@ -48,7 +49,7 @@ class ExactPlanner:
     does not.
     """
 
-    name = "exact"
+    name, chooses_options = "exact", True
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -60,18 +61,28 @@ class ExactPlanner:
             InfeasibleError: No plan exists.
             HeterpsError: The problem is too large for a proof.
         """
-        problem = on_usable_devices(problem)
-        result = self._solved(problem, problem.bounding_tables, budget)
+        problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
+        result = self._solved(problem, proving_tables(problem), budget)
         if not problem.merges_nodes:
-            code = proven_code(problem, result)
             bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
-            kernel = kernel_tables(problem.tables)
-            return answer(problem, kernel, code, planner=self.name, seed=self.seed, bound=bound)
-        if result.code is None:
-            raise InfeasibleError(explain_infeasible(problem))
+            question = Question.of(problem, budget, self.seed)
+            return self._answer(problem, question, proven_code(problem, result), bound)
+        proven_code(problem, result)
         plan = fastest(problem, self._plans(problem, budget))
         bound = bound_by_optimum(problem, plan, result.step_time_s, result.price_usd_per_hour)
         return plan.changed(bound=bound)
+
+    def _answer(
+        self, problem: Problem, question: Question, code: Code, bound: Bound | None = None
+    ) -> Plan:
+        try:
+            return answer(
+                problem, question.kernel, code, planner=self.name, seed=self.seed, bound=bound,
+                options=question.options,
+            )  # fmt: skip
+        except InfeasibleError as error:
+            # The code is the best of those that fit: there may be others that find their devices.
+            raise HeterpsError(f"{error}; choose another planner, such as auto") from error
 
     def _solved(self, problem: Problem, tables: CostTables, budget: Budget) -> ExactResult:
         """The optimum of some tables of a problem, or the proof that there is none."""
@@ -93,35 +104,59 @@ class ExactPlanner:
             HeterpsError: None could be solved.
         """
         plans, reasons = list[Plan](), list[HeterpsError]()
-        alike = [(view, replace(view.tables, rings=None)) for view in problem.views]
-        for view, tables in [*((view, view.tables) for view in problem.views), *alike]:
+        asked = [(view, Question.of(view, budget, self.seed)) for view in problem.views]
+        own = [(*each, each[1].tables) for each in asked]
+        alike = [(*each, replace(each[1].tables, rings=None)) for each in asked]
+        for view, question, tables in (*own, *alike):
             try:
                 code = proven_code(view, self._solved(view, tables, budget))
+                plans.append(self._answer(view, question, code))
             except HeterpsError as error:
                 reasons.append(error)
-                continue
-            kernel = kernel_tables(view.tables)
-            plans.append(answer(view, kernel, code, planner=self.name, seed=self.seed))
         if not plans:
             raise reasons[0]
         return plans
 
 
-def proven_code(problem: Problem, result: ExactResult) -> NDArray[np.int16]:
+def proving_tables(problem: Problem) -> CostTables:
+    """The tables whose optimum bounds all placements that fit by the rule of planners.
+
+    Those of the problem with its options, unless equal nodes share classes: then links are the
+    fastest, and an option has the memory of the view where it has most.
+    """
+    if problem.strategy.is_plain:
+        return problem.bounding_tables
+    if not problem.merges_nodes:
+        return useful_options(problem).tables
+    view, apart = problem.views[-1], problem.by_node
+    options = options_of(view, problem.strategy)
+    tables = option_tables(view, options)
+    others = options_of(apart, problem.strategy)
+    memory_bytes = tables.memory_bytes.copy()
+    for option, room in zip(others, option_tables(apart, others).memory_bytes, strict=True):
+        kind = view.class_of[apart.classes[option.device_class].devices[0].name]
+        index = options.index(option._replace(device_class=kind))
+        memory_bytes[index] = max(memory_bytes[index], room)
+    return replace(tables, memory_bytes=memory_bytes)
+
+
+def proven_code(problem: Problem, result: ExactResult) -> Code:
     """The code of a finished proof.
 
     Raises:
         InfeasibleError: The proof is that there is none.
     """
     if result.code is None:
-        raise InfeasibleError(explain_infeasible(problem))
+        is_plain = problem.strategy.is_plain
+        raise InfeasibleError(explain_infeasible(problem) if is_plain else NOT_WITH_OPTIONS)
     return result.code
 
 
 def _too_large(problem: Problem, kernel: KernelTables, seconds: float) -> str:
+    ways = f" in {kernel.num_options} ways" if kernel.num_options > kernel.num_classes else ""
     return (
-        f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes take about "
-        f"{predicted_seconds(kernel):.3g} s or more and {table_bytes(kernel) / 1e6:.3g} MB "
+        f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes{ways} take "
+        f"about {predicted_seconds(kernel):.3g} s or more and {table_bytes(kernel) / 1e6:.3g} MB "
         f"(it may take {seconds:.3g} s); all that is known of the optimum is that no step is below "
-        f"{lower_bound(problem.bounding_tables):.4g} s; choose another planner, such as auto"
+        f"{lower_bound(bounding_tables(problem)):.4g} s; choose another planner, such as auto"
     )

@@ -20,16 +20,20 @@ Start = Callable[[Problem, Question], Code]
 AnySearch = TypeVar("AnySearch", bound=Search)
 
 
-def search_planner(name: str, start: Start | None = None) -> Callable[[AnySearch], AnySearch]:
+def search_planner(
+    name: str, start: Start | None = None, *, chooses_options: bool = True
+) -> Callable[[AnySearch], AnySearch]:
     """Decorator that makes a search known as a planner.
 
     Args:
         name: The planner's name.
         start: Finds the placement that the search starts from; without it the search is on its own.
+        chooses_options: Whether it knows more than one way to carry out a stage on a class.
     """
 
     def decorate(search: AnySearch) -> AnySearch:
-        register(name)(partial(SearchPlanner, name, search, start))
+        make = partial(SearchPlanner, name, search, start, chooses_options=chooses_options)
+        register(name)(make)
         return search
 
     return decorate
@@ -38,10 +42,16 @@ def search_planner(name: str, start: Start | None = None) -> Callable[[AnySearch
 class SearchPlanner:
     """What `search_planner` makes, with the seed of its random numbers."""
 
-    chooses_options = True
-
-    def __init__(self, name: str, search: Search, start: Start | None, seed: int = 0) -> None:
-        self.name, self.seed = name, seed
+    def __init__(
+        self,
+        name: str,
+        search: Search,
+        start: Start | None,
+        seed: int = 0,
+        *,
+        chooses_options: bool = True,
+    ) -> None:
+        self.name, self.seed, self.chooses_options = name, seed, chooses_options
         self._search, self._start = search, start
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
@@ -50,7 +60,8 @@ class SearchPlanner:
         Raises:
             InfeasibleError: None of the placements seen can be used.
         """
-        usable = on_usable_devices(problem) if problem.strategy.is_plain else problem
+        asked = problem if self.chooses_options else problem.plain
+        usable = on_usable_devices(asked) if asked.strategy.is_plain else asked
         return over_views(usable, budget, self._answer)
 
     def _answer(self, problem: Problem, budget: Budget) -> Plan:

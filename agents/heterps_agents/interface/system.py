@@ -82,7 +82,7 @@ class System(ABC):
                 or misses the throughput floor.
             HeterpsError: It cannot express the problem, or that is too large for it.
         """
-        asked = on_usable_devices(problem)
+        asked = on_usable_devices(problem.plain)
         # The methods have one link for the devices of a class.
         problem = asked.by_node
         reason = self.why_not(problem)

@@ -28,7 +28,7 @@ NUM_ENVIRONMENTS, STEPS, MINIBATCH, EPOCHS, LEARNING_RATE = 32, 32, 256, 4, 1e-3
 _ENDLESS = 10**12
 
 
-@search_planner("layer-ppo", simple_start)
+@search_planner("layer-ppo", simple_start, chooses_options=False)
 def layer_ppo_code(question: Question) -> Code | None:
     """Code of the best episode.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from heterps_agents.interface.question import Question
 from heterps_agents.search.greedy import greedy_code
-from heterps_agents.search.proportional import simple_placements
+from heterps_agents.search.proportional import RULES, divided
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.placement import encode
 from heterps_envs.problem import Problem
 
 
@@ -15,10 +14,10 @@ def simple_codes(problem: Problem, question: Question) -> list[Code]:
 
     A budget of fewer evaluations gets fewer of them, but always one.
     """
-    left = question.budget.evaluations_left
-    placements = simple_placements(problem)[: None if left is None else max(1, left)]
-    codes = [encode(placement) for placement in placements]
-    question.budget.spend(len(codes) if left is None else min(len(codes), left))
+    codes = list[Code]()
+    for rule in RULES:
+        if not codes or question.budget.evaluations_left != 0:
+            codes.append(divided(problem, question, rule))
     greedy = greedy_code(question)
     return codes if greedy is None else [greedy, *codes]
 

@@ -46,8 +46,8 @@ def test_a_search_keeps_to_the_degrees_that_are_allowed() -> None:
 
 def test_a_planner_without_options_says_that_they_are_ignored() -> None:
     problem = load_problem("gpt2", "a100-v100", strategy=ALL)
-    with pytest.warns(UserWarning, match="exact places each stage on one device"):
-        plan = place(problem, "exact").plan
+    with pytest.warns(UserWarning, match="pipeedge places each stage on one device"):
+        plan = place(problem, "pipeedge").plan
     assert {stage.degree for stage in plan.stages} == {1}
 
 
