@@ -51,7 +51,7 @@ def device_groups(cluster: Cluster, apart: NodesApart) -> Groups:
         groups.setdefault(kind, []).append(device)
     if apart == "none":
         return groups
-    first_like = _first_like(cluster)
+    first_like = first_like_nodes(cluster)
     parts: dict[tuple[object, ...], list[Device]] = {}
     for devices in groups.values():
         shares_nodes = len({device.node for device in devices}) < len(devices)
@@ -64,7 +64,7 @@ def device_groups(cluster: Cluster, apart: NodesApart) -> Groups:
     return parts
 
 
-def _first_like(cluster: Cluster) -> dict[str, str]:
+def first_like_nodes(cluster: Cluster) -> dict[str, str]:
     """For each node the first one that equals it, in devices, links inside and host.
 
     A node with a link of its own to another one equals none.

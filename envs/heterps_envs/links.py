@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import permutations
+from itertools import islice, permutations, product
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import RingLinks
 from heterps_envs.device_classes import DeviceClass
+
+DevicesByNode = Mapping[str, Sequence[Device]]
 
 
 class Links:
@@ -33,6 +35,24 @@ class Links:
         ends = {self._ends(a, b): (a, b) for a, b in pairs if a.name != b.name}
         return [self.between(*pair) for pair in ends.values()]
 
+    def of_nodes(self, first: DevicesByNode, second: DevicesByNode) -> list[Link]:
+        """The links from some devices to different other ones, those with equal ends once.
+
+        Args:
+            first: Devices of each node.
+            second: The same, of the other ends.
+        """
+        found = []
+        for a, ours in first.items():
+            for b, theirs in second.items():
+                pairs: Iterable[tuple[Device, Device]] = product(ours, theirs)
+                if a != b:
+                    pairs = ((ours[0], theirs[0]),)
+                elif a not in self._directed_nodes:
+                    pairs = islice((pair for pair in pairs if pair[0].name != pair[1].name), 1)
+                found += self.different(pairs)
+        return found
+
     def _ends(self, a: Device, b: Device) -> tuple[str, str, bool]:
         """What decides which link leads from one device to another."""
         if a.node != b.node or a.node not in self._directed_nodes:
@@ -48,6 +68,14 @@ class Links:
     @cached_property
     def _order(self) -> dict[str, int]:
         return {device.name: index for index, device in enumerate(self._cluster.devices)}
+
+
+def devices_by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
+    """The devices of each node that has any, in their order."""
+    by_node: dict[str, list[Device]] = {}
+    for device in devices:
+        by_node.setdefault(device.node, []).append(device)
+    return by_node
 
 
 def class_links(
@@ -66,9 +94,10 @@ def class_links(
     size = len(classes)
     choose = min if is_fastest else max
     latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
-    for i, first in enumerate(classes):
-        for j, second in enumerate(classes):
-            found = links.different((a, b) for a in first.devices for b in second.devices)
+    by_node = [devices_by_node(entry.devices) for entry in classes]
+    for i, first in enumerate(by_node):
+        for j, second in enumerate(by_node):
+            found = links.of_nodes(first, second)
             if found:
                 latency[i, j] = choose(link.latency_s for link in found)
                 inverse_bandwidth[i, j] = choose(1 / link.bandwidth_bytes_per_s for link in found)
@@ -90,9 +119,7 @@ def class_rings(
     ring_s = np.diagonal(latency_s)[:, None].repeat(2, axis=1)
     ring_inverse = np.diagonal(inverse_bandwidth)[:, None].repeat(2, axis=1)
     for index, entry in enumerate(classes):
-        by_node: dict[str, list[Device]] = {}
-        for device in entry.devices:
-            by_node.setdefault(device.node, []).append(device)
+        by_node = devices_by_node(entry.devices)
         node_size[index] = max(map(len, by_node.values()))
         inside = links.different(
             pair for devices in by_node.values() for pair in permutations(devices, 2)

@@ -239,7 +239,7 @@ def _column(problem: Problem, option: StageOption) -> _Column:
     if option.degree > 1 or option.memory != "keep":
         # As many stages as there are groups: where others are smaller, more is held, and the
         # simulator says so.
-        groups = np.maximum(own.tables.device_count // option.degree, 1)
+        groups = np.maximum(problem.tables.device_count // option.degree, 1)
         rule = memory_rule(_kept(memory, option.memory), own.gradient_bytes, job, groups)
     if option.memory == "recompute":
         backward_s, besides_bytes = backward_s + forward_s, _most_again(memory, kind)

@@ -22,6 +22,7 @@ from heterps_envs.device_classes import (
     NodesApart,
     classes_of,
     device_groups,
+    first_like_nodes,
 )
 from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group
 from heterps_envs.layer_costs.host_link import Offload, offload
@@ -167,6 +168,13 @@ class Problem:
     def has_equal_nodes(self) -> bool:
         """Whether equal devices stand on nodes that equal each other."""
         return len(device_groups(self.cluster, "unequal")) < len(device_groups(self.cluster, "all"))
+
+    @cached_property
+    def equal_nodes(self) -> dict[str, str]:
+        """For each node the first one that equals it; itself where its links have directions."""
+        first = first_like_nodes(self.cluster)
+        directed = {node.name for node in self.cluster.nodes if node.reverse_link is not None}
+        return {name: name if name in directed else like for name, like in first.items()}
 
     @cached_property
     def by_node(self) -> Problem:

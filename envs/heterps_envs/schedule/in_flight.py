@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.formula import in_flight
@@ -28,9 +29,11 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
     stage_named = {stage.name: stage for stage in plan.stages}
     for pipelines in plan.groups():
         stages = [stage_named[name] for name in {n for pipe in pipelines for n in pipe.stages}]
+        alike = Counter((stage.first_layer, stage.last_layer) for stage in stages)
+        begins = sorted(stage.first_layer for stage in stages)
         for stage in stages:
-            replicas = sum(other.layers == stage.layers for other in stages)
-            behind = sum(other.first_layer > stage.last_layer for other in stages)
+            replicas = alike[stage.first_layer, stage.last_layer]
+            behind = len(begins) - bisect_right(begins, stage.last_layer)
             most = in_flight(plan.job.num_micro_batches, False, replicas, behind)
             if shape:
                 most = most_in_flight(-(-2 * behind // replicas) + 1, *shape[stage.name])

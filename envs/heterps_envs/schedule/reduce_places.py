@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import (
     BACKWARD,
@@ -52,9 +54,10 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     overlaps = plan.sums_overlap
     devices = {name: index for index, name in enumerate(schedule.devices)}
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
+    passes = _backward_passes(plan, schedule) if overlaps else []
     places = [
         {
-            devices[name]: _complete_at(problem, plan, schedule, adding, name)
+            devices[name]: _complete_at(problem, plan, passes[devices[name]], adding)
             if overlaps
             else _Place(int(stop[devices[name]]), 1.0)
             for name in bucket.devices
@@ -99,24 +102,46 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     )
 
 
-def _complete_at(
-    problem: Problem, plan: Plan, schedule: Schedule, adding: frozenset[int], name: str
-) -> _Place:
+class _Passes(NamedTuple):
+    """The backward passes of one device.
+
+    Attributes:
+        at: (P,) their indices among all actions.
+        last_of: For each of their stages, the last of its passes.
+        end: Index after the device's last action.
+        is_whole: (P,) whether gradients of inputs and of weights are one pass.
+    """
+
+    at: Integers
+    last_of: dict[int, int]
+    end: int
+    is_whole: NDArray[np.bool_]
+
+
+def _backward_passes(plan: Plan, schedule: Schedule) -> list[_Passes]:
+    found = []
+    for first, stop in pairwise(schedule.offsets.tolist()):
+        kind = schedule.kind[first:stop]
+        own = np.flatnonzero((kind == BACKWARD) | (kind == BACKWARD_WEIGHT))
+        last_of = {stage: row for row, stage in enumerate(schedule.stage[first + own].tolist())}
+        found.append(_Passes(first + own, last_of, stop, kind[own] == BACKWARD))
+    return found
+
+
+def _complete_at(problem: Problem, plan: Plan, passes: _Passes, adding: frozenset[int]) -> _Place:
     """Where the gradients of some layers are complete on a device."""
-    device = schedule.devices.index(name)
-    first, stop = schedule.offsets[device], schedule.offsets[device + 1]
-    stages: NDArray[np.bool_] = np.array(
-        [name in stage.devices and not adding.isdisjoint(stage.layers) for stage in plan.stages]
-    )
-    kind, stage = schedule.kind[first:stop], schedule.stage[first:stop]
-    passes = np.flatnonzero(((kind == BACKWARD) | (kind == BACKWARD_WEIGHT)) & stages[stage])
-    if not len(passes):
-        return _Place(int(stop), 1.0)
-    last = passes[-1]
+    rows = [
+        (row, stage)
+        for stage, row in passes.last_of.items()
+        if not adding.isdisjoint(plan.stages[stage].layers)
+    ]
+    if not rows:
+        return _Place(passes.end, 1.0)
+    last, stage = max(rows)
     share = 1.0
-    if kind[last] == BACKWARD:  # what was put off comes in no order that is known
-        share = _ready_share(problem, plan.stages[stage[last]], adding)
-    return _Place(int(first + last + 1), share)
+    if passes.is_whole[last]:  # what was put off comes in no order that is known
+        share = _ready_share(problem, plan.stages[stage], adding)
+    return _Place(int(passes.at[last]) + 1, share)
 
 
 def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
@@ -135,6 +135,9 @@ def _check_counts(problem: Problem, placement: Placement) -> None:
 def _choose_devices(problem: Problem, placement: Placement) -> list[list[_Group]]:
     first = Counter(device.node for device in problem.classes[placement[0].device_class].devices)
     nodes = [node for node, count in first.items() if count >= placement[0].degree][:MAX_STARTS]
+    # To begin on a node that equals another one is the same.
+    like = problem.equal_nodes
+    nodes = list({(like[node], first[node]): node for node in reversed(nodes)}.values())[::-1]
     choices = [found for node in nodes if (found := _greedy(problem, placement, node)) is not None]
     if not choices:
         raise InfeasibleError(
@@ -152,6 +155,22 @@ class _Traffic(NamedTuple):
     replicas: list[Device]
     num_replicas: int
     gradient_bytes: float
+
+    def seconds_by_node(
+        self, problem: Problem, free: Mapping[str, Sequence[Device]]
+    ) -> dict[str, float]:
+        """Seconds of communication if it is the first free device of a node.
+
+        Equal nodes with as many of those that it talks to are looked at once.
+        """
+        like, found = problem.equal_nodes, dict[tuple[str, int, int], float]()
+        peers = Counter(device.node for device in self.peers)
+        replicas = Counter(device.node for device in self.replicas)
+        keys = {name: (like[name], peers[name], replicas[name]) for name in free}
+        for name, devices in free.items():
+            if keys[name] not in found:
+                found[keys[name]] = self.seconds(problem, devices[0])
+        return {name: found[key] for name, key in keys.items()}
 
     def seconds(self, problem: Problem, device: Device) -> float:
         """Seconds of communication if it is `device`."""
@@ -182,7 +201,7 @@ def _greedy(
         later = [] if all(s.degree == 1 for s in placement) else placement[index + 1 :]
         best = _replicas(problem, stage, before, taken, first_node, later)
         # What one replica after the other takes may end on two nodes where one has room for all.
-        for node in _nodes_with_room(problem, stage, taken) if taken else []:
+        for node in _nodes_with_room(problem, stage, before, taken) if taken else []:
             together = _replicas(problem, stage, before, taken, node, later, is_only=True)
             if together is not None and (best is None or together[0] < best[0]):
                 best = together
@@ -195,14 +214,19 @@ def _greedy(
     return total_s, chosen
 
 
-def _nodes_with_room(problem: Problem, stage: PlacedStage, taken: set[str]) -> list[str]:
+def _nodes_with_room(
+    problem: Problem, stage: PlacedStage, before: Sequence[Device], taken: set[str]
+) -> list[str]:
     """Nodes that hold all replicas of a stage, where equal nodes give a choice of them."""
     if stage.replicas == 1 or not problem.has_equal_nodes:
         return []
     free = _free_by_node(problem.classes[stage.device_class].devices, taken)
     wanted = stage.replicas * stage.degree
+    nodes = [node for node, found in free.items() if len(found) >= wanted][:MAX_STARTS]
     # Of equally full nodes one is as good as another, but for the stage in front.
-    return [node for node, found in free.items() if len(found) >= wanted][:MAX_STARTS]
+    like, near = problem.equal_nodes, Counter(device.node for device in before)
+    alike = {(like[n], len(free[n]), near[n]): n for n in reversed(nodes)}
+    return list(alike.values())[::-1]
 
 
 def _replicas(
@@ -227,7 +251,8 @@ def _replicas(
         later: Where there are groups, the stages behind, for which room is left.
         is_only: All of them are there.
     """
-    tables, taken = problem.tables, set(taken)
+    tables, is_first = problem.tables, not taken
+    free = _free_by_node(problem.classes[stage.device_class].devices, taken)
     part = slice(stage.first_layer, stage.last_layer + 1)
     in_turn = gcd(len(before), stage.replicas)
     gradient_bytes = problem.at_degree(stage.degree).tables.gradient_bytes[part].sum()
@@ -241,20 +266,21 @@ def _replicas(
             num_replicas=stage.replicas,
             gradient_bytes=float(gradient_bytes) / stage.replicas,
         )
-        free = _free_by_node(problem.classes[stage.device_class].devices, taken)
+        roomy = free
         if stage.degree > 1 or later:
-            free = _nodes_of_groups(free, stage, replica, later)
-        if is_only or not taken:
-            free = {name: found for name, found in free.items() if name == node}
-        if not free:
+            roomy = _nodes_of_groups(free, stage, replica, later)
+        if is_only or (is_first and not mine):
+            roomy = {name: found for name, found in roomy.items() if name == node}
+        if not roomy:
             return None
-        cost_s = {name: traffic.seconds(problem, found[0]) for name, found in free.items()}
+        cost_s = traffic.seconds_by_node(problem, roomy)
         # Of equally fast nodes the one with most room, so that later choices stay together.
-        best = min(free, key=lambda name: (cost_s[name], -len(free[name])))
+        best = min(roomy, key=lambda name: (cost_s[name], -len(roomy[name])))
         total_s += cost_s[best]
-        group = free[best][: stage.degree]
-        taken.update(device.name for device in group)
-        mine.append(group)
+        mine.append(free[best][: stage.degree])
+        free[best] = free[best][stage.degree :]
+        if not free[best]:
+            del free[best]
     return total_s, mine
 
 
@@ -267,11 +293,12 @@ def _nodes_of_groups(
         if other.device_class == stage.device_class:
             wanted += [other.degree] * other.replicas
     room = {name: len(found) for name, found in free.items()}
-    return {
-        name: found
-        for name, found in free.items()
-        if room[name] >= stage.degree and _fit({**room, name: room[name] - stage.degree}, wanted)
+    leaves_room = {
+        count: _fit({**room, name: count - stage.degree}, wanted)
+        for count, name in {count: name for name, count in room.items()}.items()
+        if count >= stage.degree
     }
+    return {name: found for name, found in free.items() if leaves_room.get(len(found))}
 
 
 def _fit(room: dict[str, int], wanted: Sequence[int]) -> bool:
