@@ -63,11 +63,11 @@ class ExactPlanner:
         """
         problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
         result = self._solved(problem, proving_tables(problem), budget)
+        code = proven_code(problem, result)
         if not problem.merges_nodes:
             bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
             question = Question.of(problem, budget, self.seed)
-            return self._answer(problem, question, proven_code(problem, result), bound)
-        proven_code(problem, result)
+            return self._answer(problem, question, code, bound)
         plan = fastest(problem, self._plans(problem, budget))
         bound = bound_by_optimum(problem, plan, result.step_time_s, result.price_usd_per_hour)
         return plan.changed(bound=bound)

@@ -1,9 +1,9 @@
 """Beam search over stages: the W most promising partial placements for each target.
 
-Two that cover the same layers with the same devices and the same front class are one state: the one
-with the shorter step time behind is kept, which loses nothing (`heterps_agents.exact.solve` uses
-the same states). What cannot beat the best placement any more is dropped before it is scored. With
-width 1 a beam is greedy decoding.
+Two that cover the same layers with the same devices and the same front option are one state: the
+one with the shorter step time behind is kept, which loses nothing (`heterps_agents.exact.solve`
+uses the same states). What cannot beat the best placement any more is dropped before it is scored.
+With width 1 a beam is greedy decoding.
 """
 
 from __future__ import annotations

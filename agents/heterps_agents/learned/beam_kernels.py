@@ -25,7 +25,7 @@ def front_delays(p: Any, out: Any) -> None:
 
     Args:
         p: `StageProblems`.
-        out: (N, L + 1, T) seconds by the cut and the class behind it; written.
+        out: (N, L + 1, C) seconds by the cut and the option behind it; written.
     """
     classes = out.shape[2]
     before, following = np.empty(classes), np.empty(classes)
@@ -33,16 +33,16 @@ def front_delays(p: Any, out: Any) -> None:
         out[z, 0] = 0.0
         before[:] = 0.0  # By the class of the layer before the cut.
         for cut in range(1, p.num_layers[z] + 1):
-            for kind in range(p.num_classes[z]):
+            for kind in range(p.num_options[z]):
                 least = before[kind] if cut > 1 else 0.0
                 if cut > 1:
                     least = min(least, out[z, cut - 1, kind])
                 compute = p.compute_prefix_s[z, cut, kind] - p.compute_prefix_s[z, cut - 1, kind]
                 following[kind] = least + compute
             before[:] = following
-            for behind in range(p.num_classes[z]):
+            for behind in range(p.num_options[z]):
                 least = np.inf
-                for kind in range(p.num_classes[z]):
+                for kind in range(p.num_options[z]):
                     transfer = (
                         p.output_bytes[z, cut - 1] * p.inverse_bandwidth_s_per_byte[z, kind, behind]
                     )
@@ -120,8 +120,9 @@ def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any
     kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
     cost = reached_s
     if rows.price_limit_usd_per_hour[row] < np.inf:
-        prices = terms.problems.price_usd_per_hour[rows.problem[row]]
-        cost *= np.dot(rows.used[row].astype(np.float64), prices) + replicas * prices[kind]
+        p, z = terms.problems, rows.problem[row]
+        used_usd = np.dot(rows.used[row].astype(np.float64), p.class_usd_per_hour[z])
+        cost *= used_usd + replicas * p.price_usd_per_hour[z, kind]
     place = len(found_s) - 1
     if reached_s >= beams.limit_s[group] or cost >= found_s[place]:
         return
@@ -152,7 +153,9 @@ def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: 
         return False
     if view.fill_s[0, action] + delay > rows.fill_limit_s[row]:
         return False
-    free_price = -replicas * p.class_price[z, kind]
+    device_class = p.class_of_option[z, kind]
+    taken = replicas * p.devices_of_option[z, kind]
+    free_price = -taken * p.class_price[z, device_class]
     for other in range(p.num_classes[z]):
         left = p.device_count[z, other] - rows.used[row, other]
         free_price += left * p.class_price[z, other]
@@ -196,7 +199,9 @@ def select(
             z = rows.problem[row]
             if c.behind_s[index] + delay_s[z, start, kind] >= beams.limit_s[group]:
                 continue
-            key = _state_key(rows, row, kind, replicas, start)
+            device_class = terms.problems.class_of_option[z, kind]
+            taken = replicas * terms.problems.devices_of_option[z, kind]
+            key = _state_key(rows, row, start * 256 + kind, device_class, taken)
             same = -1
             for slot in range(first, kept):
                 if room.keys[slot - first] == key:
@@ -221,17 +226,17 @@ def select(
             next_rows.replicas_behind[target] += replicas
             next_rows.fill_s[target] = c.fill_s[index]
             next_rows.behind_s[target] = c.behind_s[index]
-            next_rows.used[target, kind] += replicas
+            next_rows.used[target, device_class] += taken
         begin = end
     return kept
 
 
 @njit(cache=True, error_model="numpy")
-def _state_key(rows: Any, row: int, kind: int, replicas: int, start: int) -> int:
-    """One number for (layers left, front class, devices used)."""
-    key = start * 16 + kind
+def _state_key(rows: Any, row: int, front: int, device_class: int, taken: int) -> int:
+    """One number for (layers left, front option, devices used)."""
+    key = front
     for other in range(rows.used.shape[1]):
-        key = key * 1_000_003 + rows.used[row, other] + (replicas if other == kind else 0)
+        key = key * 1_000_003 + rows.used[row, other] + (taken if other == device_class else 0)
     return key
 
 

@@ -91,7 +91,7 @@ class Terms(NamedTuple):
 
     Attributes:
         problems: N problems.
-        delay_s: (N, L + 1, T) from `heterps_agents.learned.beam_kernels.front_delays`.
+        delay_s: (N, L + 1, C) from `heterps_agents.learned.beam_kernels.front_delays`.
         width: Partial placements kept for each beam.
         slack: See `heterps_agents.learned.beam.beam`.
     """

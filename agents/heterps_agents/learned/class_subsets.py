@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.closed_form.formula import OPTION_MASK
 from heterps_envs.cost_tables import CostTables
+from heterps_envs.useful_options import with_columns
 
 # All subsets of so many device classes are tried; of more, only the cheapest ones for the work.
 MOST_CLASSES = 4
@@ -18,7 +19,9 @@ MOST_CLASSES = 4
 
 def class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
     """Sets of device classes that might be all that a cheap placement uses, the likeliest first."""
-    dollars = (tables.compute_s * tables.price_usd_per_hour).sum(axis=0)
+    by_option = (tables.compute_s * tables.price_usd_per_hour).sum(axis=0)
+    dollars = np.full(tables.num_classes, np.inf)
+    np.minimum.at(dollars, tables.stage_options.class_of_option, by_option)
     cheapest_first = [int(kind) for kind in np.argsort(dollars, kind="stable")]
     if tables.num_classes > MOST_CLASSES:
         for size in range(1, tables.num_classes + 1):
@@ -29,10 +32,21 @@ def class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
             yield tuple(sorted(subset))
 
 
+def options_on(tables: CostTables, classes: Sequence[int]) -> list[int]:
+    """The options of some device classes."""
+    return [int(i) for i in np.flatnonzero(np.isin(tables.stage_options.class_of_option, classes))]
+
+
 def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
-    """The problem with some device classes only; each has one option."""
-    assert tables.num_options == tables.num_classes
+    """The problem with some device classes only, in their order, and with their options."""
     kept = list(classes)
+    if tables.options is not None:
+        named = {kind: index for index, kind in enumerate(kept)}
+        own = with_columns(tables, options_on(tables, kept))
+        assert own.options is not None
+        of_class = np.array([named[int(kind)] for kind in own.options.class_of_option], np.int64)
+        options = replace(own.options, class_of_option=of_class)
+        return replace(own, device_count=tables.device_count[kept], options=options)
     both = np.ix_(kept, kept)
     return replace(
         tables,
@@ -49,6 +63,6 @@ def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
 
 
 def renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:
-    """Codes with class i replaced by `names[i]`."""
+    """Codes with class, or option, i replaced by `names[i]`."""
     kinds = np.minimum(codes & OPTION_MASK, len(names) - 1)
     return np.asarray((codes & ~OPTION_MASK) | names[kinds], np.int16)

@@ -13,7 +13,7 @@ import numpy as np
 
 from heterps_agents.learned.beam import Aims
 from heterps_agents.learned.best_placements import BestPlacements
-from heterps_agents.learned.class_subsets import class_subsets, renamed, restricted
+from heterps_agents.learned.class_subsets import class_subsets, options_on, renamed, restricted
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.shortest_step import ShortestStep
 from heterps_configs.documents.effort import Effort
@@ -138,7 +138,8 @@ class LeastPrice(BestPlacements):
         no_limits, slowest = np.full(targets.shape, np.inf), np.full(len(subsets), slowest_s)
         found = self.beams(packed, Aims(targets, no_limits, slowest), effort.price_width)
         for index, subset in enumerate(subsets):
-            found.code[index] = renamed(found.code[index], np.array(subset, np.int16))
+            names = np.array(options_on(self.tables, subset), np.int16)
+            found.code[index] = renamed(found.code[index], names)
         codes = found.code.reshape(-1, found.code.shape[2])
         self.descend(found.step_time_s.ravel(), codes, effort.descents)
 

@@ -40,7 +40,7 @@ class PolicyPlanner:
         UnknownNameError: No effort has that name.
     """
 
-    name = "ppo"
+    name, chooses_options = "ppo", True
 
     def __init__(
         self, seed: int = 0, policy: Scorer | None = None, effort: str = DEFAULT_EFFORT
@@ -70,13 +70,17 @@ class PolicyPlanner:
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
-        return over_views(on_usable_devices(problem), budget, self._answer)
+        usable = on_usable_devices(problem) if problem.strategy.is_plain else problem
+        return over_views(usable, budget, self._answer)
 
     def _answer(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found for one view of the problem."""
         question, code = Question.of(problem, budget, self.seed), None
-        if math.isfinite(price_bound(problem.tables)[0]):
+        if math.isfinite(price_bound(question.tables)[0]):
             question = question._replace(start=simple_start(problem, question))
             policy = self.policy_for(question.goal)
             code = learned_code(policy, question, effort_named(self.effort))
-        return answer(problem, question.kernel, code, planner=self.name, seed=self.seed)
+        return answer(
+            problem, question.kernel, code, planner=self.name, seed=self.seed,
+            options=question.options,
+        )  # fmt: skip

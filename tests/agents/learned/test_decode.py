@@ -8,10 +8,11 @@ import pytest
 from heterps_agents.learned.beam import Noise
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
-from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables
+from heterps_envs.closed_form.formula import FITS, OPTION_MASK, evaluate_one, kernel_tables
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.environments.stage.pool import bottleneck_s
 from heterps_envs.problem_sets.chains import generate
+from tests.envs.small_problems import with_options
 
 SIZES: list[dict[str, Any]] = [
     {},
@@ -37,6 +38,24 @@ def test_placements_cost_what_is_said(
         assert verdict == FITS
         assert found.step_time_s[index] == pytest.approx(step_time_s, rel=1e-9)
         assert found.bottleneck_s[index] == pytest.approx(bottleneck_s(code, kernel, step_time_s))
+
+
+def test_with_options_beams_and_samples_place_by_them_and_cost_what_is_said(
+    random_policy: Policy,
+) -> None:
+    tables = [with_options(entry, index) for index, entry in enumerate(generate(8, seed=26))]
+    problems, chosen = pack_problems(tables), set[bool]()
+    for noise in (None, Noise(1.0, np.random.default_rng(4))):
+        found = decode(random_policy, problems, width=8, noise=noise)
+        assert np.isfinite(found.step_time_s).sum() >= 6
+        for index in np.flatnonzero(np.isfinite(found.step_time_s)):
+            entry, code = tables[index], found.code[index, : tables[index].num_layers]
+            kernel, used = kernel_tables(entry), np.zeros(entry.num_classes, np.int64)
+            step_time_s, _, verdict = evaluate_one(code, kernel, used)
+            assert verdict == FITS
+            assert found.step_time_s[index] == pytest.approx(step_time_s, rel=1e-9)
+            chosen |= set((entry.stage_options.devices_of_option[code & OPTION_MASK] > 1).tolist())
+    assert chosen == {False, True}
 
 
 def test_more_width_and_rounds_from_the_last_result_never_lose(random_policy: Policy) -> None:

@@ -1,9 +1,9 @@
 """How far a stage may grow, and what it costs then: compiled parts of `kernels`.
 
 Arguments that all of them share: `p` is `StageProblems` and `z` a row of it, `rows` is `StageRows`
-and `row` a row of it; a stage has the layers `start .. stop - 1` on class `kind`. `round_trip_s` is
-what `heterps_envs.closed_form.formula` calls R (0 for the last stage), `through_s` the message over
-the cut behind the stage, there and back.
+and `row` a row of it; a stage has the layers `start .. stop - 1` by option `kind`. `round_trip_s`
+is what `heterps_envs.closed_form.formula` calls R (0 for the last stage), `through_s` the message
+over the cut behind the stage, there and back.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Growing(NamedTuple):
     """What stays of a stage while it grows to the front.
 
     Attributes:
-        kind: Device class.
-        replicas: Devices.
+        kind: Option.
+        replicas: Devices, or groups of devices.
         held: Micro-batches in flight on each, `heterps_envs.closed_form.formula.in_flight`.
         share: Micro-batches of the busiest replica.
         rounds: `share` over `held`, rounded up.
@@ -67,9 +67,10 @@ def all_reduce_and_optimizer_s(
 ) -> float:
     """What follows the last backward pass of a stage."""
     far = 1 if replicas > p.node_size[z, kind] else 0
+    optimizer_s = p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind]
     return stage_after_s(
         p.gradient_prefix_bytes[z, stop, kind] - p.gradient_prefix_bytes[z, start, kind],
-        p.optimizer_prefix_s[z, stop, kind] - p.optimizer_prefix_s[z, start, kind],
+        optimizer_s / replicas if p.shards_state[z, kind] else optimizer_s,
         replicas,
         p.ring_latency_s[z, kind, far],
         p.ring_inverse_bandwidth[z, kind, far],
@@ -92,11 +93,16 @@ def work_s(
 
 
 @njit(**BORROWING, inline="always")
-def stage_bytes(p: Any, z: int, start: int, stop: int, held: int) -> float:
-    """Bytes of a stage on one device of any class, as `formula.evaluate_one` counts them."""
-    return (p.state_prefix_bytes[z, stop, 0] - p.state_prefix_bytes[z, start, 0]) + held * (  # type: ignore[no-any-return]
-        p.activation_prefix_bytes[z, stop, 0] - p.activation_prefix_bytes[z, start, 0]
-    )
+def stage_bytes(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
+) -> float:
+    """Bytes of a stage on one device, as `formula.stage_bytes` counts them."""
+    state = p.state_prefix_bytes[z, stop, kind] - p.state_prefix_bytes[z, start, kind]
+    if p.shards_state[z, kind]:
+        shared = p.sharded_prefix_bytes[z, stop, kind] - p.sharded_prefix_bytes[z, start, kind]
+        state += shared / replicas
+    kept = p.activation_prefix_bytes[z, stop, kind] - p.activation_prefix_bytes[z, start, kind]
+    return state + held * kept  # type: ignore[no-any-return]
 
 
 @njit(**BORROWING, inline="always")
@@ -108,7 +114,8 @@ def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     """
     micro_batches = p.num_micro_batches[z]
     held = micro_batches if p.is_gpipe[z] else min(micro_batches, replicas_behind + 1)
-    least_bytes: float = stage_bytes(p, z, 0, start, held)
+    kept = held * p.least_activation_prefix_bytes[z, start]
+    least_bytes: float = p.least_state_prefix_bytes[z, start] + kept
     return least_bytes
 
 
@@ -144,7 +151,7 @@ def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> 
         room: `Room`.
     """
     kind, replicas, held, share, rounds = stage
-    if stage_bytes(p, z, start, stop, held) > p.memory_bytes[z, kind]:
+    if stage_bytes(p, z, start, stop, kind, replicas, held) > p.memory_bytes[z, kind]:
         return False
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
     if compute + p.fastest_prefix_s[z, start] > room.fill_left_s:
@@ -159,18 +166,21 @@ def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> 
 def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
     """Writes what a stage in front of a candidate does at best, on all devices that are left.
 
-    Into `fronts` (T, 3): micro-batches of its busiest replica (0: no device is left), those in
-    flight, and the round trips that follow each other beyond the first.
+    Into `fronts` (C, 4): micro-batches of its busiest replica (0: no device is left), those in
+    flight, the round trips that follow each other beyond the first, and its replicas.
     """
     z = rows.problem[row]
     micro_batches, behind = p.num_micro_batches[z], rows.replicas_behind[row] + replicas
-    for front in range(p.num_classes[z]):
-        left = p.device_count[z, front] - rows.used[row, front]
-        if front == kind:
-            left -= replicas
+    for front in range(p.num_options[z]):
+        device_class = p.class_of_option[z, front]
+        left = p.device_count[z, device_class] - rows.used[row, device_class]
+        if device_class == p.class_of_option[z, kind]:
+            left -= replicas * p.devices_of_option[z, kind]
+        left //= p.devices_of_option[z, front]
         fronts[front, 0] = 0
         if left > 0:
             most = min(left, micro_batches)
+            fronts[front, 3] = most
             share = largest_share(micro_batches, most)
             held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
             fronts[front, 0], fronts[front, 1] = share, held
@@ -198,9 +208,11 @@ def best_front_link(
     the target that those further round trips take.
     """
     best, least_message, least_rounds = 2 * LARGEST_RATIO, np.inf, np.inf
-    for front in range(p.num_classes[z]):
-        share, held = fronts[front, 0], fronts[front, 1]
-        if share == 0 or stage_bytes(p, z, start - 1, start, held) > p.memory_bytes[z, front]:
+    for front in range(p.num_options[z]):
+        share, held, most = fronts[front, 0], fronts[front, 1], fronts[front, 3]
+        if share == 0:
+            continue
+        if stage_bytes(p, z, start - 1, start, front, most, held) > p.memory_bytes[z, front]:
             continue
         transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
         message = 2.0 * (p.latency_s[z, front, kind] + transfer)
@@ -222,9 +234,10 @@ def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: f
     worst = known
     for layer in range(first, start):
         best = 2 * LARGEST_RATIO
-        for front in range(p.num_classes[z]):
+        for front in range(p.num_options[z]):
             if fronts[front, 0] > 0:
-                num_bytes = stage_bytes(p, z, layer, layer + 1, fronts[front, 1])
+                held, most = fronts[front, 1], fronts[front, 3]
+                num_bytes = stage_bytes(p, z, layer, layer + 1, front, most, held)
                 best = min(best, num_bytes / p.memory_bytes[z, front])
                 if best <= worst:
                     break
@@ -242,7 +255,7 @@ def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -
     z, cheapest = rows.problem[row], np.inf
     if rows.price_limit_usd_per_hour[row] == np.inf:
         return 0.0
-    for front in range(p.num_classes[z]):
+    for front in range(p.num_options[z]):
         if fronts[front, 0] > 0:
             cheapest = min(cheapest, p.price_usd_per_hour[z, front])
     longest_s = rows.target_s[row] + rows.fill_limit_s[row]
@@ -300,7 +313,7 @@ def least_fill_stage(
     value = p.value_prefix_s[z]
     last = value[stop] - LEAST_COVERED * (value[stop] - value[longest])
     least, latency, inverse_bandwidth = np.inf, np.inf, np.inf
-    for front in range(p.num_classes[z]):
+    for front in range(p.num_options[z]):
         latency = min(latency, p.latency_s[z, front, kind])
         inverse_bandwidth = min(inverse_bandwidth, p.inverse_bandwidth_s_per_byte[z, front, kind])
     for start in range(longest, stop):

@@ -139,7 +139,8 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
             rows.code[row, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
         if rows.front_class[row] == kind:
             rows.code[row, stop - 1] |= CUT_BIT
-        rows.used[row, kind] += replicas
+        z = rows.problem[row]
+        rows.used[row, p.class_of_option[z, kind]] += replicas * p.devices_of_option[z, kind]
         rows.replicas_behind[row] += replicas
         rows.num_stages[row] += 1
         rows.front_class[row] = kind
@@ -169,16 +170,18 @@ def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any)
     for kind in range(p.num_classes[z]):
         free = p.device_count[z, kind] - rows.used[row, kind]
         free_price += free * p.class_price[z, kind]
-        free_bytes += free * p.memory_bytes[z, kind]
-        dollars_left -= rows.used[row, kind] * p.price_usd_per_hour[z, kind]
+        free_bytes += free * p.class_memory_bytes[z, kind]
+        dollars_left -= rows.used[row, kind] * p.class_usd_per_hour[z, kind]
     left = _Left(free_price, free_bytes, dollars_left, allowance_s)
     take_candidates(view, line)
     _observe_state(p, rows, row, view, line, left)
     if view.state.shape[1] > NUM_GLOBAL_FEATURES:
         _observe_budget(p, rows, row, view, line, left)
     found = False
-    for kind in range(p.num_classes[z]):
-        free = p.device_count[z, kind] - rows.used[row, kind]
+    for kind in range(p.num_options[z]):
+        device_class = p.class_of_option[z, kind]
+        free = p.device_count[z, device_class] - rows.used[row, device_class]
+        free //= p.devices_of_option[z, kind]
         # More replicas that neither reach further nor shorten the step time are a waste.
         reached, shortest_s = stop, np.inf
         for bucket in range(NUM_BUCKETS):
@@ -200,7 +203,7 @@ def _observe_state(p: Any, rows: Any, row: int, view: Any, line: int, left: Any)
     free_price, free_bytes, _, allowance_s = left
     z, stop = rows.problem[row], rows.position[row]
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
-    held = micro_batches if p.is_gpipe[z] else min(micro_batches, rows.replicas_behind[row] + 1)
+    least_bytes = bytes_in_front(p, z, stop, rows.replicas_behind[row])
     out = view.state[line]
     out[0] = ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
     out[1] = stop / layers
@@ -210,7 +213,7 @@ def _observe_state(p: Any, rows: Any, row: int, view: Any, line: int, left: Any)
     out[5] = p.num_classes[z] / 8.0
     out[6] = ratio(rows.replicas_behind[row], micro_batches)
     out[7] = ratio(rows.fill_s[row], rows.target_s[row])
-    out[8] = ratio(stage_bytes(p, z, 0, stop, held), free_bytes)
+    out[8] = ratio(least_bytes, free_bytes)
     out[9] = ratio(p.fastest_prefix_s[z, stop], allowance_s)
     out[10] = min(np.log2(micro_batches) / 8.0, LARGEST_RATIO)
     out[11] = 1.0 if p.is_gpipe[z] else 0.0
@@ -260,7 +263,12 @@ def _observe_bucket(
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
     tightest, next_behind = 0.0, rows.replicas_behind[row] + replicas
-    bytes_left = left.free_bytes - replicas * p.memory_bytes[z, kind]
+    taken = (
+        replicas
+        * p.devices_of_option[z, kind]
+        * p.class_memory_bytes[z, p.class_of_option[z, kind]]
+    )
+    bytes_left = left.free_bytes - taken
     dollars_left = left.dollars - replicas * p.price_usd_per_hour[z, kind]
     if start > 0:
         tightest = tightest_layer(p, z, 0, start, fronts, 0.0)
@@ -317,12 +325,14 @@ def _observe_candidate(
     view.fill_s[line, action] = trip + compute
     view.behind_s[line, action] = behind_s
 
-    price, count = p.class_price[z, kind], p.device_count[z, kind]
-    free = count - rows.used[row, kind]
+    # What is one device of a class is the group of an option.
+    size, device_class = p.devices_of_option[z, kind], p.class_of_option[z, kind]
+    price, count = p.class_price[z, device_class] * size, p.device_count[z, device_class] // size
+    free = (p.device_count[z, device_class] - rows.used[row, device_class]) // size
     covered = p.value_prefix_s[z, stop] - p.value_prefix_s[z, start]
     remaining = p.value_prefix_s[z, start]
     next_allowance = allowance_s + compute + through_s
-    memory = stage_bytes(p, z, start, stop, held)
+    memory = stage_bytes(p, z, start, stop, kind, replicas, held)
     next_behind = rows.replicas_behind[row] + replicas
     fastest = p.fastest_prefix_s[z, stop] - p.fastest_prefix_s[z, start]
     out = view.candidates[line, action]
@@ -354,12 +364,13 @@ def _observe_candidate(
     out[17] = ratio(after, busy)
     out[18] = ratio(compute + through_s, allowance_s)
     out[19] = ratio(max(0.0, compute - fastest), fastest)
-    grown = start > 0 and stage_bytes(p, z, start - 1, stop, held) > p.memory_bytes[z, kind]
+    room = p.memory_bytes[z, kind]
+    grown = start > 0 and stage_bytes(p, z, start - 1, stop, kind, replicas, held) > room
     out[20] = 1.0 if grown else 0.0
-    taken = replicas * p.memory_bytes[z, kind]
+    taken = replicas * size * p.class_memory_bytes[z, device_class]
     out[21] = ratio(bytes_in_front(p, z, start, next_behind), max(0.0, free_bytes - taken))
     out[22] = taken / free_bytes
-    out[23] = memory / taken
+    out[23] = size * memory / taken
     out[24] = ratio(p.fastest_prefix_s[z, start], next_allowance)
     out[25] = log_ratio(behind_s + p.fastest_prefix_s[z, start], p.lower_bound_s[z])
     fill_left = rows.fill_limit_s[row] - rows.fill_s[row] - compute - through_s

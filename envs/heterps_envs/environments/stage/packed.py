@@ -20,15 +20,19 @@ SMALLEST_TARGET_SHARE = 0.02
 
 
 class StageProblems(NamedTuple):
-    """N problems as a structure of arrays, padded to L layers and T device classes.
+    """N problems as a structure of arrays, padded to L layers and C columns.
 
-    The fields from `forward_prefix_s` to `ring_inverse_bandwidth` are those of
-    `heterps_envs.closed_form.formula.KernelTables` with a leading axis N, of one option for each
-    class.
+    Columns are device classes or stage options, of which there are as many where each class has
+    one. The fields from `forward_prefix_s` to `ring_inverse_bandwidth` are those of
+    `heterps_envs.closed_form.formula.KernelTables` with a leading axis N.
 
     Attributes:
-        num_layers, num_classes, num_micro_batches, is_gpipe: (N,).
-        class_price: (N, T) the LP-dual price of one device-second; sums to 1 over all devices.
+        num_layers, num_classes, num_options, num_micro_batches, is_gpipe: (N,).
+        least_state_prefix_bytes, least_activation_prefix_bytes: (N, L + 1) that the layers before
+            each cut hold at least on all devices of a group, of the state and of a micro-batch.
+        class_memory_bytes: (N, C) of one device of each class, by the option that leaves most.
+        class_usd_per_hour: (N, C) of one device of each class.
+        class_price: (N, C) the LP-dual price of one device-second; sums to 1 over all devices.
         value_prefix_s: (N, L + 1) price of the cheapest way to compute the layers before each cut,
             over all micro-batches, optimizer included.
         dollars_prefix: (N, L + 1) US dollars per hour times seconds of the cheapest way to compute
@@ -40,6 +44,7 @@ class StageProblems(NamedTuple):
 
     num_layers: Integers
     num_classes: Integers
+    num_options: Integers
     num_micro_batches: Integers
     is_gpipe: NDArray[np.bool_]
     forward_prefix_s: Floats
@@ -61,6 +66,10 @@ class StageProblems(NamedTuple):
     node_size: Integers
     ring_latency_s: Floats
     ring_inverse_bandwidth: Floats
+    least_state_prefix_bytes: Floats
+    least_activation_prefix_bytes: Floats
+    class_memory_bytes: Floats
+    class_usd_per_hour: Floats
     class_price: Floats
     value_prefix_s: Floats
     dollars_prefix: Floats
@@ -78,34 +87,39 @@ class StageProblems(NamedTuple):
         return self.lower_bound_s * SMALLEST_TARGET_SHARE
 
 
-def empty_problems(count: int, max_layers: int, max_classes: int) -> StageProblems:
+def empty_problems(count: int, max_layers: int, max_columns: int) -> StageProblems:
     """Room for `count` problems; fill it with `put_problem`."""
-    n, layers, classes = count, max_layers, max_classes
+    n, layers, columns = count, max_layers, max_columns
     return StageProblems(
         num_layers=np.zeros(n, np.int64),
         num_classes=np.zeros(n, np.int64),
+        num_options=np.zeros(n, np.int64),
         num_micro_batches=np.ones(n, np.int64),
         is_gpipe=np.zeros(n, np.bool_),
-        forward_prefix_s=np.zeros((n, layers + 1, classes)),
-        compute_prefix_s=np.zeros((n, layers + 1, classes)),
-        optimizer_prefix_s=np.zeros((n, layers + 1, classes)),
-        state_prefix_bytes=np.zeros((n, layers + 1, classes)),
-        sharded_prefix_bytes=np.zeros((n, layers + 1, classes)),
-        gradient_prefix_bytes=np.zeros((n, layers + 1, classes)),
-        activation_prefix_bytes=np.zeros((n, layers + 1, classes)),
+        forward_prefix_s=np.zeros((n, layers + 1, columns)),
+        compute_prefix_s=np.zeros((n, layers + 1, columns)),
+        optimizer_prefix_s=np.zeros((n, layers + 1, columns)),
+        state_prefix_bytes=np.zeros((n, layers + 1, columns)),
+        sharded_prefix_bytes=np.zeros((n, layers + 1, columns)),
+        gradient_prefix_bytes=np.zeros((n, layers + 1, columns)),
+        activation_prefix_bytes=np.zeros((n, layers + 1, columns)),
         output_bytes=np.zeros((n, layers)),
-        device_count=np.zeros((n, classes), np.int64),
-        class_of_option=np.zeros((n, classes), np.int64),
-        devices_of_option=np.ones((n, classes), np.int64),
-        shards_state=np.zeros((n, classes), np.bool_),
-        memory_bytes=np.zeros((n, classes)),
-        price_usd_per_hour=np.zeros((n, classes)),
-        latency_s=np.zeros((n, classes, classes)),
-        inverse_bandwidth_s_per_byte=np.zeros((n, classes, classes)),
-        node_size=np.zeros((n, classes), np.int64),
-        ring_latency_s=np.zeros((n, classes, 2)),
-        ring_inverse_bandwidth=np.zeros((n, classes, 2)),
-        class_price=np.zeros((n, classes)),
+        device_count=np.zeros((n, columns), np.int64),
+        class_of_option=np.zeros((n, columns), np.int64),
+        devices_of_option=np.ones((n, columns), np.int64),
+        shards_state=np.zeros((n, columns), np.bool_),
+        memory_bytes=np.zeros((n, columns)),
+        price_usd_per_hour=np.zeros((n, columns)),
+        latency_s=np.zeros((n, columns, columns)),
+        inverse_bandwidth_s_per_byte=np.zeros((n, columns, columns)),
+        node_size=np.zeros((n, columns), np.int64),
+        ring_latency_s=np.zeros((n, columns, 2)),
+        ring_inverse_bandwidth=np.zeros((n, columns, 2)),
+        least_state_prefix_bytes=np.zeros((n, layers + 1)),
+        least_activation_prefix_bytes=np.zeros((n, layers + 1)),
+        class_memory_bytes=np.zeros((n, columns)),
+        class_usd_per_hour=np.zeros((n, columns)),
+        class_price=np.zeros((n, columns)),
         value_prefix_s=np.zeros((n, layers + 1)),
         dollars_prefix=np.zeros((n, layers + 1)),
         fastest_prefix_s=np.zeros((n, layers + 1)),
@@ -118,23 +132,28 @@ _SHARED_FIELDS = tuple(
 )
 
 
+def num_columns(tables: CostTables) -> int:
+    """Columns that a problem needs: for its classes, and for its options."""
+    return max(tables.num_classes, tables.num_options)
+
+
 def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
     """Writes one problem into a row.
 
     Raises:
-        HeterpsError: The problem has more layers or classes than there is room for, or a layer
-            that fits on no device.
+        HeterpsError: The problem has more layers, classes or options than there is room for, or a
+            layer that fits on no device.
     """
-    layers, classes = tables.num_layers, tables.num_classes
+    layers, classes, columns = tables.num_layers, tables.num_classes, num_columns(tables)
     room = problems.value_prefix_s.shape[1] - 1, problems.class_price.shape[1]
-    if layers > room[0] or classes > room[1]:
+    if layers > room[0] or columns > room[1]:
         raise HeterpsError(
-            f"a problem has {layers} layers and {classes} device classes; there is room for "
+            f"a problem has {layers} layers and {columns} device classes; there is room for "
             f"{room[0]} and {room[1]}"
         )
-    assert tables.num_options == classes, "of each class an environment has one option"
-    kernel = kernel_tables(tables)
+    kernel, options = kernel_tables(tables), tables.stage_options
     problems.num_layers[row], problems.num_classes[row] = layers, classes
+    problems.num_options[row] = tables.num_options
     problems.num_micro_batches[row] = kernel.num_micro_batches
     for name in _SHARED_FIELDS:
         value = np.asarray(getattr(kernel, name))
@@ -145,13 +164,25 @@ def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
     if not np.isfinite(bound_s):
         raise HeterpsError("a problem has a layer that fits on no device")
     work_s = kernel.num_micro_batches * tables.compute_s + tables.optimizer_s
-    per_layer = (work_s * prices).min(axis=1)
+    group_price = prices[options.class_of_option] * options.devices_of_option
+    _put_prefix(problems.value_prefix_s[row], (work_s * group_price).min(axis=1))
+    _put_prefix(problems.dollars_prefix[row], (work_s * tables.price_usd_per_hour).min(axis=1))
+    _put_prefix(problems.fastest_prefix_s[row], tables.compute_s.min(axis=1))
+    # Replicas that share state hold it once among them.
+    state = (options.state_bytes + options.sharded_bytes) * options.devices_of_option
+    _put_prefix(problems.least_state_prefix_bytes[row], state.min(axis=1))
+    kept = options.activation_bytes * options.devices_of_option
+    _put_prefix(problems.least_activation_prefix_bytes[row], kept.min(axis=1))
+    np.maximum.at(problems.class_memory_bytes[row], options.class_of_option, tables.memory_bytes)
+    problems.class_usd_per_hour[row, options.class_of_option] = (
+        tables.price_usd_per_hour / options.devices_of_option
+    )
     problems.class_price[row, :classes] = prices
-    problems.value_prefix_s[row, 1 : layers + 1] = np.cumsum(per_layer)
-    cheapest = (work_s * tables.price_usd_per_hour).min(axis=1)
-    problems.dollars_prefix[row, 1 : layers + 1] = np.cumsum(cheapest)
-    problems.fastest_prefix_s[row, 1 : layers + 1] = np.cumsum(tables.compute_s.min(axis=1))
     problems.lower_bound_s[row] = bound_s
+
+
+def _put_prefix(out: Floats, values: Floats) -> None:
+    out[1 : len(values) + 1] = np.cumsum(values)
 
 
 @njit(cache=True)
@@ -163,7 +194,7 @@ def kernel_of(p: Any, z: int) -> KernelTables:
         z: Its row.
     """
     return KernelTables(
-        p.num_layers[z], p.num_classes[z], p.num_classes[z], p.num_micro_batches[z],
+        p.num_layers[z], p.num_classes[z], p.num_options[z], p.num_micro_batches[z],
         p.is_gpipe[z], p.forward_prefix_s[z], p.compute_prefix_s[z], p.optimizer_prefix_s[z],
         p.state_prefix_bytes[z], p.sharded_prefix_bytes[z], p.gradient_prefix_bytes[z],
         p.activation_prefix_bytes[z], p.output_bytes[z], p.device_count[z],
@@ -181,7 +212,7 @@ def pack_problems(
     Args:
         tables: The problems, at least one.
         max_layers: Room for layers; 0 for as many as the largest problem has.
-        max_classes: The same for device classes.
+        max_classes: The same for device classes, or options.
 
     Raises:
         HeterpsError: There is no problem, or one that does not fit into the given room.
@@ -191,7 +222,7 @@ def pack_problems(
     problems = empty_problems(
         len(tables),
         max_layers or max(entry.num_layers for entry in tables),
-        max_classes or max(entry.num_classes for entry in tables),
+        max_classes or max(map(num_columns, tables)),
     )
     for row, entry in enumerate(tables):
         put_problem(problems, row, entry)

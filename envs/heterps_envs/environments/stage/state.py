@@ -12,8 +12,10 @@ limit* bounds the price per hour of all devices used: that is a budget, and wher
 time counts, what a known placement leaves to better ones. A stage of a class with k replicas grows
 to the front as far as target, fill limit, memory and the link to some stage in front of it allow.
 Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
-Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`. After those come
-as many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
+Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`; where a class has
+several stage options (`heterps_envs.options`), the option stands for the class, and what is one
+device of a class is the group of devices that a replica of the option takes. After those come as
+many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
 shorter. (A slow class, or an expensive cut, delays all that is in front.)
 """
 
@@ -50,11 +52,11 @@ class StageRows(NamedTuple):
         fill_limit_s: The most that the fill may become; inf for no limit.
         price_limit_usd_per_hour: The most that all devices used may cost; inf for no limit.
         position: Layers before this one are not placed yet.
-        front_class: Class of the front stage; -1 before the first one.
+        front_class: Option of the front stage; -1 before the first one.
         num_stages, replicas_behind: Stages built, and their replicas.
         fill_s: What the stages add to the fill.
         behind_s: Closed-form step time of the stages built.
-        used: (B, T) devices used.
+        used: (B, C) devices used of each class.
         code: (B, L) int16 of the placement, see `heterps_envs.closed_form.formula`.
         status: RUNNING, COMPLETE, or STUCK: no stage may come next.
     """
@@ -117,7 +119,7 @@ class Scratch(NamedTuple):
     """Room that the kernels of one decision share.
 
     Attributes:
-        fronts: (T, 3) see `heterps_envs.environments.stage.growth.list_fronts`.
+        fronts: (C, 4) see `heterps_envs.environments.stage.growth.list_fronts`.
         front: (3,) what `heterps_envs.environments.stage.growth.best_front_link` returns.
     """
 
@@ -128,12 +130,12 @@ class Scratch(NamedTuple):
 @njit(cache=True)
 def new_scratch(max_classes: int) -> Scratch:
     """Scratch for problems of at most so many classes."""
-    return Scratch(np.empty((max_classes, 3), np.int64), np.empty(3))
+    return Scratch(np.empty((max_classes, 4), np.int64), np.empty(3))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def stage_of(action: int, max_classes: int) -> tuple[int, int]:
-    """Device class and replicas of a candidate."""
+    """Device class (or option) and replicas of a candidate."""
     stage = action % (max_classes * NUM_BUCKETS)
     return stage // NUM_BUCKETS, _BUCKETS[stage % NUM_BUCKETS]
 

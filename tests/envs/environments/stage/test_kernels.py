@@ -16,6 +16,7 @@ from heterps_envs.environments.stage.packed import StageProblems, pack_problems,
 from heterps_envs.environments.stage.pool import bottleneck_s, price_greedy
 from heterps_envs.environments.stage.state import StageRows, empty_rows, empty_view, start_rows
 from heterps_envs.problem_sets.chains import generate
+from tests.envs.small_problems import with_options
 
 
 def rollout(problems: StageProblems, targets: Floats, limits: Floats, seed: int) -> StageRows:
@@ -34,12 +35,18 @@ def rollout(problems: StageProblems, targets: Floats, limits: Floats, seed: int)
     return rows
 
 
+def half_with_options(seed: int) -> list[CostTables]:
+    """Every second problem has several ways to carry out a stage on a class."""
+    tables = generate(24, seed)
+    return [with_options(entry, i) if i % 2 else entry for i, entry in enumerate(tables)]
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.5, 8.0))
 def test_finished_placements_cost_what_the_closed_form_says_and_keep_memory_target_and_fill_limit(
     seed: int, share: float
 ) -> None:
-    tables = generate(24, seed)
+    tables = half_with_options(seed)
     problems = pack_problems(tables)
     targets = share * problems.lower_bound_s
     rows = rollout(problems, targets, targets, seed)
@@ -58,7 +65,7 @@ def test_finished_placements_cost_what_the_closed_form_says_and_keep_memory_targ
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_masked_episodes_never_break_memory_or_run_out_of_devices(seed: int) -> None:
-    tables = generate(24, seed)
+    tables = half_with_options(seed)
     problems = pack_problems(tables)
     rows = rollout(problems, 3 * problems.lower_bound_s, np.full(len(tables), np.inf), seed)
     for index, entry in enumerate(tables):
