@@ -22,8 +22,10 @@ from heterps_agents.finishing.shortlist import (
     neighbouring_optima,
 )
 from heterps_agents.finishing.strategies import (
+    NEAR_KNOWN_SUMS,
     allows_plain,
     best_with_options,
+    worth_simulating,
 )
 from heterps_agents.interface.answer import NOT_WITH_OPTIONS
 from heterps_agents.interface.planner import Budget
@@ -112,12 +114,16 @@ class AutoPlanner:
         settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
         exact_s = effort_named(self.effort).exact_s
         plans = [best_with_options(problem, budget, self.seed, settings, exact_s)]
-        plain = problem.plain
+        plain, known = problem.plain, budget.known_cost
+        if plans[0] is not None and problem.job.objective == "throughput":
+            assert plans[0].predicted_step_time_s is not None, "it was simulated"
+            budget.known_cost = min(known, plans[0].predicted_step_time_s)
         if allows_plain(problem.strategy):
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self.plan(plain, budget))
         found = [plan for plan in plans if plan is not None]
-        even = best_uniform(problem, budget, self.seed)
+        even = best_uniform(problem, budget, self.seed, below=budget.known_cost * NEAR_KNOWN_SUMS)
+        budget.known_cost = known
         if even is not None:
             found.append(even.plan.changed(planner=self.name))
         if not found:
@@ -144,9 +150,12 @@ class AutoPlanner:
             codes = [optimum, *neighbouring_optima(kernel, goal, budget, NEIGHBOUR_SECONDS)]
             codes += simple
         codes += finalists(problem, question)
-        codes = [code for code in codes if math.isfinite(question.cost(code))]
-        if not codes:
+        fitting = [code for code in codes if math.isfinite(question.cost(code))]
+        if not fitting:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
+        codes = worth_simulating(question, fitting)
+        if not codes:
+            raise InfeasibleError("auto: no placement comes near the plan that is known")
         over = self._optimum_over_nodes(asked, budget) if asked.merges_nodes else None
         plan, code = self._best_simulated(problem, question, codes)
         if over is not None:

@@ -89,6 +89,8 @@ def place_over_sizes(
         if best is not None and (_cost(best) <= bounds[index] or spent.is_exhausted):
             continue
         own = spent.share(1 / (len(asked) - number))
+        if best is not None and problem.job.objective == "throughput":
+            own.known_cost = _cost(best)
         try:
             found = place(asked[index], planner, budget=own, seed=seed, effort=effort)
         except InfeasibleError as error:

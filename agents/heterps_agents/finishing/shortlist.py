@@ -119,6 +119,11 @@ class Shortlist:
             question = self.question
             improve(self._costs, question.kernel, question.goal, self._settings.bound)
 
+    @property
+    def least_cost(self) -> float:
+        """Of what has been simulated, before gradient sums are where they are faster."""
+        return self._costs.best_first()[0].cost
+
     def best(self) -> Simulated:
         """The best that fits, with gradient sums where they are faster."""
         assert self._first is not None, "nothing has been considered"

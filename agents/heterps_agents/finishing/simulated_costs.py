@@ -59,6 +59,7 @@ class SimulatedCosts:
         self._problem, self._question, self._planner = problem, question, planner
         self._stages_left, self._least_found = math.inf, 0
         self.found: dict[bytes, Simulated] = {}
+        self._with_sums: dict[bytes, Simulated] = {}
 
     def allow(self, most_stages: float) -> None:
         """Sets what may be simulated from here on, instead of what was left.
@@ -94,8 +95,12 @@ class SimulatedCosts:
         """The same placement with gradient sums where they are faster."""
         if entry.found is None:
             return entry
-        plan = choose_reduce(self._problem, entry.plan)
-        return entry if plan is entry.plan else self._measured(entry.code, plan)
+        key = entry.code.tobytes()
+        if key not in self._with_sums:
+            plan = choose_reduce(self._problem, entry.plan)
+            is_same = plan is entry.plan
+            self._with_sums[key] = entry if is_same else self._measured(entry.code, plan)
+        return self._with_sums[key]
 
     def fits(self, entry: Simulated) -> bool:
         """Whether it keeps memory and the floor, by the simulator."""

@@ -24,6 +24,10 @@ from heterps_envs.closed_form.bounds import least_cost
 from heterps_envs.problem import Problem
 
 POLISH_EVALUATIONS = 10_000
+# Placements are simulated that cost at most so many times what is known, by the closed form.
+NEAR_KNOWN = 1.2
+# And gradient sums are put where they are fastest in those that cost so many times as much at most.
+NEAR_KNOWN_SUMS = 1.05
 # Even placements that are looked at, and the best of all that are annealed.
 NUM_EVEN, NUM_POLISHED = 12, 3
 # There are more candidates for each stage than without options.
@@ -54,15 +58,27 @@ def best_with_options(
             break
         question = Question.of(view, budget, seed)
         codes = _codes(question, exact_s)
-        codes = [code for code in codes if math.isfinite(question.cost(code))]
+        codes = worth_simulating(question, codes)
         if codes:
             shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
             shortlist.consider(codes)
-            found.append(shortlist.best())
+            if shortlist.least_cost <= budget.known_cost * NEAR_KNOWN_SUMS:
+                found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
     if not fitting:
         return None
     return min(fitting, key=lambda entry: entry.cost).plan
+
+
+def worth_simulating(question: Question, codes: list[Code]) -> list[Code]:
+    """Placements that fit and come near what is known, by the closed form.
+
+    Sums of gradients that overlap with passes make a plan faster than its closed form; nothing else
+    does.
+    """
+    most = question.budget.known_cost * NEAR_KNOWN
+    costs = [question.cost(code) for code in codes]
+    return [c for c, cost in zip(codes, costs, strict=True) if cost <= most and cost < math.inf]
 
 
 def _codes(question: Question, exact_s: float) -> list[Code]:

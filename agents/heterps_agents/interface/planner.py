@@ -19,6 +19,10 @@ class Budget:
         seconds: Wall-clock seconds from now; None for no limit.
         cpu_seconds: Processor seconds of this process from now, those of all its threads together;
             None for no limit. On a machine that others use too, this is the fair measure.
+
+    Attributes:
+        known_cost: Of a plan that is there already, in what the job minimises: a planner may leave
+            out what comes nowhere near it.
     """
 
     def __init__(
@@ -34,7 +38,7 @@ class Budget:
                 "a budget needs at least 1 evaluation and more than 0 seconds, a finite number"
             )
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
-        self.evaluations_used = 0
+        self.evaluations_used, self.known_cost = 0, math.inf
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
 
     def part(self, evaluations: int, seconds: float = math.inf) -> Budget:

@@ -102,7 +102,7 @@ def _split(problem: Problem, bucket: ReduceBucket, layers: list[int]) -> list[tu
 
 def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
     """A bucket of this size is long enough on its way that its latency hardly counts."""
-    bandwidth, latency_s = _ring(problem, devices)
+    bandwidth, latency_s = _ring(problem, devices, {})
     pays = BYTES_OVER_LATENCY * len(devices) * bandwidth * latency_s
     return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
 
@@ -165,7 +165,11 @@ def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     return float(sum(large))
 
 
-def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
+# Smallest bandwidth and largest latency of rings, by their devices.
+Rings = dict[tuple[str, ...], tuple[float, float]]
+
+
+def reduce_s(problem: Problem, bucket: ReduceBucket, known: Rings | None = None) -> float:
     """Seconds of one ring all-reduce over the bucket's devices, in their order.
 
     Its pieces (`REDUCE_COPY_BYTES`) overlap: the latency counts once.
@@ -174,10 +178,16 @@ def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
     i of each replica with rank i of the others. Between unlike degrees what is split has as many
     parts as their least common multiple, and a ring for each part; a device of a smaller group has
     several parts, whose rings follow each other. The slowest ring decides.
+
+    Args:
+        problem: Its links.
+        bucket: What is summed.
+        known: Rings that were looked at before, and those of this one.
     """
+    known = {} if known is None else known
     n = len(bucket.devices)
     if not bucket.groups:
-        bandwidth, latency_s = _ring(problem, bucket.devices)
+        bandwidth, latency_s = _ring(problem, bucket.devices, known)
         return 2 * (n - 1) * (latency_s + reduce_bytes(problem, bucket) / n / bandwidth)
     degrees = [len(group) for group in bucket.groups]
     num_rings = math.lcm(*degrees)
@@ -186,14 +196,20 @@ def reduce_s(problem: Problem, bucket: ReduceBucket) -> float:
         tuple(group[ring * len(group) // num_rings] for group in bucket.groups)
         for ring in range(num_rings)
     }
-    links = [_ring(problem, ring) for ring in rings]
+    links = [_ring(problem, ring, known) for ring in rings]
     return max(
         2 * (n - 1) * (in_turn * latency_s + num_bytes / n / bandwidth)
         for bandwidth, latency_s in links
     )
 
 
-def _ring(problem: Problem, devices: tuple[str, ...]) -> tuple[float, float]:
+def _ring(problem: Problem, devices: tuple[str, ...], known: Rings) -> tuple[float, float]:
     """The smallest bandwidth and the largest latency on the way around."""
-    links = [problem.link(a, b) for a, b in zip(devices, devices[1:] + devices[:1], strict=True)]
-    return min(link.bandwidth_bytes_per_s for link in links), max(link.latency_s for link in links)
+    if devices not in known:
+        ends = zip(devices, devices[1:] + devices[:1], strict=True)
+        links = [problem.link(a, b) for a, b in ends]
+        known[devices] = (
+            min(link.bandwidth_bytes_per_s for link in links),
+            max(link.latency_s for link in links),
+        )
+    return known[devices]

@@ -55,9 +55,10 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     devices = {name: index for index, name in enumerate(schedule.devices)}
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
     passes = _backward_passes(plan, schedule) if overlaps else []
+    ready = _Shares(problem, plan)
     places = [
         {
-            devices[name]: _complete_at(problem, plan, passes[devices[name]], adding)
+            devices[name]: _complete_at(ready, passes[devices[name]], adding)
             if overlaps
             else _Place(int(stop[devices[name]]), 1.0)
             for name in bucket.devices
@@ -128,20 +129,51 @@ def _backward_passes(plan: Plan, schedule: Schedule) -> list[_Passes]:
     return found
 
 
-def _complete_at(problem: Problem, plan: Plan, passes: _Passes, adding: frozenset[int]) -> _Place:
+class _Shares:
+    """Of each stage, after which share of a backward pass gradients of some layers are there.
+
+    Stages of equal layers that are carried out in one way are looked at once.
+    """
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self._problem, self._stages = problem, plan.stages
+        ways: dict[tuple[object, ...], int] = {}
+        self._way = [ways.setdefault(self._what_counts(s), len(ways)) for s in plan.stages]
+        self._found: dict[tuple[int, frozenset[int]], float | None] = {}
+
+    def of(self, stage: int, adding: frozenset[int]) -> float | None:
+        """The share; None where the stage has none of the layers."""
+        key = self._way[stage], adding
+        if key not in self._found:
+            has_any = not adding.isdisjoint(self._stages[stage].layers)
+            share = _ready_share(self._problem, self._stages[stage], adding) if has_any else None
+            self._found[key] = share
+        return self._found[key]
+
+    def _what_counts(self, stage: Stage) -> tuple[object, ...]:
+        return (
+            stage.first_layer,
+            stage.last_layer,
+            self._problem.class_of[stage.devices[0]],
+            stage.degree,
+            stage.uneven_shares,
+            stage.recompute_layers,
+            stage.offloaded_layers,
+        )
+
+
+def _complete_at(shares: _Shares, passes: _Passes, adding: frozenset[int]) -> _Place:
     """Where the gradients of some layers are complete on a device."""
     rows = [
-        (row, stage)
+        (row, share)
         for stage, row in passes.last_of.items()
-        if not adding.isdisjoint(plan.stages[stage].layers)
+        if (share := shares.of(stage, adding)) is not None
     ]
     if not rows:
         return _Place(passes.end, 1.0)
-    last, stage = max(rows)
-    share = 1.0
-    if passes.is_whole[last]:  # what was put off comes in no order that is known
-        share = _ready_share(problem, plan.stages[stage], adding)
-    return _Place(int(passes.at[last]) + 1, share)
+    last, share = max(rows)
+    # What was put off comes in no order that is known.
+    return _Place(int(passes.at[last]) + 1, share if passes.is_whole[last] else 1.0)
 
 
 def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> float:

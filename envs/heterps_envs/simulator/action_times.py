@@ -20,7 +20,7 @@ from heterps_envs.schedule.actions import (
 )
 from heterps_envs.schedule.event_heap import event_heap, push_event
 from heterps_envs.schedule.plan_arrays import PlanArrays
-from heterps_envs.schedule.reduce_buckets import reduce_s
+from heterps_envs.schedule.reduce_buckets import Rings, reduce_s
 from heterps_envs.simulator.kernels import (
     AT,
     BUCKET,
@@ -219,6 +219,7 @@ def _reduces(schedule: Schedule) -> Integers:
 def _reduce_s(prepared: PreparedPlan) -> Floats:
     """(2 K,) seconds of the all-reduces, and of gathering: half for each where state is sharded."""
     buckets = prepared.schedule.buckets
-    whole_s = np.array([reduce_s(prepared.problem, bucket) for bucket in buckets], float)
+    rings: Rings = {}
+    whole_s = np.array([reduce_s(prepared.problem, bucket, rings) for bucket in buckets], float)
     half_s = np.where([bucket.is_sharded for bucket in buckets], whole_s / 2, whole_s)
     return np.concatenate([half_s, half_s])
