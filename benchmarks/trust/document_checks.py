@@ -1,7 +1,7 @@
 """What a command makes of a file: one line and exit code 2, or an answer; and nothing left behind.
 
 Commands run in this process through their front door, as the console script does. Only the last
-step of three of them is left out: `run` starts no ranks and `train` does not train.
+step of some is left out: `run` starts no ranks and `train` does not train.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import signal
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,16 +26,28 @@ LONGEST_S = 10.0
 REFUSED, ANSWERED = 2, 0
 # What a stand-in says where everything was read, and the work would begin.
 BEGINS = "all is read, and nothing is started here"
-# Stand-ins by where they are looked up.
-LAST_STEPS = (
-    "heterps.commands.run.run_plan",
-    "heterps.commands.run.make_controller",
-    "heterps_runtime.elastic.run_elastic.run_elastic",
-    "heterps_agents.training.train.train",
-)
-
-
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def begin_nothing(*_: Any, **__: Any) -> NoReturn:
+    """In the place of a last step.
+
+    Raises:
+        HeterpsError: Always.
+    """
+    raise HeterpsError(BEGINS)
+
+
+# Stand-ins by where they are looked up.
+LAST_STEPS: Mapping[str, Callable[..., NoReturn]] = dict.fromkeys(
+    (
+        "heterps.commands.run.run_plan",
+        "heterps.commands.run.make_controller",
+        "heterps_runtime.elastic.run_elastic.run_elastic",
+        "heterps_agents.training.train.train",
+    ),
+    begin_nothing,
+)
 
 
 class TooLong(BaseException):
@@ -61,7 +73,12 @@ class Verdict:
     text: str
 
 
-def check_command(arguments: Sequence[str], folder: Path, limit_s: float = LONGEST_S) -> Verdict:
+def check_command(
+    arguments: Sequence[str],
+    folder: Path,
+    limit_s: float = LONGEST_S,
+    last_steps: Mapping[str, Callable[..., NoReturn]] = LAST_STEPS,
+) -> Verdict:
     """Runs a command in a folder.
 
     Args:
@@ -69,10 +86,11 @@ def check_command(arguments: Sequence[str], folder: Path, limit_s: float = LONGE
         folder: Where it runs; what stands there before, and nothing else, may stand there after
             a refusal.
         limit_s: How long it may take.
+        last_steps: What stands in for the steps that are left out; ends by `BEGINS`.
     """
     before = set(folder.rglob("*"))
     start = time.perf_counter()
-    code, error, seen, findings = _run(arguments, folder, limit_s)
+    code, error, seen, findings = _run(arguments, folder, limit_s, last_steps)
     seconds = time.perf_counter() - start
     if seconds > limit_s and not findings:
         findings.append(f"an answer after {seconds:.1f} s")
@@ -92,13 +110,17 @@ def check_command(arguments: Sequence[str], folder: Path, limit_s: float = LONGE
 
 
 def _run(
-    arguments: Sequence[str], folder: Path, limit_s: float
+    arguments: Sequence[str],
+    folder: Path,
+    limit_s: float,
+    last_steps: Mapping[str, Callable[..., NoReturn]],
 ) -> tuple[int, str, list[warnings.WarningMessage], list[str]]:
     output, error = io.StringIO(), io.StringIO()
     code, findings = ANSWERED, []
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder))
-        stack.enter_context(_standing_in())
+        for name, stand_in in last_steps.items():
+            stack.enter_context(patch(name, stand_in))
         seen = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         stack.enter_context(contextlib.redirect_stdout(output))
@@ -127,17 +149,6 @@ def _problems_of_text(code: int, error: str) -> Iterator[str]:
         yield f"more than one line: {error[-300:]!r}"
     if any(_CONTROL.search(text) for text in lines):
         yield f"control characters in the message: {lines[0]!r}"
-
-
-@contextlib.contextmanager
-def _standing_in() -> Iterator[None]:
-    def begin(*_: Any, **__: Any) -> NoReturn:
-        raise HeterpsError(BEGINS)
-
-    with contextlib.ExitStack() as stack:
-        for name in LAST_STEPS:
-            stack.enter_context(patch(name, begin))
-        yield
 
 
 @contextlib.contextmanager

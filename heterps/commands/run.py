@@ -35,6 +35,7 @@ from heterps_runtime.run.parent import Controller, PlanUpdate, RunHooks
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
+from heterps_runtime.run.starting_point import check_resumable
 from heterps_runtime.specification.build import check_supported
 from heterps_runtime.specification.hosts import Hosts
 from heterps_runtime.specification.machine import check_machine
@@ -63,6 +64,8 @@ def run_run(request: RunRequest) -> None:
         what = f"{request.plan_file}: this plan"
         ask_for_trust(problem.profile.source, what, is_trusted=request.trusts_code, say=_say)
         check_machine(problem, plan, _own_devices(request, problem, plan), request.settings.device)
+        if request.hosts is None or request.hosts.rank == 0:
+            check_resumable(request.settings, problem, plan)
         facts = facts_of(problem, plan, request.facts())
         if group is not None:
             group.agree(facts)

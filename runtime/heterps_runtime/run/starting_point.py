@@ -67,6 +67,24 @@ def begin(
     return specification.changed(torch_devices=places)
 
 
+def check_resumable(settings: RunSettings, problem: Problem, plan: Plan) -> None:
+    """Reads what a run would go on from, its tables of tensors too, before anything is made.
+
+    The tensors themselves are read by the ranks.
+
+    Raises:
+        PlanMismatchError: The checkpoint is of another model.
+        HeterpsError: There is none, no step is left, or it is damaged.
+    """
+    saving = _absolute(settings.saving)
+    if settings.resume and saving is not None:
+        # Remote storage takes half a second to import.
+        from heterps_runtime.state.checkpoint import check_tables
+
+        found = _resumed(saving, settings, problem, plan, [])
+        check_tables(str(found["resume_from"]))
+
+
 def at_starting_point(
     specification: RunSpecification, settings: RunSettings, problem: Problem, plan: Plan
 ) -> tuple[RunSpecification, list[str]]:

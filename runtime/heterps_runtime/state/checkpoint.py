@@ -79,6 +79,18 @@ def load_state_dict(folder: str | os.PathLike[str]) -> TrainingState:
     return TrainingState(model, optimizer, document)
 
 
+def check_tables(checkpoint: str) -> None:
+    """Reads what a complete checkpoint says of itself and of its tensors, and none of these.
+
+    Args:
+        checkpoint: Path or URL.
+
+    Raises:
+        HeterpsError: A file is missing or damaged.
+    """
+    _opened(checkpoint)
+
+
 def optimizer_state_dict(
     state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:

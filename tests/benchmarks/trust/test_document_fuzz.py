@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.trust.broken_documents import from_schema
-from benchmarks.trust.document_fuzz import KINDS, fuzz, rows
+from benchmarks.trust.document_fuzz import fuzz, rows
+from benchmarks.trust.fuzz_kinds import KINDS
 from heterps_configs.documents.run_settings import RunSettings
 
 # A config of Hugging Face imports transformers, which takes longer than all other files.
