@@ -74,6 +74,9 @@ class ElasticTrainer(Trainer):
             if self._is_ending and step + 1 < specification.num_steps:
                 self._end_generation()
                 return False
+        if self._first_step == specification.num_steps and self._checkpointer is not None:
+            # A rank was lost between the last step and the end of its checkpoint.
+            self._checkpointer.after_step(specification.num_steps, self.owned, specification)
         self._finish()
         return True
 
