@@ -24,10 +24,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from benchmarks.shared.common import parse_options, report
-from benchmarks.trust.broken_checkpoints import Content, valid_checkpoint, write_folder
 from benchmarks.trust.document_checks import REFUSED, check_command, quiet_environment
 from benchmarks.trust.fuzz_kinds import FILE, Kind, kinds
 from benchmarks.trust.valid_documents import Row, write_valid
+from benchmarks.trust.whole_checkpoint import Content, valid_checkpoint, write_folder
 
 
 def _warm_up(chosen: Mapping[str, Kind], folder: Path) -> Iterator[str]:

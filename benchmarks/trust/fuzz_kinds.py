@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from hypothesis import strategies as st
 
-from benchmarks.trust.broken_checkpoints import Content, checkpoints, read_as_ranks_do
+from benchmarks.trust.broken_checkpoints import checkpoints
 from benchmarks.trust.broken_documents import broken_text, table_files, yaml_files
 from benchmarks.trust.document_checks import LAST_STEPS
 from benchmarks.trust.valid_documents import (
@@ -28,6 +28,7 @@ from benchmarks.trust.valid_documents import (
     Row,
     small_plan,
 )
+from benchmarks.trust.whole_checkpoint import Content, read_as_ranks_do
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster import Cluster
