@@ -140,7 +140,7 @@ class AutoPlanner:
         # First, because the solver's transitions may use up a budget of evaluations.
         simple = simple_codes(problem, question)
         exact_s = min(effort_named(self.effort).exact_s, budget.seconds_left)
-        result = solve(kernel, goal, max_seconds=exact_s)
+        result = solve(kernel, goal, max_seconds=exact_s, on_better=question.found)
         budget.spend(result.transitions)
         if result.status == "over budget":
             simple += [] if result.incumbent is None else [result.incumbent]
@@ -149,7 +149,9 @@ class AutoPlanner:
             optimum = proven_code(problem, result)
             codes = [optimum, *neighbouring_optima(kernel, goal, budget, NEIGHBOUR_SECONDS)]
             codes += simple
+        question.found_all(codes)
         codes += finalists(problem, question)
+        question.found_all(codes)
         fitting = [code for code in codes if math.isfinite(question.cost(code))]
         if not fitting:
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
@@ -211,6 +213,7 @@ class AutoPlanner:
         polished = anneal(
             question.cheapest(codes), kernel, goal, budget, seed,
             temperature=POLISH_TEMPERATURE, max_evaluations=POLISH_EVALUATIONS,
+            on_better=question.found,
         )  # fmt: skip
         return [polished, *codes]
 
@@ -218,7 +221,7 @@ class AutoPlanner:
         """Code of the shipped policy's plan, or of annealing where no policy is shipped."""
         _, kernel, goal, budget, seed, *_ = question
         if DEFAULT_POLICY not in shipped("policies"):
-            return anneal(start, kernel, goal, budget, seed)
+            return anneal(start, kernel, goal, budget, seed, on_better=question.found)
         try:
             plan = PolicyPlanner(seed, effort=self.effort).plan(problem, budget)
         except InfeasibleError:

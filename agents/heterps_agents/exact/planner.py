@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from heterps_agents.exact.solve import (
@@ -62,11 +63,13 @@ class ExactPlanner:
             HeterpsError: The problem is too large for a proof.
         """
         problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
-        result = self._solved(problem, proving_tables(problem), budget)
+        question = Question.of(problem, budget, self.seed)
+        # That of a bound is no find: no devices may have its links.
+        found = None if problem.merges_nodes else question.found
+        result = self._solved(problem, proving_tables(problem), budget, found)
         code = proven_code(problem, result)
         if not problem.merges_nodes:
             bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
-            question = Question.of(problem, budget, self.seed)
             return self._answer(problem, question, code, bound)
         plan = fastest(problem, self._plans(problem, budget))
         bound = bound_by_optimum(problem, plan, result.step_time_s, result.price_usd_per_hour)
@@ -84,10 +87,16 @@ class ExactPlanner:
             # The code is the best of those that fit: there may be others that find their devices.
             raise HeterpsError(f"{error}; choose another planner, such as auto") from error
 
-    def _solved(self, problem: Problem, tables: CostTables, budget: Budget) -> ExactResult:
+    def _solved(
+        self,
+        problem: Problem,
+        tables: CostTables,
+        budget: Budget,
+        found: Callable[[Code, float], None] | None,
+    ) -> ExactResult:
         """The optimum of some tables of a problem, or the proof that there is none."""
         seconds, kernel = min(MAX_SECONDS, budget.seconds_left), kernel_tables(tables)
-        result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)
+        result = solve(kernel, Goal.of(problem.job), max_seconds=seconds, on_better=found)
         if result.status == "over budget":
             raise HeterpsError(_too_large(problem, kernel, seconds))
         budget.spend(result.transitions)
@@ -109,7 +118,7 @@ class ExactPlanner:
         alike = [(*each, replace(each[1].tables, rings=None)) for each in asked]
         for view, question, tables in (*own, *alike):
             try:
-                code = proven_code(view, self._solved(view, tables, budget))
+                code = proven_code(view, self._solved(view, tables, budget, question.found))
                 plans.append(self._answer(view, question, code))
             except HeterpsError as error:
                 reasons.append(error)

@@ -19,6 +19,7 @@ exponential in classes: `predicted_seconds` guesses it before anything is alloca
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -93,6 +94,7 @@ def solve(
     max_table_bytes: float = MAX_TABLE_BYTES,
     max_transitions: float = math.inf,
     polish_evaluations: int = START_EVALUATIONS,
+    on_better: Callable[[NDArray[np.int16], float], None] | None = None,
 ) -> ExactResult:
     """The best placement of all, by the closed form.
 
@@ -106,6 +108,7 @@ def solve(
         max_transitions: Give up after so many, if these are fewer.
         polish_evaluations: Of annealing, for what the narrow sweep finds. It pays where what is
             known is poor; with a placement that is hardly to be improved the proof is all.
+        on_better: Called with each better code that a sweep ends with, and its cost.
     """
     goal = goal or Goal()
     expected_s = predicted_seconds(kernel)
@@ -116,6 +119,7 @@ def solve(
     max_transitions = min(max_transitions, max_seconds / SECONDS_PER_TRANSITION)
     room = FIRST_LABELS if expected_s < SHORT_SECONDS else MAX_LABELS
     search = _Search(kernel, goal, known, max_transitions, polish_evaluations, room)
+    search.on_better = on_better
     status = search.run()
     if status != "optimal":
         incumbent = search.incumbent if status == "over budget" else None
@@ -141,6 +145,7 @@ class _Search:
         self.kernel, self.goal, self.max_transitions = kernel, goal, max_transitions
         self.polish_evaluations = polish_evaluations
         self.incumbent: NDArray[np.int16] | None = None
+        self.on_better: Callable[[NDArray[np.int16], float], None] | None = None
         self._cost = goal.cost(known, kernel)
         self._states = int(np.prod(state_shape(kernel)))
         self._scratch = scratch(kernel, self._states, room)
@@ -189,6 +194,8 @@ class _Search:
             cost = self.goal.cost(code, self.kernel)
             if cost <= self._cost * (1 + ROUNDING):
                 self.incumbent, self._cost = code, min(cost, self._cost)
+                if self.on_better is not None:
+                    self.on_better(code, cost)
         return True
 
 

@@ -159,7 +159,8 @@ def _solved(question: Question, tables: CostTables, exact_s: float = EXACT_SECON
         budget.spend(result.transitions)
         if result.status != "over budget":
             return result.code
-    code = greedy_code(question._replace(tables=tables, kernel=kernel))
+    # Costs by other tables are nobody's finds.
+    code = greedy_code(question._replace(tables=tables, kernel=kernel, problem=None))
     if code is None:
         return None
     budget.spend(POLISH_EVALUATIONS)

@@ -85,14 +85,16 @@ def _codes(question: Question, exact_s: float) -> list[Code]:
     """What the searches find, and the best of it polished."""
     codes = [greedy_code(question), *of_searches(question, OPTION_EVALUATIONS)]
     codes += even_codes(question, NUM_EVEN)
+    question.found_all(codes)
     found = sorted((code for code in codes if code is not None), key=question.cost)
     polished = [
         polish(code, question.kernel, POLISH_EVALUATIONS, number, question.goal)
         for number, code in enumerate(found[:NUM_POLISHED])
     ]
+    question.found_all(polished)
     found = [*sorted(polished, key=question.cost), *found]
     seconds = min(exact_s, question.budget.seconds_left)
-    result = solve(question.kernel, question.goal, max_seconds=seconds)
+    result = solve(question.kernel, question.goal, max_seconds=seconds, on_better=question.found)
     question.budget.spend(result.transitions)
     proven = result.incumbent if result.code is None else result.code
     return found if proven is None else [proven, *found]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
+from heterps_agents.interface.finds import Find, Finds
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
@@ -40,6 +42,8 @@ class Budget:
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
         self.evaluations_used, self.known_cost = 0, math.inf
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
+        self._whole: Budget | None = None
+        self._finds = Finds()
 
     def part(self, evaluations: int, seconds: float = math.inf) -> Budget:
         """A budget of its own, of no more than what is left of this one.
@@ -50,26 +54,56 @@ class Budget:
         """
         left = self.evaluations_left
         wall_s, cpu_s = min(seconds, self.seconds_left), min(seconds, self.cpu_seconds_left)
-        return Budget(
+        own = Budget(
             max(1, evaluations if left is None else min(evaluations, left)),
             None if math.isinf(wall_s) else max(wall_s, 1e-9),
             None if math.isinf(cpu_s) else max(cpu_s, 1e-9),
         )
+        return own._of(self)
 
     def share(self, part: float) -> Budget:
         """A budget of its own, of a part (0 to 1) of what is left of this one."""
         left = self.evaluations_left
         wall_s = None if self.seconds is None else self.seconds - self.seconds_used
         cpu_s = None if self.cpu_seconds is None else self.cpu_seconds - self.cpu_seconds_used
-        return Budget(
+        own = Budget(
             None if left is None else max(1, int(part * left)),
             None if wall_s is None else max(part * wall_s, 1e-9),
             None if cpu_s is None else max(part * cpu_s, 1e-9),
         )
+        return own._of(self)
+
+    def _of(self, whole: Budget) -> Budget:
+        """Itself as a part of another one: what it finds, that one finds, on its own clock."""
+        self._whole, self._finds = whole, whole._finds
+        return self
 
     def spend(self, evaluations: int = 1) -> None:
         """Counts evaluated placements."""
         self.evaluations_used += evaluations
+
+    def found(
+        self, cost: float, plan: Callable[[], Plan] | None = None, view: Hashable = None
+    ) -> None:
+        """Notes a placement that was found just now, if it is the best so far.
+
+        It changes nothing of what may be spent: `finds` is what curves are drawn from.
+
+        Args:
+            cost: By what the planner minimises.
+            plan: Makes its plan, later.
+            view: Costs of unlike views of a problem are not compared.
+        """
+        whole, evaluations = self, self.evaluations_used
+        while whole._whole is not None:
+            whole = whole._whole
+            evaluations += whole.evaluations_used
+        self._finds.add(Find(whole.cpu_seconds_used, evaluations, cost, plan), view)
+
+    @property
+    def finds(self) -> tuple[Find, ...]:
+        """What was found, by this budget, its parts and what it is a part of, the first first."""
+        return tuple(self._finds.all)
 
     @property
     def seconds_used(self) -> float:

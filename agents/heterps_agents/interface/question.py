@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import KernelTables, kernel_tables
-from heterps_envs.closed_form.objective import Goal, code_cost
+from heterps_envs.closed_form.objective import MISSES_FLOOR, Goal, code_cost
+from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.useful_options import useful_options
 
 
@@ -27,6 +31,7 @@ class Question(NamedTuple):
         start: (L,) int16 placement that the search knows from the beginning; it need not fit. Its
             evaluation was paid for by who found it.
         options: Of the tables; empty: one for each class.
+        problem: That the tables are of, as they stand; None: what is found counts for nobody.
     """
 
     tables: CostTables
@@ -36,6 +41,7 @@ class Question(NamedTuple):
     seed: int = 0
     start: Code | None = None
     options: tuple[StageOption, ...] = ()
+    problem: Problem | None = None
 
     @classmethod
     def of(cls, problem: Problem, budget: Budget, seed: int = 0) -> Question:
@@ -45,11 +51,29 @@ class Question(NamedTuple):
         if not problem.strategy.is_plain:
             options, tables, _ = useful_options(problem)
         goal = Goal.of(problem.job)
-        return cls(tables, kernel_tables(tables), goal, budget, seed, options=options)
+        return cls(
+            tables, kernel_tables(tables), goal, budget, seed, options=options, problem=problem
+        )
 
     def cost(self, code: Code | None) -> float:
         """What is minimised; inf for a placement that may not be used, and for none."""
         return float("inf") if code is None else self.goal.cost(code, self.kernel)
+
+    def found(self, code: Code, cost: float) -> None:
+        """Tells the budget of a code and its cost, for curves; one that fits counts."""
+        if self.problem is not None and cost < MISSES_FLOOR:
+            self.budget.found(cost, partial(self._plan, code), id(self.problem))
+
+    def found_all(self, codes: Iterable[Code | None]) -> None:
+        """The same of several; what is None was not found."""
+        for code in codes:
+            if code is not None:
+                self.found(code, self.cost(code))
+
+    def _plan(self, code: Code) -> Plan:
+        assert self.problem is not None
+        placement = decode(code, self.options)
+        return bound_plan(self.problem, placement, planner="", seed=self.seed)
 
     def cheapest(self, codes: Iterable[Code]) -> Code:
         """The best code by the closed form, or the one that comes nearest to fitting."""

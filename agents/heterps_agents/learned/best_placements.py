@@ -62,6 +62,7 @@ class BestPlacements:
             MOST_LABELS, self.kernel.num_layers, self.kernel.num_classes, self.kernel.num_options
         )
         self.is_proven = self._is_swept = False
+        self._told = math.inf
 
     @property
     def cost(self) -> float:
@@ -96,6 +97,14 @@ class BestPlacements:
         stages = np.empty((self.kernel.num_layers + 1, 3), np.int64)
         cost = code_cost(code, self.kernel, self.goal)
         admit(self.elite, stages, read_stages(code, stages), cost, is_done)
+        self._tell()
+
+    def _tell(self) -> None:
+        """The best placement, where it is a new one."""
+        code, cost = self.code, self.cost
+        if code is not None and cost < self._told:
+            self._told = cost
+            self.question.found(code, cost)
 
     def can_spend(self, evaluations: int) -> bool:
         """Whether the budget allows so many more."""
@@ -132,6 +141,7 @@ class BestPlacements:
             self.left, self.elite,
         )  # fmt: skip
         self.budget.spend(spent)
+        self._tell()
 
     def windows(self) -> None:
         """Chooses windows of the best placements anew until none gets better."""
@@ -155,6 +165,7 @@ class BestPlacements:
             for size in sorted({min(SMALL_WINDOW, self.effort.window), self.effort.window}):
                 count, cost = self._improve_windows(stages, count, cost, size)
             admit(elite, stages, count, cost, True)
+            self._tell()
 
     def _sweep(self) -> None:
         """Chooses all stages anew, exactly, where that is no more work than a few windows."""

@@ -71,7 +71,9 @@ class LeastPrice(BestPlacements):
 
     def _fastest(self, effort: Effort, start: Code | None) -> ShortestStep:
         """The search for the least step time, from what is known."""
-        fast = ShortestStep(self.scorer, self.question._replace(goal=STEP_TIME), effort)
+        fast = ShortestStep(
+            self.scorer, self.question._replace(goal=STEP_TIME, problem=None), effort
+        )
         fast.know(start)
         fast.find()
         return fast

@@ -8,6 +8,7 @@ Gelatt and Vecchi, 1983); ratios make the temperature independent of the problem
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ def anneal(
     *,
     temperature: float = START_TEMPERATURE,
     max_evaluations: int | None = None,
+    on_better: Callable[[Code, float], None] | None = None,
 ) -> Code:
     """The best code seen by simulated annealing; never a worse one than the start.
 
@@ -75,17 +77,22 @@ def anneal(
             a probability of 1 / e.
         max_evaluations: Stop there even if the budget allows more. Without this and any limit in
             the budget, `DEFAULT_EVALUATIONS`.
+        on_better: Called with the best and its cost after each chunk that found a better one.
     """
     stages, best, trial = np.empty((3, kernel.num_layers, 3), np.int64)
     used = np.empty(kernel.num_classes, np.int64)
     counts = np.full(2, read_stages(code, stages))
     best[:] = stages
     walk = _Walk(stages, best, trial, used, counts, np.full(2, code_cost(code, kernel, goal)))
+    least = float(walk.costs[1])
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed, max_evaluations):
         _anneal(
             kernel, goal, chunk.evaluations, chunk.rng,
             temperature * (1 - chunk.start), temperature * (1 - chunk.stop), walk,
         )  # fmt: skip
+        if on_better is not None and walk.costs[1] < least:
+            least = float(walk.costs[1])
+            on_better(code_of(best, counts[1]), least)
     return code_of(best, counts[1])
 
 
@@ -94,7 +101,7 @@ def annealed_code(question: Question) -> Code | None:
     """Code of the best placement seen; the search begins with one stage where nothing is known."""
     _, kernel, goal, budget, seed, start, *_ = question
     first = np.zeros(kernel.num_layers, np.int16) if start is None else start
-    code = anneal(first, kernel, goal, budget, seed)
+    code = anneal(first, kernel, goal, budget, seed, on_better=question.found)
     return code if math.isfinite(question.cost(code)) else None
 
 

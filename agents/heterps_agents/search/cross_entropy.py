@@ -8,6 +8,7 @@ the frequencies among the best tenth (Rubinstein, 1999), which lives on (an elit
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,8 +91,13 @@ def cross_entropy_code(question: Question) -> Code | None:
         generation.counts[0] = read_stages(start, generation.stages[0])
         generation.costs[0] = code_cost(start, kernel, goal)
         generation.filled[0] = 1
+    least = math.inf
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
         _search(kernel, goal, chunk.evaluations, chunk.rng, model, generation)
+        best = int(generation.costs.argmin())
+        if generation.costs[best] < least:
+            least = float(generation.costs[best])
+            question.found(code_of(generation.stages[best], generation.counts[best]), least)
     best = int(generation.costs.argmin())
     if generation.costs[best] >= MISSES_FLOOR:
         return None

@@ -9,6 +9,7 @@ of ranked selection).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,13 @@ def genetic_code(question: Question) -> Code | None:
     if start is not None:
         counts[0] = read_stages(start, population[0])
         costs[0] = code_cost(start, kernel, goal)
+    least = math.inf
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
         _evolve(kernel, goal, chunk.evaluations, chunk.rng, population, counts, costs)
+        best = int(costs.argmin())
+        if costs[best] < least:
+            least = float(costs[best])
+            question.found(code_of(population[best], counts[best]), least)
     best = int(costs.argmin())
     return code_of(population[best], counts[best]) if costs[best] < MISSES_FLOOR else None
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.stage_changes import copy_stages
@@ -30,7 +29,7 @@ from heterps_envs.closed_form.formula import (
     stage_bytes,
 )
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
-from heterps_envs.closed_form.objective import STEP_TIME, Goal, code_of, reverse_stages, search_cost
+from heterps_envs.closed_form.objective import STEP_TIME, code_of, reverse_stages, search_cost
 from heterps_envs.compiled import uncounted
 from heterps_envs.cost_tables import CostTables
 
@@ -55,11 +54,11 @@ def greedy_code(question: Question) -> Code | None:
     evaluation for each target. The clock is read before a target is bisected, about every tenth of
     a millisecond. A placement that misses the floor is returned if none keeps it.
     """
-    tables, kernel, goal, budget, *_ = question
+    tables, kernel, goal, *_ = question
     lower_s, prices = price_bound(tables)
     if math.isinf(lower_s):
         return None
-    search = _Search(kernel, goal, budget)
+    search = _Search(question)
     rules = _rules(tables, kernel, prices)
     for rule in rules:
         search.bisect(rule, lower_s)
@@ -133,9 +132,11 @@ class _Best(NamedTuple):
 class _Search:
     """The best placement so far, and the ways to better ones."""
 
-    def __init__(self, kernel: KernelTables, goal: Goal, budget: Budget) -> None:
-        self.kernel, self.goal, self.budget = kernel, goal, budget
-        layers = kernel.num_layers
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        _, self.kernel, self.goal, self.budget, *_ = question
+        kernel, layers = self.kernel, self.kernel.num_layers
+        self._told = math.inf
         self._best = _Best(
             np.empty((layers, 3), np.int64), np.zeros(1, np.int64), np.full(1, np.inf),
             np.full(1, np.inf), np.empty((layers, 3), np.int64),
@@ -159,6 +160,7 @@ class _Search:
             return
         self.budget.spend()
         _attempt(self.kernel, *rule, target_s, self.goal, self._best)
+        self._tell()
 
     def bisect(self, rule: _Rule, lower_s: float) -> None:
         """Looks for the least target that greedy gets through, from a lower bound upwards."""
@@ -167,6 +169,14 @@ class _Search:
         left = self.budget.evaluations_left
         most = 1 + BISECTIONS if left is None else min(left, 1 + BISECTIONS)
         self.budget.spend(_bisect(self.kernel, *rule, lower_s, most, self.goal, self._best))
+        self._tell()
+
+    def _tell(self) -> None:
+        """The best placement, where it is a new one."""
+        code, cost = self.best_code, float(self._best.cost[0])
+        if code is not None and cost < self._told:
+            self._told = cost
+            self._question.found(code, cost)
 
 
 @uncounted

@@ -83,3 +83,4 @@ class _BestEpisode(BaseCallback):
             cost = self._question.cost(info["code"])
             if cost < self._cost:
                 self.code, self._cost = info["code"], cost
+                self._question.found(info["code"], cost)

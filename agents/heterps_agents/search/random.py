@@ -34,6 +34,7 @@ def random_code(question: Question) -> Code | None:
         cost = _sample(kernel, goal, chunk.evaluations, chunk.rng, code)
         if cost < min(best_cost, MISSES_FLOOR):
             best_code, best_cost = code, cost
+            question.found(code, cost)
     return best_code
 
 

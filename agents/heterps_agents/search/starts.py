@@ -18,6 +18,7 @@ def simple_codes(problem: Problem, question: Question) -> list[Code]:
     for rule in RULES:
         if not codes or question.budget.evaluations_left != 0:
             codes.append(divided(problem, question, rule))
+    question.found_all(codes)
     greedy = greedy_code(question)
     return codes if greedy is None else [greedy, *codes]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from heterps_agents.interface.planner import Budget
@@ -124,6 +125,7 @@ def best_uniform(
             if cost < least:
                 plan = plan.changed(predicted_step_time_s=shown.step_time_s)
                 best, least = UniformPlan(plan, cost, strategy), cost
+                budget.found(cost, partial(Plan.changed, plan), view=NAME)
         num_simulated += 1
         if num_fitting >= MOST_FITTING or num_simulated >= MOST_SIMULATED or budget.is_exhausted:
             break

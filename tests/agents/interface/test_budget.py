@@ -62,3 +62,30 @@ def test_chunks_end_with_the_processor_seconds() -> None:
 def test_a_budget_of_nothing_is_refused(limit: str) -> None:
     with pytest.raises(HeterpsError, match="at least 1 evaluation and more than 0 seconds"):
         Budget(**{limit: 0})
+
+
+def test_what_a_part_finds_its_whole_finds_on_its_own_clock() -> None:
+    whole = Budget(evaluations=100, cpu_seconds=60)
+    burn(0.01)
+    whole.found(3.0)
+    whole.spend(10)
+    part = whole.share(0.5).part(20)
+    part.spend(5)
+    part.found(2.0)
+    part.found(2.5)
+    whole.found(1.0)
+    assert whole.finds == part.finds
+    assert [(find.cost, find.evaluations) for find in whole.finds] == [
+        (3.0, 0),
+        (2.0, 15),
+        (1.0, 10),
+    ]
+    assert [find.cpu_seconds for find in whole.finds] == sorted(f.cpu_seconds for f in part.finds)
+    assert part.finds[1].cpu_seconds >= 0.01
+
+
+def test_costs_of_unlike_views_are_not_compared() -> None:
+    budget = Budget()
+    budget.found(1.0, view="links inside nodes")
+    budget.found(2.0, view="links between them")
+    assert [find.cost for find in budget.finds] == [1.0, 2.0]

@@ -77,6 +77,7 @@ def lstm_code(question: Question) -> Code | None:
             chosen = int(costs.argmin())
             if costs[chosen] < min(best_cost, MISSES_FLOOR):
                 best, best_cost = codes[chosen].copy(), float(costs[chosen])
+                question.found(best, best_cost)
     return best
 
 
