@@ -31,7 +31,6 @@ from heterps.cli.options import (
     InputOption,
     JobFile,
     Json,
-    MicroBatch,
     MinThroughput,
     Model,
     ObjectiveOption,
@@ -126,6 +125,15 @@ def place(
         Path | None,
         typer.Option("--output", "-o", help="Write the plan to this file.", rich_help_panel=OUTPUT),
     ] = None,
+    explains: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Show what one other choice would cost for each stage: tensor parallel, recompute,"
+            " offload, sharded state.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     frontier: FrontierFlag = False,
     figure: FrontierFigure = None,
     as_json: Json = False,
@@ -160,6 +168,10 @@ def place(
                 "out --tensor-parallel, --recompute, --shard-state, --offload and --micro-batch "
                 "auto"
             )
+        if explains:
+            raise HeterpsError(
+                "--explain is about the options of stages, and --frontier has none: leave out one"
+            )
         run_frontier(
             model, cluster, planner or "auto", options,
             seconds=seconds, output=output, figure=figure, as_json=as_json,
@@ -175,6 +187,7 @@ def place(
         planner,
         {**options, "strategy": strategy},
         chooses_micro_batch=micro_batch == "auto",
+        explains=explains,
         evaluations=evaluations,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
@@ -205,7 +218,11 @@ def compare(
     objective: ObjectiveOption = None,
     min_throughput: MinThroughput = None,
     global_batch: GlobalBatch = None,
-    micro_batch: MicroBatch = None,
+    micro_batch: ChosenMicroBatch = None,
+    tensor_parallel: TensorParallel = "1",
+    recompute: RecomputeOption = "never",
+    shard_state: ShardState = "never",
+    offload: OffloadOption = "never",
     dtype: DtypeOption = None,
     optimizer: OptimizerOption = None,
     schedule: ScheduleOption = None,
@@ -243,27 +260,39 @@ def compare(
             rich_help_panel=OUTPUT,
         ),
     ] = True,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure",
+            help="Draw each planner's best cost over its CPU seconds as PNG or SVG.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """All planners on one problem at an equal budget: a table and TensorBoard."""
     from heterps.commands.compare import run_compare
+    from heterps.planning.strategies import micro_batch_size, strategy_of
 
+    strategy = strategy_of(tensor_parallel, recompute, shard_state, offload)
+    options = problem_options(
+        job,
+        inputs,
+        sequence_length,
+        objective,
+        min_throughput,
+        global_batch,
+        micro_batch_size(micro_batch),
+        dtype,
+        optimizer,
+        schedule,
+    )
     run_compare(
         model,
         cluster,
         chosen or [],
-        problem_options(
-            job,
-            inputs,
-            sequence_length,
-            objective,
-            min_throughput,
-            global_batch,
-            micro_batch,
-            dtype,
-            optimizer,
-            schedule,
-        ),
+        {**options, "strategy": strategy},
+        chooses_micro_batch=micro_batch == "auto",
         evaluations=evaluations,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
@@ -271,6 +300,7 @@ def compare(
         policy=policy,
         seed=seed,
         log_directory=log_directory if tensorboard else None,
+        figure=figure,
         as_json=as_json,
     )
 

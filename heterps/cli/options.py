@@ -81,10 +81,6 @@ GlobalBatch = Annotated[
     int | None,
     typer.Option("--global-batch", help="Samples of one step.", rich_help_panel=PROBLEM),
 ]
-MicroBatch = Annotated[
-    int | None,
-    typer.Option("--micro-batch", help="Samples of one micro-batch.", rich_help_panel=PROBLEM),
-]
 ChosenMicroBatch = Annotated[
     str | None,
     typer.Option(

@@ -10,12 +10,21 @@ from rich.table import Table
 from heterps.commands.place import with_policy
 from heterps.planning.compare import USUAL, Comparison, ComparisonRow, compare
 from heterps.planning.problems import load_problem
-from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
+from heterps.reports.console import (
+    answer,
+    percent_text,
+    print_json,
+    remarks,
+    say_when_compiling,
+    seconds_text,
+)
+from heterps.reports.figures import save_figure
 from heterps.reports.tables import dtype_hint, job_text
 from heterps.reports.tensorboard_report import comparison_folder, write_comparison
+from heterps.reports.ways import plan_ways
 from heterps_agents.interface.registry import system_names
 from heterps_agents.interface.system import PERIOD
-from heterps_configs.outputs import try_outputs
+from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
 
 # Columns of a terminal that has room for the wall-clock seconds too.
 _WIDE = 100
@@ -33,14 +42,16 @@ def run_compare(
     with_all: bool,
     policy: str | None,
     seed: int,
+    chooses_micro_batch: bool,
     log_directory: Path | None,
+    figure: Path | None,
     as_json: bool,
 ) -> None:
-    """Compares, prints, and writes TensorBoard files unless told not to.
+    """Compares, prints, and writes TensorBoard files unless told not to, and a figure if told to.
 
     `planners` may be several names with commas between.
     """
-    try_outputs(folders={"--logdir": log_directory})
+    try_outputs({"--figure": (figure, FIGURE_SUFFIXES)}, {"--logdir": log_directory})
     own = [] if policy is None else [with_policy(policy, seed=seed)]
     names = [name for text in planners for name in text.split(",")]
     problem = load_problem(model, cluster, **problem_options)
@@ -56,11 +67,17 @@ def run_compare(
             cpu_seconds=cpu_seconds,
             with_all=with_all,
             seed=seed,
+            chooses_micro_batch=chooses_micro_batch,
             on_start=lambda name: status.update(f"planner {name}"),
         )
     if log_directory is not None:
         folder = write_comparison(comparison, log_directory)
         remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
+    if figure is not None:
+        from heterps.reports.planner_figures import curves_figure
+
+        save_figure(curves_figure(comparison), figure)
+        remarks.print(f"figure written to {figure}")
     if as_json:
         print_json(comparison.to_mapping())
         return
@@ -72,6 +89,15 @@ def print_comparison(comparison: Comparison) -> None:
     answer.print(f"job: {job_text(comparison.problem)}")
     answer.print(comparison_table(comparison))
     answer.print(_gap_legend(comparison))
+    if comparison.bound_step_time_s is None:
+        answer.print(ways_table(comparison))
+    if comparison.without_options:
+        remarks.print(
+            f"{', '.join(comparison.without_options)}: each stage is one device that keeps all; "
+            "these planners choose no tensor parallel, recompute, offload and sharded state",
+            soft_wrap=True,
+        )
+    answer.print("to 1 %: CPU until its best was within 1 % of the best of all, by the closed form")
     for row in comparison.rows:
         if row.own_cost_s is not None:
             answer.print(_own_cost_line(comparison, row))
@@ -97,7 +123,7 @@ def comparison_table(comparison: Comparison) -> Table:
     title = f"{problem.profile.name} on {problem.cluster.name}"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("planner", no_wrap=True)
-    headings = ["samples/s", "USD/million", "gap", "evaluations", "CPU"]
+    headings = ["samples/s", "USD/million", "gap", "evaluations", "CPU", "to 1 %"]
     with_wall_clock = answer.width >= _WIDE
     if with_wall_clock:
         headings.append("planning")
@@ -119,12 +145,30 @@ def comparison_table(comparison: Comparison) -> Table:
             cells = (
                 f"{row.throughput_samples_per_s:.5g}",
                 f"{row.price_usd_per_million_samples:.5g}",
-                f"{100 * (row.gap or 0):.2f} %",
+                percent_text(row.gap or 0, 2),
             )
-        spent = [seconds_text(row.planning_cpu_s)]
+        near_s = row.near_best_cpu_s
+        spent = [seconds_text(row.planning_cpu_s), "" if near_s is None else _rounded_text(near_s)]
         if with_wall_clock:
             spent.append(seconds_text(row.planning_s))
         table.add_row(row.planner, *cells, str(row.evaluations), *spent)
+    return table
+
+
+def _rounded_text(seconds: float) -> str:
+    """Two digits: what is left of eighty columns."""
+    return seconds_text(float(f"{seconds:.2g}"))
+
+
+def ways_table(comparison: Comparison) -> Table:
+    """How the plan of each planner carries out its stages, and with which micro-batches."""
+    table = Table(title="how stages are carried out", title_justify="left", box=None)
+    headings = ("planner", "micro-batch", "tensor parallel", "recompute", "offload", "sharded")
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    by_time = sorted(comparison.results.items(), key=lambda entry: entry[1].estimate.step_time_s)
+    for name, result in by_time:
+        table.add_row(name, str(result.plan.job.micro_batch_size), *plan_ways(result.plan))
     return table
 
 
@@ -132,7 +176,8 @@ def _own_cost_line(comparison: Comparison, row: ComparisonRow) -> str:
     """What a paper's method predicts by its own cost model, beside our simulator."""
     assert row.own_cost_s is not None
     assert row.step_time_s is not None
-    own_s, num_micro_batches = row.own_cost_s, comparison.problem.job.num_micro_batches
+    job = comparison.results[row.planner].plan.job
+    own_s, num_micro_batches = row.own_cost_s, job.num_micro_batches
     text = f"{seconds_text(own_s)} a {row.own_cost_of}"
     if row.own_cost_of == PERIOD:
         text += f", {seconds_text(own_s * num_micro_batches)} for all {num_micro_batches}"
@@ -144,8 +189,9 @@ def _own_cost_line(comparison: Comparison, row: ComparisonRow) -> str:
 def _gap_legend(comparison: Comparison) -> str:
     if comparison.problem.job.objective == "price":
         return "gap: price over the cheapest plan of this table"
+    if comparison.bound_step_time_s is None:
+        return "gap: simulated step time over the shortest of this table"
     kind = "the proven optimum" if comparison.bound_is_proven else "a lower bound"
-    assert comparison.bound_step_time_s is not None
     return (
         f"gap: closed-form step time over {kind}, {seconds_text(comparison.bound_step_time_s)}; "
         "samples/s: simulated"

@@ -11,7 +11,7 @@ from heterps.planning.frontier import Frontier, frontier
 from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up_frontier
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
-from heterps.reports.save_figure import save_figure
+from heterps.reports.figures import save_figure
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
@@ -42,7 +42,7 @@ def run_frontier(
     warm_up_frontier()
     found = frontier(problem, budget=Budget(seconds=seconds))
     if figure is not None:
-        from heterps.reports.figures import frontier_figure
+        from heterps.reports.planner_figures import frontier_figure
 
         save_figure(frontier_figure(found), figure)
         remarks.print(f"figure written to {figure}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from heterps.planning.explain import Explanation, explain
 from heterps.planning.place import PlaceResult, place
 from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.strategies import place_over_sizes
@@ -76,6 +77,7 @@ def run_place(
     output: Path | None,
     as_json: bool,
     chooses_micro_batch: bool = False,
+    explains: bool = False,
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
     try_outputs(plan_files(output, model))
@@ -94,19 +96,33 @@ def run_place(
     budget = Budget(evaluations, seconds, cpu_seconds)
     way = place_over_sizes if chooses_micro_batch else place
     result = way(problem, chosen, budget=budget, effort=effort)
+    explanation = explain(problem, result) if explains else None
     try:
         if output is not None:
             save_plan(result, output)
     finally:
-        _print(result, as_json)
+        _print(result, explanation, as_json)
 
 
-def _print(result: PlaceResult, as_json: bool) -> None:
+def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) -> None:
     if as_json:
-        print_json(result.to_mapping())
+        told = {} if explanation is None else {"explanation": explanation.to_mapping()}
+        print_json(result.to_mapping() | told)
         return
-    from heterps.reports.tables import result_lines, stages_table
+    from heterps.reports.tables import (
+        dropped_lines,
+        explanation_table,
+        result_lines,
+        stages_table,
+    )
 
     answer.print(stages_table(result, answer.width))
     for line in result_lines(result):
         answer.print(line)
+    if explanation is not None:
+        if explanation.stages:
+            answer.print(explanation_table(explanation, answer.width))
+        for line in dropped_lines(result.problem, explanation):
+            answer.print(line)
+        if explanation.note:
+            answer.print(explanation.note)

@@ -22,10 +22,10 @@ from heterps.reports.console import (
     say_when_compiling,
     seconds_text,
 )
+from heterps.reports.figures import save_figure
 from heterps.reports.folding import folded_estimate, folded_title
-from heterps.reports.save_figure import save_figure
-from heterps.reports.shares import recompute_share
 from heterps.reports.tables import job_text
+from heterps.reports.ways import recompute_share
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from heterps.online.spot_strategies import FullPlans, strategies
 from heterps.planning.plans import load_plan_and_problem
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
-from heterps.reports.save_figure import save_figure
+from heterps.reports.figures import save_figure
 from heterps.reports.spot_tables import SpotComparison, compared, spot_lines, spot_table
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from heterps.planning.place import PlaceResult, place
+from heterps.planning.curves import CurvePoint, curve_of, near_best_s
+from heterps.planning.place import PlaceResult, chooses_options, place
+from heterps.planning.strategies import place_over_sizes
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import (
@@ -44,6 +46,8 @@ class ComparisonRow:
         gap: Closed-form step time over the best lower bound, minus 1; for the price objective,
             price over the cheapest found, minus 1.
         reason: Why there is no plan.
+        near_best_cpu_s: Processor seconds until its best was within 1 % of the best of all planners
+            (`heterps.planning.curves`); None where it never was.
         own_cost_s: What a paper's method itself predicts: of a step, or of a micro-batch on its
             slowest stage, as `own_cost_of` says.
     """
@@ -59,6 +63,7 @@ class ComparisonRow:
     reason: str = ""
     planning_cpu_s: float = 0.0
     refused: bool = False
+    near_best_cpu_s: float | None = None
     own_cost_s: float | None = None
     own_cost_of: str | None = None
 
@@ -69,9 +74,13 @@ class Comparison:
 
     Attributes:
         bound_step_time_s: What gaps are measured against; `bound_is_proven` when the exact solver
-            finished, so that a gap of 0 is the optimum of the closed form.
+            finished, so that a gap of 0 is the optimum of the closed form. None where planners
+            choose options or micro-batch sizes: gaps are simulated, over the best of all.
         results: By planner, for figures and reports.
         left_out: Planners that would have taken long, and that nobody asked for.
+        without_options: Planners that place each stage on one device that keeps all, although a
+            strategy allows more.
+        curves: By planner, its best cost over the processor seconds that it had spent.
     """
 
     problem: Problem
@@ -80,6 +89,8 @@ class Comparison:
     bound_is_proven: bool
     results: dict[str, PlaceResult] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    curves: dict[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
+    without_options: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """One line: the planners, the best first."""
@@ -99,6 +110,9 @@ class Comparison:
             "bound_is_proven": self.bound_is_proven,
             "rows": [asdict(row) for row in self.rows],
             "left_out": list(self.left_out),
+            "curves": {
+                name: [point._asdict() for point in points] for name, points in self.curves.items()
+            },
         }
 
 
@@ -111,6 +125,7 @@ def compare(
     cpu_seconds: float | None = None,
     seed: int = 0,
     with_all: bool = False,
+    chooses_micro_batch: bool = False,
     on_start: Callable[[str], None] = lambda name: None,
 ) -> Comparison:
     """Runs each planner once with the same budget.
@@ -125,6 +140,8 @@ def compare(
         cpu_seconds: Processor seconds that each may take.
         seed: Of planners that draw random numbers.
         with_all: By default none is left out.
+        chooses_micro_batch: Each planner answers for several sizes of micro-batches, within its
+            budget, and the best by the simulator counts.
         on_start: Called with each planner's name, to show progress.
 
     Raises:
@@ -147,26 +164,40 @@ def compare(
         if entry not in left_out
     ]
     names = [planner.name for planner in objects]
-    problem = on_usable_devices(problem)
+    if problem.strategy.is_plain:
+        problem = on_usable_devices(problem)
+    without = tuple(each.name for each in objects if not chooses_options(each))
+    without = () if problem.strategy.is_plain else without
+    way = place_over_sizes if chooses_micro_batch else place
     results: dict[str, PlaceResult] = {}
     failures: dict[str, _Failure] = {}
+    curves: dict[str, tuple[CurvePoint, ...]] = {}
     for name, planner in zip(names, objects, strict=True):
         on_start(name)
         warm_up(planner, problem.job.objective)
         budget = Budget(*limits)
         try:
-            results[name] = place(problem, planner, budget=budget)
+            asked = problem.plain if name in without else problem
+            results[name] = way(asked, planner, budget=budget)
+            curves[name] = curve_of(results[name], budget.finds)
         except HeterpsError as error:
             failures[name] = _Failure(
                 error, budget.evaluations_used, budget.seconds_used, budget.cpu_seconds_used
             )
     if not results:
         raise next(iter(failures.values())).error
-    reference, is_proven = _reference(problem, results)
-    if problem.job.objective == "throughput":
+    is_open = chooses_micro_batch or not problem.strategy.is_plain
+    reference, is_proven = (None, False) if is_open else _reference(problem, results)
+    if reference is not None and problem.job.objective == "throughput":
         results = {name: _judged(result, reference) for name, result in results.items()}
-    rows = [_row(problem, name, results, failures, reference) for name in names]
-    return Comparison(problem, tuple(rows), reference, is_proven, results, left_out)
+    near_s = near_best_s(curves)
+    rows = [
+        replace(_row(problem, name, results, failures, reference), near_best_cpu_s=near_s.get(name))
+        for name in names
+    ]
+    return Comparison(
+        problem, tuple(rows), reference, is_proven, results, left_out, curves, without
+    )
 
 
 class _Failure(NamedTuple):
@@ -218,7 +249,7 @@ def _row(
     name: str,
     results: dict[str, PlaceResult],
     failures: dict[str, _Failure],
-    reference: float,
+    reference: float | None,
 ) -> ComparisonRow:
     if name in failures:
         error, used, planning_s, planning_cpu_s = failures[name]
@@ -233,6 +264,8 @@ def _row(
         cheapest = min(r.estimate.price_usd_per_million_samples for r in results.values())
         price = shown.price_usd_per_million_samples
         gap = price / cheapest - 1 if cheapest > 0 else 0.0
+    elif reference is None:
+        gap = shown.step_time_s / min(r.estimate.step_time_s for r in results.values()) - 1
     else:
         gap = max(0.0, (shown.closed_form_step_time_s or shown.step_time_s) / reference - 1)
     return ComparisonRow(

@@ -129,7 +129,15 @@ def place(
     if effort is not None:
         chosen = with_effort(chosen, effort)
     spent = budget or Budget()
-    problem = _asked_of(chosen, problem)
+    if not problem.strategy.is_plain and not chooses_options(chosen):
+        warnings.warn(
+            f"the planner {chosen.name} places each stage on one device that keeps all: tensor "
+            "parallel, recompute, offload and sharded state are ignored",
+            stacklevel=2,
+        )
+        problem = problem.plain
+    if problem.strategy.is_plain:
+        problem = on_usable_devices(problem)
     if isinstance(chosen, System):
         plan, own_cost = chosen.answer(problem, spent)
     else:
@@ -151,18 +159,9 @@ def place(
     )  # fmt: skip
 
 
-def _asked_of(planner: Planner | System, problem: Problem) -> Problem:
-    """What a planner is asked: without options, where it knows none; without useless devices."""
-    if problem.strategy.is_plain:
-        return on_usable_devices(problem)
-    if getattr(planner, "chooses_options", False):
-        return problem
-    warnings.warn(
-        f"the planner {planner.name} places each stage on one device that keeps all: tensor "
-        "parallel, recompute, offload and sharded state are ignored",
-        stacklevel=3,
-    )
-    return on_usable_devices(problem.plain)
+def chooses_options(planner: Planner | System) -> bool:
+    """Whether a planner chooses how stages are carried out, where a strategy lets it."""
+    return bool(getattr(planner, "chooses_options", False))
 
 
 def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:

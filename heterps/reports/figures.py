@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heterps.reports.console import percent_text, seconds_text
 from heterps.reports.messages import sums_beside_passes
 from heterps_configs.documents.estimate import Estimate, TimelineEvent
+from heterps_configs.documents.yaml_files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from heterps.planning.frontier import Frontier
 
 # Blue and orange stay apart in every common colour blindness; grey carries what is not compute.
 COLORS = {
@@ -36,6 +38,7 @@ ROW_HEIGHT = 0.72
 SUM_HEIGHT = 0.2
 # A number is legible only in a bar of about one per cent of the width or more.
 LEGIBLE_SHARE = 0.012
+_DOTS_PER_INCH = 150
 
 
 def timeline_figure(
@@ -163,7 +166,9 @@ def _draw(
         )
     for event in estimate.timeline:
         is_pale = order.get((event.device, event.stage), 0) > 0
-        _number(axes, event, rows[event.device], estimate.step_time_s, is_pale)
+        is_back = event.action in ("backward", "backward-input")
+        again = recompute_share.get(event.stage, 0.0) if is_back else 0.0
+        _number(axes, event, rows[event.device], estimate.step_time_s, is_pale, again)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.spines[["top", "right"]].set_visible(False)
     return {action for _, action, _ in spans}
@@ -215,67 +220,31 @@ def _edge_width(estimate: Estimate) -> float:
     return min(0.6, 30 * rows / max(len(estimate.timeline), 1))
 
 
-def _number(axes: Axes, event: TimelineEvent, row: int, step_time_s: float, is_pale: bool) -> None:
-    """The micro-batch, where it can be read."""
-    width = event.end_s - event.start_s
+def _number(
+    axes: Axes,
+    event: TimelineEvent,
+    row: int,
+    step_time_s: float,
+    is_pale: bool,
+    again: float,
+) -> None:
+    """The micro-batch, where it can be read; behind the share that computes again."""
+    width = (event.end_s - event.start_s) * (1 - again)
     if event.action not in COLORS or event.action == "receive" or event.micro_batch < 0:
         return
     if width > LEGIBLE_SHARE * step_time_s:
-        middle = event.start_s + width / 2
+        middle = event.end_s - width / 2
         color = "black" if is_pale or event.action in LIGHT else "white"
         number = str(event.micro_batch)
         axes.text(middle, row, number, ha="center", va="center", size=7, color=color)
 
 
-def frontier_figure(frontier: Frontier) -> Figure:
-    """Price against throughput: a step line, since between two plans there is none.
+def save_figure(figure: Figure, path: Path) -> None:
+    """Writes a figure in the format that the file's ending says, in one move.
 
-    Args:
-        frontier: At least one plan, the fastest first.
+    Raises:
+        HeterpsError: The file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    # A row of text for each plan beside the axes: however near points lie, no labels meet.
-    height = max(4.5, 1.2 + 0.2 * len(frontier.plans))
-    figure = Figure(figsize=(10, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes, names = figure.subplots(1, 2, width_ratios=(2.2, 1))
-    throughput = [entry.throughput_samples_per_s for entry in frontier.plans]
-    price = [entry.price_usd_per_million_samples for entry in frontier.plans]
-    axes.step(throughput, price, where="post", color=COLORS["forward"], lw=1.2)
-    axes.plot(throughput, price, "o", color=COLORS["forward"], ms=4)
-    _label_plans(names, axes, frontier)
-    axes.margins(0.08, 0.12)
-    axes.set_xlabel("samples per second (closed form)")
-    axes.set_ylabel("USD per million samples")
-    problem = frontier.problem
-    title = f"{problem.profile.name} on {problem.cluster.name}: no plan is faster and cheaper"
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, lw=0.5)
-    return figure
-
-
-def _label_plans(names: Axes, axes: Axes, frontier: Frontier) -> None:
-    """The devices of each plan in a column, the dearest on top, and a line to its point."""
-    from matplotlib.patches import ConnectionPatch
-
-    names.set_axis_off()
-    axes.patch.set_visible(False)  # lines to points lie under all else
-    by_price = sorted(frontier.plans, key=lambda entry: -entry.price_usd_per_million_samples)
-    for row, entry in enumerate(by_price):
-        y = 1 - (row + 0.5) / len(by_price)
-        devices = ", ".join(f"{count} {name}" for name, count in entry.devices.items())
-        names.text(0.02, y, devices, va="center", size=8, transform=names.transAxes)
-        line = ConnectionPatch(
-            (entry.throughput_samples_per_s, entry.price_usd_per_million_samples),
-            (0.01, y),
-            axes.transData,
-            names.transAxes,
-            color="#aaaaaa",
-            lw=0.6,
-            zorder=0,
-        )
-        line.set_in_layout(False)
-        axes.figure.add_artist(line)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix.removeprefix("."), dpi=_DOTS_PER_INCH)
+    write_bytes(path, content.getvalue())

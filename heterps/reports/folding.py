@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from heterps.reports.ways import plan_ways_text, way_text
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.problem import Problem
@@ -30,6 +31,8 @@ class StageGroup(NamedTuple):
         first_layer: Of the first stage.
         last_layer: Of the last one.
         num_stages: How many stages follow one another; 1 but in large plans.
+        degree: Devices that carry out a replica together.
+        way: How (`heterps.reports.ways`); empty: one device that keeps all.
     """
 
     label: str
@@ -39,6 +42,8 @@ class StageGroup(NamedTuple):
     first_layer: int
     last_layer: int
     num_stages: int = 1
+    degree: int = 1
+    way: str = ""
 
     @property
     def layers(self) -> str:
@@ -55,18 +60,20 @@ def stage_groups(problem: Problem, plan: Plan) -> list[StageGroup]:
     Where these are too many for a table still, stages that follow one another with as many layers
     and as many replicas on the same type are one group, too.
     """
-    found: dict[tuple[int, int, str, int], list[Stage]] = {}
+    found: dict[tuple[int, int, str, int, str], list[Stage]] = {}
     for stage in plan.stages:
         kind = problem.device_named[stage.devices[0]].type.name
-        key = stage.first_layer, stage.last_layer, kind, len(stage.devices)
+        way = way_text(plan, stage)
+        key = stage.first_layer, stage.last_layer, kind, stage.degree, way
         found.setdefault(key, []).append(stage)
     order = {device.name: index for index, device in enumerate(problem.cluster.devices)}
     groups = []
-    for (first, last, kind, _), stages in found.items():
+    for (first, last, kind, degree, way), stages in found.items():
         names = tuple(stage.name for stage in stages)
         used = {name for stage in stages for name in stage.devices}
         devices = sorted(used, key=order.__getitem__)
-        groups.append(StageGroup(_label([names]), names, tuple(devices), kind, first, last))
+        label = _label([names])
+        groups.append(StageGroup(label, names, tuple(devices), kind, first, last, 1, degree, way))
     return groups if len(groups) <= MOST_ROWS else _chained(groups)
 
 
@@ -89,6 +96,8 @@ def _chained(groups: Sequence[StageGroup]) -> list[StageGroup]:
             run[0].first_layer,
             run[-1].last_layer,
             len(run),
+            run[0].degree,
+            run[0].way,
         )
         for run in runs
     ]
@@ -102,6 +111,7 @@ def _continues(before: StageGroup, group: StageGroup) -> bool:
         and before.type == group.type
         and len(before.stages) == len(group.stages)
         and len(before.devices) == len(group.devices)
+        and before.way == group.way
     )
 
 
@@ -181,7 +191,7 @@ def folded_estimate(
 ) -> Estimate:
     """For tables and figures: of many devices, of each group the fullest one, named as the group.
 
-    Small plans stay as they are, a row for each device.
+    Small plans keep a row for each device, or for each group that works as one (tensor parallel).
 
     Args:
         problem: Of the plan.
@@ -190,8 +200,11 @@ def folded_estimate(
         with_types: Names say the device type, too, and not only where it tells two groups apart.
     """
     if len(plan.devices) <= MOST_ROWS:
-        return estimate
-    labels = _labels(problem, plan, estimate.memory_bytes, with_types)
+        if all(len(group) == 1 for group in plan.device_groups):
+            return estimate
+        labels = _group_labels(plan, estimate.memory_bytes)
+    else:
+        labels = _labels(problem, plan, estimate.memory_bytes, with_types)
     return estimate.changed(
         memory_bytes=_renamed(labels, estimate.memory_bytes),
         memory_limit_bytes=_renamed(labels, estimate.memory_limit_bytes),
@@ -215,10 +228,24 @@ def stage_stem(name: str) -> str:
 
 
 def folded_title(title: str, plan: Plan) -> str:
-    """The title of a figure of `folded_estimate`: where rows are groups, it says what they show."""
+    """The title of a figure of `folded_estimate`, with how stages are carried out.
+
+    Where rows are groups of stages, it says what they show.
+    """
+    way = plan_ways_text(plan)
+    title = f"{title}; {way}, micro-batches of {plan.job.micro_batch_size}" if way else title
     if len(plan.devices) <= MOST_ROWS:
         return title
     return f"{title}; a row is the fullest device of its group"
+
+
+def _group_labels(plan: Plan, used_bytes: Mapping[str, int]) -> dict[str, str]:
+    """By the fullest device of each tensor-parallel group: its devices, as one row."""
+    return {
+        max(group, key=lambda name: used_bytes.get(name, 0)): folded_names(group)
+        + (f" ({len(group)} as one)" if len(group) > 1 else "")
+        for group in plan.device_groups
+    }
 
 
 def _labels(
@@ -237,8 +264,9 @@ def _labels(
     for (*stages, kind), names in alike.items():
         more = "" if len(stages) == 1 else f" and {len(stages) - 1} more"
         label = f"{stages[0]}{more}"
+        degree = groups_of[names[0]][0].degree
         if with_types or label in found.values():
-            label += f", {kind}"
+            label += f", {kind}" if degree == 1 else f", {degree} {kind} each"
         if label in found.values():
             label += f": {folded_names(names)}"
         found[max(names, key=lambda name: used_bytes.get(name, 0))] = label

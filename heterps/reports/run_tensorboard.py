@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from heterps.reports.console import seconds_text
 from heterps.reports.run_trace import measured_estimate, named_for_figure
-from heterps.reports.shares import recompute_share
+from heterps.reports.ways import recompute_share
 from heterps_configs.documents.plan import Plan
 from heterps_configs.units import bytes_text, escaped
 from heterps_envs.online.drift_monitor import DriftEvent

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heterps.reports.chrome_trace import write_chrome_trace
-from heterps.reports.save_figure import save_figure
-from heterps.reports.shares import recompute_share
+from heterps.reports.figures import save_figure
+from heterps.reports.ways import recompute_share
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.outputs import FIGURE_SUFFIXES
 from heterps_envs.problem import Problem

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from heterps.planning.explain import Alternative, ExplainedStage, Explanation
 from heterps.planning.place import PlaceResult
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps_configs.documents.base import compute_format
-from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.units import bytes_text
+from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 
@@ -36,12 +37,13 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
             justify="right" if heading == "memory" else "left",
             no_wrap=heading != "device",
         )
-    ways = {stage.devices[0]: way_text(plan, stage) for stage in plan.stages}
-    if any(ways.values()):
+    groups = stage_groups(problem, plan)
+    has_ways = any(group.way for group in groups)
+    if has_ways:
         table.add_column("carried out")
     if width >= WIDTH_FOR_NAMES:
         table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
-    for group in stage_groups(problem, plan):
+    for group in groups:
         used = max(result.estimate.memory_bytes[name] for name in group.devices)
         has = min(problem.device_named[name].memory_bytes for name in group.devices)
         cells = [
@@ -50,27 +52,86 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
             group.type,
             group.layers,
             f"{bytes_text(used)} of {bytes_text(has)}",
-            *([ways[group.devices[0]]] if any(ways.values()) else []),
+            *([group.way] if has_ways else []),
             f"{layers[group.first_layer].name} .. {layers[group.last_layer].name}",
         ]
         table.add_row(*cells[: len(table.columns)])
     return table
 
 
-def way_text(plan: Plan, stage: Stage) -> str:
-    """How a stage is carried out, where it is not one device that keeps all."""
-    texts = [f"tensor parallel {stage.degree}"] if stage.degree > 1 else []
-    if stage.recompute_layers:
-        texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
-    if stage.offloaded_layers:
-        texts.append(f"offload{_part(stage.offloaded_layers, stage)}")
-    if any(entry.layers[0] in stage.layers for entry in plan.sharded_state):
-        texts.append("state sharded")
-    return ", ".join(texts)
+def explanation_table(explanation: Explanation, width: int = WIDTH_FOR_NAMES) -> Table:
+    """Why each stage is carried out as it is; stages that follow one another as one where alike.
+
+    Args:
+        explanation: With stages.
+        width: Columns of the terminal.
+    """
+    title = "what one other choice for a stage would cost; all else stays"
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("layers", "type", "carried out", "nearest other choice", "step time then"):
+        table.add_column(heading, no_wrap=width >= WIDTH_FOR_NAMES)
+    runs: list[tuple[tuple[str, ...], list[ExplainedStage]]] = []
+    for stage in explanation.stages:
+        other = stage.runner_up
+        words = (
+            stage.device_type,
+            option_text(stage.option) + (f" x {stage.num_replicas}" * (stage.num_replicas > 1)),
+            "none is allowed" if other is None else option_text(other.option),
+        )
+        does_fit = other is not None and other.step_time_s is not None and not other.over_bytes
+        key = (*words, "" if does_fit else _misfit_text(other))
+        if runs and runs[-1][0] == key:
+            runs[-1][1].append(stage)
+        else:
+            runs.append((key, [stage]))
+    for (*cells, misfit), stages in runs:
+        layers = f"{stages[0].first_layer}-{stages[-1].last_layer}"
+        if len(stages) > 1:
+            layers += f", {len(stages)} stages"
+        table.add_row(layers, *cells, misfit or _then_text(explanation.step_time_s, stages))
+    return table
 
 
-def _part(chosen: Sequence[int], stage: Stage) -> str:
-    return "" if len(chosen) == len(stage.layers) else f" {len(chosen)} layers"
+def dropped_lines(problem: Problem, explanation: Explanation) -> list[str]:
+    """Options that planners left out, one line for each reason, with the device types."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for each in explanation.dropped:
+        beside = "" if each.by is None else f"beside {option_text(each.by)} "
+        key = option_text(each.option), f"{beside}{each.why}"
+        kind = problem.classes[each.option.device_class].type.name
+        found.setdefault(key, {})[kind] = None
+    return [
+        f"not tried: {option} on {', '.join(kinds)}: {why}"
+        for (option, why), kinds in found.items()
+    ]
+
+
+def option_text(option: StageOption) -> str:
+    """A way to carry out a stage, in words."""
+    texts = [f"tensor parallel {option.degree}"] if option.degree > 1 else []
+    texts += [option.memory] if option.memory != "keep" else []
+    texts += ["state sharded"] if option.shards_state else []
+    return ", ".join(texts) or "one device that keeps all"
+
+
+def _misfit_text(other: Alternative | None) -> str:
+    if other is None:
+        return ""
+    if other.step_time_s is None:
+        return "no devices for it"
+    return f"does not fit: {bytes_text(other.over_bytes)} over"
+
+
+def _then_text(step_s: float, stages: Sequence[ExplainedStage]) -> str:
+    """The step time with the runner-up; of several stages from the least to the most."""
+    found = [stage.runner_up for stage in stages]
+    times = sorted(each.step_time_s for each in found if each and each.step_time_s is not None)
+    if not times:
+        return ""
+    changes = [percent_text(value / step_s - 1, 1, is_change=True) for value in times]
+    if changes[0] == changes[-1]:
+        return f"{seconds_text(times[-1])} ({changes[-1]})"
+    return f"{seconds_text(times[0])} to {seconds_text(times[-1])} ({changes[0]} to {changes[-1]})"
 
 
 def job_text(problem: Problem) -> str:

@@ -187,3 +187,28 @@ def test_all_results_of_a_comparison_name_the_same_bound() -> None:
         assert f"closed form {result.estimate.closed_form_step_time_s:.4g} s" in text
         assert f"bound {comparison.bound_step_time_s:.4g} s" in text
         assert f"simulated {result.estimate.step_time_s:.4g} s" in text
+
+
+def test_strategies_are_compared_and_said_of_each_plan(heterps: Heterps, tmp_path: Path) -> None:
+    options = ("--tensor-parallel", "2,4", "--recompute", "full", "--micro-batch", "4")
+    outcome = heterps(
+        "compare", "gpt2", "-c", "h100-pod", "-p", "greedy,uniform-3d,pipeedge", *options,
+        "--evaluations", 500, "--logdir", tmp_path / "logs", "--figure", tmp_path / "curves.svg",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "pipeedge: each stage is one device that keeps all" in outcome.err
+    assert "warning" not in outcome.err
+    ways = outcome.out[outcome.out.index("how stages are carried out") :].splitlines()
+    cells = {line.split()[0]: line.split() for line in ways[2:5]}
+    assert cells["pipeedge"] == ["pipeedge", "4", "1"]
+    for name in ("greedy", "uniform-3d"):
+        assert cells[name][1] == "4"
+        assert cells[name][2].rstrip(",") in ("2", "4")
+        assert "all" in cells[name]
+    assert (tmp_path / "curves.svg").stat().st_size > 1000
+    events = list((tmp_path / "logs").rglob("events.out.tfevents.*"))
+    content = {path.parent.name: path.read_bytes() for path in events}
+    assert set(content) == {"greedy", "uniform-3d", "pipeedge", "all-planners"}
+    assert b"tensor parallel" in content["greedy"]
+    assert b"placement/best_cost" in content["greedy"]
+    assert b"placement/best_over_cpu_seconds" in content["all-planners"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from heterps import frontier, load_problem
-from heterps.reports.figures import frontier_figure
+from heterps.reports.planner_figures import frontier_figure
 
 
 def test_every_plan_is_named_and_no_names_overlap() -> None:

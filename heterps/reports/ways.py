@@ -1,0 +1,74 @@
+"""How stages are carried out, in words: degree, what is done with activations, sharded state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.workload import workload
+
+
+def way_text(plan: Plan, stage: Stage) -> str:
+    """How a stage is carried out, where it is not one device that keeps all."""
+    texts = [f"tensor parallel {stage.degree}"] if stage.degree > 1 else []
+    if stage.recompute_layers:
+        texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
+    if stage.offloaded_layers:
+        texts.append(f"offload{_part(stage.offloaded_layers, stage)}")
+    if any(entry.layers[0] in stage.layers for entry in plan.sharded_state):
+        texts.append("state sharded")
+    return ", ".join(texts)
+
+
+def _part(chosen: Sequence[int], stage: Stage) -> str:
+    return "" if len(chosen) == len(stage.layers) else f" {len(chosen)} layers"
+
+
+def plan_ways_text(plan: Plan) -> str:
+    """The same of a whole plan; empty where each stage is one device that keeps all."""
+    degrees, again, offloaded, sharded = plan_ways(plan)
+    texts = []
+    if degrees != "1":
+        texts.append(f"tensor parallel {degrees.replace(', ', ' and ')}")
+    texts += [
+        f"{name} {part}".removesuffix(" all")
+        for name, part in (("recompute", again), ("offload", offloaded), ("state sharded", sharded))
+        if part
+    ]
+    return ", ".join(texts)
+
+
+def plan_ways(plan: Plan) -> tuple[str, str, str, str]:
+    """Degrees, and which layers are computed again, offloaded, and have sharded state.
+
+    Such as `1, 4`, `all`, `12 of 32 layers`, or nothing.
+    """
+    degrees = sorted({stage.degree for stage in plan.stages})
+    return (
+        ", ".join(map(str, degrees)),
+        _share(plan, (layer for stage in plan.stages for layer in stage.recompute_layers)),
+        _share(plan, (layer for stage in plan.stages for layer in stage.offloaded_layers)),
+        _share(plan, (layer for entry in plan.sharded_state for layer in entry.layers)),
+    )
+
+
+def _share(plan: Plan, layers: Iterable[int]) -> str:
+    count = len(set(layers))
+    if count == plan.num_layers:
+        return "all"
+    return f"{count} of {plan.num_layers} layers" if count else ""
+
+
+def recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:
+    """For stages that compute layers again, the share of their backward pass."""
+    shares, work = {}, workload(problem, plan)
+    for stage in plan.stages:
+        column = problem.for_stage(stage).tables.forward_s[:, problem.class_of[stage.devices[0]]]
+        again_s = float(column[list(stage.recompute_layers)].sum())
+        pass_s = work.stages[stage.name].backward_s
+        if plan.job.schedule == "zero-bubble":
+            pass_s -= work.stages[stage.name].weight_gradient_s
+        if again_s > 0:
+            shares[stage.name] = again_s / pass_s
+    return shares

@@ -1,0 +1,94 @@
+"""Why stages are carried out as they are: `heterps place --explain`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heterps.planning.explain import explain
+from heterps.planning.place import PlaceResult, place
+from heterps.planning.problems import load_problem
+from heterps.reports.tables import dropped_lines, explanation_table
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.job import Strategy
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+Heterps = Callable[..., Any]
+ALL = Strategy(tensor_parallel=(1, 2, 4), recompute="auto", shard_state="auto")
+GPT2 = ("place", "gpt2", "-c", "h100-pod", "-p", "greedy")
+
+
+def placed(model: str, strategy: Strategy) -> tuple[Problem, PlaceResult]:
+    problem = load_problem(model, "h100-pod", strategy=strategy)
+    return problem, place(problem, "greedy", budget=Budget(500))
+
+
+def test_each_choice_costs_what_the_plan_with_it_costs() -> None:
+    problem, result = placed("gpt2", ALL.changed(tensor_parallel=(2, 4)))
+    explanation = explain(problem, result)
+    assert explanation.step_time_s == result.estimate.step_time_s
+    assert [stage.first_layer for stage in explanation.stages] == sorted(
+        {stage.first_layer for stage in result.plan.stages}
+    )
+    plan = result.plan
+    for stage in explanation.stages:
+        again = [each for each in stage.alternatives if each.option.memory == "recompute"]
+        chosen = [each for each in plan.stages if each.first_layer == stage.first_layer]
+        changed = plan.changed(
+            stages=tuple(
+                each.changed(recompute_layers=tuple(each.layers)) if each in chosen else each
+                for each in plan.stages
+            )
+        )
+        assert [each.step_time_s for each in again] == [estimate(problem, changed).step_time_s]
+        assert {each.option.degree for each in stage.alternatives} <= {2, 4}
+        assert all(each.option != stage.option for each in stage.alternatives)
+
+
+def test_what_does_not_fit_is_said_with_the_bytes_that_are_missing() -> None:
+    problem, result = placed("llama-70b", ALL.changed(tensor_parallel=(8,)))
+    explanation = explain(problem, result)
+    kept = [stage.runner_up for stage in explanation.stages]
+    assert all(each is not None and each.option.memory == "keep" for each in kept)
+    assert all(each is not None and each.over_bytes > 2**30 for each in kept)
+    cells = list(explanation_table(explanation).columns[-1].cells)
+    assert len(cells) == len(kept)
+    assert all(re.fullmatch(r"does not fit: [\d.]+ GiB over", str(cell)) for cell in cells)
+
+
+def test_without_options_there_was_nothing_to_choose_and_that_is_one_line(
+    heterps: Heterps,
+) -> None:
+    plain = heterps(*GPT2, "--explain")
+    assert plain.code == 0
+    assert "nothing to choose" in plain.out
+    assert "--tensor-parallel, --recompute, --shard-state and --offload" in plain.out
+    refused = heterps(*GPT2, "--explain", "--frontier")
+    assert refused.code == 2
+    assert "--explain" in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_a_planner_that_chooses_no_options_is_named() -> None:
+    problem = load_problem("gpt2", "a100-v100", strategy=ALL)
+    with pytest.warns(UserWarning, match="pipeedge places each stage"):
+        result = place(problem, "pipeedge")
+    note = explain(problem, result).note
+    assert note.endswith("the planner pipeedge places each stage on one device that keeps all")
+
+
+def test_options_that_planners_left_out_come_with_their_reason() -> None:
+    problem, result = placed("gpt2", ALL)
+    lines = dropped_lines(result.problem, explain(problem, result))
+    assert any("recompute" in line and "memory suffices" in line for line in lines)
+
+
+def test_the_answer_in_json_holds_all_choices(heterps: Heterps) -> None:
+    data = heterps(*GPT2, "--recompute", "auto", "--explain", "--json").data
+    for stage in data["explanation"]["stages"]:
+        assert stage["option"]["memory"] == "keep"
+        assert [each["option"]["memory"] for each in stage["alternatives"]] == ["recompute"]
