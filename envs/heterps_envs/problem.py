@@ -228,17 +228,12 @@ class Problem:
         tables = self.tables
         latency_s = tables.latency_s.copy()
         inverse_bandwidth = tables.inverse_bandwidth_s_per_byte.copy()
-        for index, entry in enumerate(self.classes):
-            nodes = {device.node: device for device in entry.devices}
-            links = [
-                self.link(device.name, nodes[device.node].name)
-                for device in entry.devices
-                if device.name != nodes[device.node].name
-            ]
-            if links:
-                latency_s[index, index] = max(link.latency_s for link in links)
-                slowest = min(link.bandwidth_bytes_per_s for link in links)
-                inverse_bandwidth[index, index] = 1 / slowest
+        for index, (entry, link) in enumerate(
+            zip(self.classes, self.links_inside_nodes, strict=True)
+        ):
+            if len({device.node for device in entry.devices}) < entry.count:
+                latency_s[index, index] = link.latency_s
+                inverse_bandwidth[index, index] = 1 / link.bandwidth_bytes_per_s
         return replace(tables, latency_s=latency_s, inverse_bandwidth_s_per_byte=inverse_bandwidth)
 
     @cached_property

@@ -14,7 +14,12 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model_profile import (
+    LayerProfile,
+    Measurement,
+    ModelProfile,
+    TensorSplit,
+)
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.cost_tables import CostTables, StageOptions
@@ -230,6 +235,22 @@ def with_options(
         * copies,
         options=options,
     )
+
+
+def with_splits(problem: Problem) -> Problem:
+    """The same with layers that groups split."""
+    layers = tuple(
+        layer.changed(
+            tensor_split=TensorSplit(
+                unit="columns", num_units=8, parameters=layer.num_parameters,
+                forward_flops=layer.forward_flops, backward_flops=layer.backward_flops,
+                activation_bytes=layer.activation_bytes,
+                memory_traffic_bytes=layer.memory_traffic_bytes,
+            )
+        )
+        for layer in problem.profile.layers
+    )  # fmt: skip
+    return replace(problem, profile=problem.profile.changed(layers=layers))
 
 
 def all_placements(num_layers: int, counts: Sequence[int]) -> Iterator[Placement]:

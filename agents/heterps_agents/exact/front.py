@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.exact.kernels import largest_total_after, link_s
-from heterps_agents.exact.state import Ports
+from heterps_agents.exact.state import Ports, can_be_reached
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import (
     KernelTables,
@@ -61,7 +61,8 @@ class _States(NamedTuple):
         used: (S, T) devices used of each class.
         shift, port_of_option, option_of_port: See `heterps_agents.exact.state.Space`.
         totals: (S,) the same.
-        order: (P, S) states by replicas, then by devices of the port's class, most first.
+        order: (P, K) states that stages can reach, by replicas, then by devices of the port's
+            class, most first.
         latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
         limit_s: The largest of them.
         needs: Of the layers behind each cut.
@@ -174,6 +175,7 @@ def completions(
     # By replicas, then by devices of the class, most first.
     of_port = used[:, kernel.class_of_option[ports.option_of_port]]
     order = np.argsort(totals * (most + 1) - of_port.T, axis=1, kind="stable")
+    order = order[can_be_reached(kernel, used)[order]].reshape(num_ports, -1)
     delay_s, fill_s = np.empty((2, layers, num_ports, states))
     delay_s[0], fill_s[0] = 0.0, np.inf
     rules = _rules(kernel, most, replicas)

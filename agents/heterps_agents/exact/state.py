@@ -49,6 +49,28 @@ def ports_of(kernel: KernelTables) -> Ports:
     return Ports(shift, port.reshape(-1).astype(np.int64), first.astype(np.int64), counts_replicas)
 
 
+def can_be_reached(kernel: KernelTables, used: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(S,) whether some stages have as many devices of each class, and as many replicas.
+
+    Args:
+        kernel: Cost tables.
+        used: See `Space`.
+    """
+    possible = np.ones(len(used), np.bool_)
+    if used.shape[1] == kernel.num_classes:
+        return possible
+    fewest, most = np.zeros((2, len(used)), np.int64)
+    for kind in range(kernel.num_classes):
+        sizes, devices = kernel.devices_of_option[kernel.class_of_option == kind], used[:, kind]
+        if len(sizes) == 0:
+            possible &= devices == 0
+            continue
+        possible &= devices % np.gcd.reduce(sizes) == 0
+        fewest += -(-devices // sizes.max())
+        most += devices // sizes.min()
+    return possible & (fewest <= used[:, -1]) & (used[:, -1] <= most)
+
+
 class Space(NamedTuple):
     """The devices used, as one integer, and what no completion of them can fall below.
 

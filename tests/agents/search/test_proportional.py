@@ -17,11 +17,11 @@ from heterps_agents.search.proportional import (
 )
 from heterps_agents.search.starts import simple_codes
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.model_profile import TensorSplit
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
+from tests.envs.small_problems import with_splits
 
 MakeProblem = Callable[..., Problem]
 
@@ -88,11 +88,11 @@ def test_with_open_options_neighbours_form_groups_of_what_is_cheapest(
     plain = make_problem(counts=(2, 4, 0))
     groups = Strategy(tensor_parallel=(2,), recompute="full")
     for name in ("even", "memory-proportional", "speed-proportional"):
-        plan = planner_named(name).plan(split(replace(plain, strategy=groups)), Budget())
+        plan = planner_named(name).plan(with_splits(replace(plain, strategy=groups)), Budget())
         assert {len(stage.devices) for stage in plan.stages} == {2}
         assert all(len(stage.recompute_layers) == len(stage.layers) for stage in plan.stages)
         assert len(plan.stages) == 3
-        either = split(replace(plain, strategy=Strategy(recompute="auto")))
+        either = with_splits(replace(plain, strategy=Strategy(recompute="auto")))
         kept, chosen = (planner_named(name).plan(each, Budget()) for each in (plain, either))
         assert estimate(either, chosen).step_time_s <= estimate(plain, kept).step_time_s
 
@@ -101,23 +101,7 @@ def test_starts_of_searches_are_codes_of_the_options_that_are_allowed(
     make_problem: MakeProblem,
 ) -> None:
     # One of three classes has groups: its option is the first, whatever its class is.
-    problem = split(make_problem(counts=(1, 2, 1)))
+    problem = with_splits(make_problem(counts=(1, 2, 1)))
     question = Question.of(replace(problem, strategy=Strategy(tensor_parallel=(2,))), Budget())
     for code in simple_codes(problem, question):
         assert {stage.device_class for stage in decode(code, question.options)} == {1}
-
-
-def split(problem: Problem) -> Problem:
-    """The same with layers that groups split."""
-    layers = tuple(
-        layer.changed(
-            tensor_split=TensorSplit(
-                unit="columns", num_units=8, parameters=layer.num_parameters,
-                forward_flops=layer.forward_flops, backward_flops=layer.backward_flops,
-                activation_bytes=layer.activation_bytes,
-                memory_traffic_bytes=layer.memory_traffic_bytes,
-            )
-        )
-        for layer in problem.profile.layers
-    )  # fmt: skip
-    return replace(problem, profile=problem.profile.changed(layers=layers))
