@@ -72,5 +72,7 @@ def test_options_of_a_command_are_read_or_refused_in_one_line() -> None:
             strategy_of(text, "never", "never")
     with pytest.raises(HeterpsError, match="recompute"):
         strategy_of("1", "sometimes", "never")
+    with pytest.raises(HeterpsError, match="offload"):
+        strategy_of("1", "never", "never", "sometimes")
     with pytest.raises(HeterpsError, match="--micro-batch"):
         micro_batch_size("few")
