@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from heterps_agents.exact.solve import solve
-from heterps_agents.finishing.even_options import even_codes
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS, of_searches
 from heterps_agents.finishing.shortlist import Shortlist, Simulations
 from heterps_agents.finishing.simulated_costs import Simulated
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import polish
+from heterps_agents.search.even_options import even_codes
 from heterps_agents.search.greedy import greedy_code
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan

@@ -19,6 +19,7 @@ from heterps_agents.learned.windows import WindowProblem, improve_windows
 from heterps_agents.search.refine import admit, descend_best, fill_s, no_elite
 from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code, Floats, Integers
+from heterps_envs.closed_form.formula import OPTION_MASK
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
     STEP_TIME,
@@ -62,6 +63,8 @@ class BestPlacements:
             MOST_LABELS, self.kernel.num_layers, self.kernel.num_classes, self.kernel.num_options
         )
         self.is_proven = self._is_swept = False
+        # Where options are open: the best that was found for each set of them, by the closed form.
+        self.by_options: dict[frozenset[int], tuple[float, Code]] = {}
         self._told = math.inf
 
     @property
@@ -134,6 +137,8 @@ class BestPlacements:
 
     def descend(self, step_time_s: Floats, codes: Code, most: int) -> None:
         """Improves the best of some placements."""
+        if self.question.options:
+            self._remember(step_time_s, codes)
         if self.budget.is_exhausted:
             return
         spent = descend_best(
@@ -142,6 +147,12 @@ class BestPlacements:
         )  # fmt: skip
         self.budget.spend(spent)
         self._tell()
+
+    def _remember(self, step_time_s: Floats, codes: Code) -> None:
+        for code in codes[np.isfinite(step_time_s)]:
+            used, cost = frozenset((code & OPTION_MASK).tolist()), self.question.cost(code)
+            if cost < self.by_options.get(used, (math.inf, code))[0]:
+                self.by_options[used] = cost, code
 
     def windows(self) -> None:
         """Chooses windows of the best placements anew until none gets better."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 
 from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
-from heterps_agents.interface.views import over_views
+from heterps_agents.interface.views import fastest, over_views
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.policy import Policy
-from heterps_agents.learned.search import learned_code
-from heterps_agents.search.starts import simple_start
+from heterps_agents.learned.search import learned_code, learned_codes
+from heterps_agents.search.even_options import even_codes
+from heterps_agents.search.starts import NUM_EVEN, simple_start
 from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
@@ -23,6 +28,8 @@ from heterps_envs.problem import Problem
 DEFAULT_POLICY = "generalist"
 # For the objective price.
 PRICE_POLICY = "price-generalist"
+# Where options are open: placements that the simulator chooses from.
+MOST_SIMULATED = 12
 
 
 @register("ppo")
@@ -79,8 +86,26 @@ class PolicyPlanner:
         if math.isfinite(price_bound(question.tables)[0]):
             question = question._replace(start=simple_start(problem, question))
             policy = self.policy_for(question.goal)
-            code = learned_code(policy, question, effort_named(self.effort))
+            effort = effort_named(self.effort)
+            if question.options:
+                codes = even_codes(question, NUM_EVEN)
+                codes += learned_codes(policy, question, effort, MOST_SIMULATED)
+                plans = list(self._bound(problem, question, codes))
+                if plans:
+                    return fastest(problem, plans)
+            else:
+                code = learned_code(policy, question, effort)
         return answer(
             problem, question.kernel, code, planner=self.name, seed=self.seed,
             options=question.options,
         )  # fmt: skip
+
+    def _bound(self, problem: Problem, question: Question, codes: list[Code]) -> Iterator[Plan]:
+        """The plans of those that fit and find devices; each is an evaluation."""
+        for code in codes:
+            with contextlib.suppress(InfeasibleError):
+                question.budget.spend()
+                yield answer(
+                    problem, question.kernel, code, planner=self.name, seed=self.seed,
+                    options=question.options,
+                )  # fmt: skip

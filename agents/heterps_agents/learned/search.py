@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from heterps_agents.interface.question import Question
 from heterps_agents.learned.beam import Scorer
+from heterps_agents.learned.best_placements import BestPlacements
 from heterps_agents.learned.least_price import LeastPrice
 from heterps_agents.learned.shortest_step import ShortestStep
 from heterps_configs.documents.effort import Effort
@@ -31,7 +32,24 @@ def learned_code(scorer: Scorer, question: Question, effort: Effort) -> Code | N
     Raises:
         HeterpsError: A layer fits on no device.
     """
-    search = (LeastPrice if question.goal.is_price else ShortestStep)(scorer, question, effort)
+    return _searched(scorer, question, effort).code
+
+
+def learned_codes(scorer: Scorer, question: Question, effort: Effort, most: int) -> list[Code]:
+    """The best placement, and the best with each set of options, at most so many; best first.
+
+    The simulator tells apart what the closed form cannot: replicas that wait for their sums. The
+    arguments are those of `learned_code`.
+    """
+    search = _searched(scorer, question, effort)
+    codes = [] if search.code is None else [search.code]
+    ranked = sorted(search.by_options.values(), key=lambda entry: entry[0])
+    return codes + [code for _, code in ranked[: most - len(codes)]]
+
+
+def _searched(scorer: Scorer, question: Question, effort: Effort) -> BestPlacements:
+    kind = LeastPrice if question.goal.is_price else ShortestStep
+    search = kind(scorer, question, effort)
     search.know(question.start)
     search.find()
-    return search.code
+    return search

@@ -66,6 +66,7 @@ class ShortestStep(BestPlacements):
         """All that a smaller effort does; its best placements are where this one goes on."""
         effort = effort.changed(sweeps=self.effort.sweeps)
         smaller = ShortestStep(self.scorer, self.question, effort)
+        smaller.by_options = self.by_options
         smaller.know(self.code)
         smaller.find()
         self.is_proven, found = smaller.is_proven, smaller.elite
