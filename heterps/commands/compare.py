@@ -162,7 +162,8 @@ def _rounded_text(seconds: float) -> str:
 
 def ways_table(comparison: Comparison) -> Table:
     """How the plan of each planner carries out its stages, and with which micro-batches."""
-    table = Table(title="how stages are carried out", title_justify="left", box=None)
+    title = "how stages are carried out, and of how many layers"
+    table = Table(title=title, title_justify="left", box=None)
     headings = ("planner", "micro-batch", "tensor parallel", "recompute", "offload", "sharded")
     for heading in headings:
         table.add_column(heading, no_wrap=True)

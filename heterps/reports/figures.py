@@ -25,6 +25,7 @@ COLORS = {
     "backward-input": "#ee7733",
     "backward-weight": "#ccbb44",
     "reduce": "#228833",
+    "gather": "#66ccee",
     "step": "#aa3377",
     "receive": "#e4e4e4",
 }
@@ -33,7 +34,12 @@ LIGHT = ("backward-weight",)
 # How much white goes into the colours of a device's first, second and further stages.
 PALER = (0.0, 0.35, 0.55, 0.7)
 # What the legend calls them.
-LABELS = {"recompute": "computed again", "receive": "waits for a message", "step": "optimizer"}
+LABELS = {
+    "recompute": "computed again",
+    "receive": "waits for a message",
+    "step": "optimizer",
+    "gather": "gathers weights",
+}
 ROW_HEIGHT = 0.72
 SUM_HEIGHT = 0.2
 # A number is legible only in a bar of about one per cent of the width or more.

@@ -32,7 +32,7 @@ def curves_figure(comparison: Comparison) -> Figure:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(10, 5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -60,7 +60,10 @@ def curves_figure(comparison: Comparison) -> Figure:
     highest = max(100 * (points[0].cost / least - 1) for points in curves.values()) if least else 0
     axes.set_ylim(-0.2 * LINEAR, max(2 * highest, 10 * LINEAR))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    # Planners may all be within one decade.
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_text(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("processor time of the planner; dot: the plan that it answers with")
     axes.set_ylabel("above the best of all planners")
     problem = comparison.problem

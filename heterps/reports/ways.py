@@ -32,7 +32,7 @@ def plan_ways_text(plan: Plan) -> str:
     if degrees != "1":
         texts.append(f"tensor parallel {degrees.replace(', ', ' and ')}")
     texts += [
-        f"{name} {part}".removesuffix(" all")
+        name if part == "all" else f"{name} {part} layers"
         for name, part in (("recompute", again), ("offload", offloaded), ("state sharded", sharded))
         if part
     ]
@@ -42,7 +42,7 @@ def plan_ways_text(plan: Plan) -> str:
 def plan_ways(plan: Plan) -> tuple[str, str, str, str]:
     """Degrees, and which layers are computed again, offloaded, and have sharded state.
 
-    Such as `1, 4`, `all`, `12 of 32 layers`, or nothing.
+    Such as `1, 4`, `all`, `12 of 32`, or nothing.
     """
     degrees = sorted({stage.degree for stage in plan.stages})
     return (
@@ -57,7 +57,7 @@ def _share(plan: Plan, layers: Iterable[int]) -> str:
     count = len(set(layers))
     if count == plan.num_layers:
         return "all"
-    return f"{count} of {plan.num_layers} layers" if count else ""
+    return f"{count} of {plan.num_layers}" if count else ""
 
 
 def recompute_share(problem: Problem, plan: Plan) -> dict[str, float]:
