@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
 # Linear in the numbers that they read and write; pointwise operations, reductions and views are
@@ -213,3 +213,18 @@ _FORMULAS: dict[str, Callable[..., float]] = {
     "transformers::grouped_mm_fallback": _product,
     "transformers::grouped_mm_fallback_backward": _fallback_backward,
 }
+
+
+def is_linear_layer(part: nn.Module) -> bool:
+    """Whether a module is a linear layer or plain convolution that holds its own weight.
+
+    Then what it does is known: its weight gradient can be put off, and it can be split.
+    """
+    if not isinstance(part._parameters.get("weight"), nn.Parameter):
+        return False
+    if type(part) is nn.Conv2d:
+        return part.padding_mode == "zeros" and not isinstance(part.padding, str)
+    is_gpt2_linear = type(part).__name__ == "Conv1D"
+    return type(part) is nn.Linear or (
+        is_gpt2_linear and type(part).__module__.startswith("transformers.")
+    )

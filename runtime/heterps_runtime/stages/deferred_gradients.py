@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heterps_runtime.models.flop_formulas import is_linear_layer
 from heterps_runtime.models.mixed_precision import SharedCopies, autocast_format
 from heterps_runtime.process.memory_ledger import MemoryLedger
 
@@ -66,25 +67,13 @@ def defer_weight_gradients(module: nn.Module) -> None:
     (layers of other stages).
     """
     for part in module.modules():
-        if not can_defer(part):
+        if not is_linear_layer(part):
             continue
         if isinstance(part, nn.Conv2d):
             part.__dict__["forward"] = _convolution(part)
         else:
             # The weight of GPT-2's linear layer is (inputs, outputs).
             part.__dict__["forward"] = _linear(part, is_transposed=type(part) is not nn.Linear)
-
-
-def can_defer(part: nn.Module) -> bool:
-    """Whether a module is a linear layer or convolution whose weight gradient can be put off."""
-    if not isinstance(part._parameters.get("weight"), nn.Parameter):
-        return False
-    if type(part) is nn.Conv2d:
-        return part.padding_mode == "zeros" and not isinstance(part.padding, str)
-    is_gpt2_linear = type(part).__name__ == "Conv1D"
-    return type(part) is nn.Linear or (
-        is_gpt2_linear and type(part).__module__.startswith("transformers.")
-    )
 
 
 def _linear(part: nn.Module, is_transposed: bool) -> Callable[[Tensor], Tensor]:

@@ -13,6 +13,7 @@ not depend on the split. On batch normalisation see `heterps_runtime.stages.batc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -36,7 +37,11 @@ from heterps_runtime.models.recordings import recorded
 from heterps_runtime.stages.batch_norm import normalisations
 from heterps_runtime.stages.deferred_gradients import defer_weight_gradients
 from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass, zeros_of
-from heterps_runtime.stages.start_values import Initialised, StartValues
+from heterps_runtime.stages.start_values import Initialised, StartValues, sliced_values
+from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit, slices_of
+from heterps_runtime.tensor_parallel.slices import GroupSlice, TensorSlice
+from heterps_runtime.tensor_parallel.split import split_buffers, split_module
+from heterps_runtime.tensor_parallel.sums import GroupPass, GroupSums
 
 
 class StagePart(NamedTuple):
@@ -53,6 +58,9 @@ class StagePart(NamedTuple):
             backward pass.
         defers_weight_gradients: Backward passes may put off weight gradients
             (`heterps_runtime.stages.deferred_gradients`).
+        split: Which parameters of the model a tensor-parallel group splits.
+        group: The rank's place in its group; None: it has all of each layer.
+        sums: Over that group.
     """
 
     first_layer: int
@@ -63,6 +71,9 @@ class StagePart(NamedTuple):
     device: str = "cpu"
     recompute_layers: Collection[int] = ()
     defers_weight_gradients: bool = False
+    split: Mapping[str, ParameterSplit] = MappingProxyType({})
+    group: GroupSlice | None = None
+    sums: GroupSums | None = None
 
 
 def build_stage(
@@ -92,6 +103,7 @@ def build_stage(
     start = start or Initialised(part.seed)
     stage = StageModule(source, module, layers, recording, part, start)
     start.fill(stage.buffers_by_name())
+    split_buffers(module, stage.slices, stage.parameters_by_name())
     return stage
 
 
@@ -105,6 +117,7 @@ class StageModule(nn.Module):
         parameter_layers: For every parameter of the whole model, the layers that use it.
         aliases: Other names of the whole model's tied parameters, with their first.
         device: Where it computes.
+        slices: Of parameters that the rank's group splits, which part it holds.
         has_batch_norm: Whether any stage of the model normalises over a batch
             (`heterps_runtime.stages.batch_norm`).
     """
@@ -134,9 +147,16 @@ class StageModule(nn.Module):
         self._sends = layers[last].crossing
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
         self.has_batch_norm = bool(normalisations(module))
+        self.slices = self._slices(module, own, part)
         self._hold_only(module, own, recording, start, part.device)
         if part.defers_weight_gradients:
             defer_weight_gradients(module)
+        self._group_pass = None
+        if self.slices:
+            assert part.group is not None
+            assert part.sums is not None
+            self._group_pass = GroupPass(part.sums)
+            split_module(module, part.split, self.slices, part.group, self._group_pass, self._own)
         recomputed = frozenset(
             call for layer in part.recompute_layers for call in layers[layer].calls
         )
@@ -212,6 +232,19 @@ class StageModule(nn.Module):
             contiguous, none is a view.
         """
         recording = self._recording(next(iter(inputs.values())).shape[0])
+        try:
+            return self._run_in_format(inputs, received, recording, random_key)
+        finally:
+            if self._group_pass is not None:
+                self._group_pass.forget()
+
+    def _run_in_format(
+        self,
+        inputs: dict[str, Tensor],
+        received: tuple[Tensor, ...],
+        recording: Recording,
+        random_key: tuple[int, int, int],
+    ) -> tuple[Tensor, ...]:
         if not self._is_mixed:
             return self._run(inputs, received, recording, random_key)
         with autocast(self._dtype, self.device.type):
@@ -269,6 +302,13 @@ class StageModule(nn.Module):
             self._recordings[batch_size] = recording
         return self._recordings[batch_size]
 
+    def _slices(self, module: nn.Module, own: set[str], part: StagePart) -> dict[str, TensorSlice]:
+        """Which part of its parameters the rank holds, where its group splits them."""
+        if part.group is None:
+            return {}
+        shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if name in own}
+        return slices_of(part.split, shapes, part.group)
+
     def _hold_only(
         self,
         module: nn.Module,
@@ -289,7 +329,8 @@ class StageModule(nn.Module):
             for name, parameter in module.named_parameters(remove_duplicate=False)
             if name != canonical[id(parameter)]
         }
-        moved = {k: v.to(device) for k, v in start.parameters(module, own).items()}
+        values = sliced_values(start, module, own, self.slices)
+        moved = {name: value.to(device) for name, value in values.items()}
         self._own = place(module, moved, canonical)
         for part in module.modules():
             for attribute, parameter in list(part._parameters.items()):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from heterps_runtime.models.initialise import initial_values
 from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 
 class StartValues(Protocol):
@@ -36,6 +37,36 @@ class StartValues(Protocol):
     def remarks(self) -> list[str]:
         """What a user should know of the values given so far."""
         ...
+
+
+def sliced_values(
+    start: StartValues,
+    module: nn.Module,
+    names: Collection[str],
+    slices: Mapping[str, TensorSlice],
+) -> dict[str, Tensor]:
+    """Values of a rank's parameters, of which it holds parts.
+
+    Args:
+        start: Gives whole values.
+        module: The whole model, its parameters on the meta device.
+        names: Canonical names.
+        slices: Of those that are split. Their values appear module after module, so that nobody
+            holds more than a part and the whole of one module's own parameters.
+    """
+    if not slices:
+        return start.parameters(module, names)
+    modules: dict[str, set[str]] = {}
+    for name in sorted(names):
+        modules.setdefault(name.rpartition(".")[0], set()).add(name)
+    values: dict[str, Tensor] = {}
+    for own in modules.values():
+        for name, value in start.parameters(module, own).items():
+            piece = slices.get(name)
+            # What another stage of the rank holds is a part already.
+            is_whole = piece is not None and tuple(value.shape) == piece.shape
+            values[name] = piece.of(value) if piece is not None and is_whole else value
+    return values
 
 
 class Initialised:

@@ -14,7 +14,7 @@ from math import gcd
 
 from torch import Tensor, nn
 
-from heterps_runtime.stages.deferred_gradients import can_defer
+from heterps_runtime.models.flop_formulas import is_linear_layer
 from heterps_runtime.tracing.operation_log import ATTENTION, Operation, OperationLog, memory_of
 
 
@@ -60,7 +60,7 @@ def linear_sizes(module: nn.Module) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of every linear layer and plain convolution, by path."""
     sizes = {}
     for path, part in module.named_modules():
-        if can_defer(part) and getattr(part, "groups", 1) == 1:
+        if is_linear_layer(part) and getattr(part, "groups", 1) == 1:
             shape = tuple(part.weight.shape)
             is_transposed = type(part).__name__ == "Conv1D"
             sizes[path] = (shape[0], shape[1]) if is_transposed else (shape[1], shape[0])

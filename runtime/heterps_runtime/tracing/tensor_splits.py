@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import gcd
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import TensorSplit
 from heterps_runtime.models.layers import Layer
 from heterps_runtime.models.recording import canonical_names
-from heterps_runtime.tracing.linear_pairs import flow_of
+from heterps_runtime.tracing.linear_pairs import flow_of, linear_sizes
 from heterps_runtime.tracing.operation_log import (
     EMBEDDING,
     LOG_SOFTMAX,
@@ -26,6 +27,7 @@ from heterps_runtime.tracing.operation_log import (
     memory_of,
     num_bytes,
 )
+from heterps_runtime.tracing.split_layouts import Section, sections_of
 from heterps_runtime.tracing.tensor_plan import Piece, parameter_owners, tensor_plan
 
 # A softmax over a split vocabulary sums its largest logits, its sums, and the targets' logits.
@@ -51,14 +53,52 @@ def tensor_splits(
         parameters: Names of its parameters, by memory.
         batch_size: Samples of the pass.
     """
-    layer_of_call = {call: index for index, layer in enumerate(layers) for call in layer.calls}
-    # The loss belongs to the last layer.
-    layer_of_call = defaultdict(lambda: len(layers) - 1, layer_of_call)
+    layer_of_call = _layer_of_call(layers)
     names = _with_copies(log, parameters)
-    flow = flow_of(log, names, parameter_owners(module), layer_of_call)
-    plan = tensor_plan(module, flow)
+    plan = _pieces(module, layers, log, names)
     found = _Division(plan, names, layer_of_call, len(layers)).run(log)
     return _as_documents(module, layers, plan, found, batch_size)
+
+
+class SplitParameter(NamedTuple):
+    """A parameter that a group can split.
+
+    Attributes:
+        piece: How.
+        sections: Of its outputs, where it has any; None where they are not read in whole units.
+    """
+
+    piece: Piece
+    sections: tuple[Section, ...] | None
+
+
+def split_parameters(
+    module: nn.Module, layers: Sequence[Layer], log: OperationLog, parameters: Mapping[int, str]
+) -> dict[str, SplitParameter]:
+    """What `tensor_splits` counts as split, by name; arguments as there."""
+    names = _with_copies(log, parameters)
+    pieces = _pieces(module, layers, log, names)
+    sizes, owners = linear_sizes(module), parameter_owners(module)
+    weights = {
+        name: (sizes[owners[name]][1], piece.num_units)
+        for name, piece in pieces.items()
+        if piece.role == "column" and piece.unit != "vocabulary" and name in owners
+    }
+    found = sections_of(log, names, weights)
+    return {name: SplitParameter(piece, found.get(name)) for name, piece in pieces.items()}
+
+
+def _layer_of_call(layers: Sequence[Layer]) -> dict[int, int]:
+    found = {call: index for index, layer in enumerate(layers) for call in layer.calls}
+    # The loss belongs to the last layer.
+    return defaultdict(lambda: len(layers) - 1, found)
+
+
+def _pieces(
+    module: nn.Module, layers: Sequence[Layer], log: OperationLog, names: Mapping[int, str]
+) -> dict[str, Piece]:
+    flow = flow_of(log, names, parameter_owners(module), _layer_of_call(layers))
+    return tensor_plan(module, flow)
 
 
 class _Sums:

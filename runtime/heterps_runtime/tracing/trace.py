@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +22,13 @@ from torch.utils.hooks import RemovableHandle
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, ModelSource
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
-from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of
+from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of, is_linear_layer
 from heterps_runtime.models.layers import Layer, layers_of, unit_calls
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.mixed_precision import autocast, autocast_format, is_copy, is_mixed
 from heterps_runtime.models.recorder import Recorder, call_fake
 from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
-from heterps_runtime.stages.deferred_gradients import can_defer
 from heterps_runtime.tracing.cut_tensors import sent_tensors
 from heterps_runtime.tracing.operation_log import (
     ATTENTION,
@@ -42,7 +41,7 @@ from heterps_runtime.tracing.operation_log import (
     tensors_of,
 )
 from heterps_runtime.tracing.scans import scans_at_once
-from heterps_runtime.tracing.tensor_splits import tensor_splits
+from heterps_runtime.tracing.tensor_splits import SplitParameter, split_parameters, tensor_splits
 
 # A flash kernel recomputes the attention matrix in its backward pass: five products instead of two.
 FLASH_BACKWARD_FACTOR = 2.5
@@ -74,18 +73,7 @@ def trace(
     Raises:
         HeterpsError: Its forward pass fails.
     """
-    # Batch normalisation refuses one value for each channel.
-    has_batch_norm = any(
-        isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
-    )
-    batch_size = 2 if has_batch_norm else 1
-    recorder, costs = Recorder(module), _Costs(is_mixed(dtype))
-    hooks = _count_deferred(module, recorder, costs) + _note_experts(module, recorder, costs)
-    try:
-        _run(recorder, costs, source, batch_size, dtype)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    recorder, costs, batch_size = _traced(module, source, dtype)
     costs.uncounted.warn(name)
     layers = layers_of(recorder.recording)
     saved = _saved_at_cuts(recorder, costs, layers)
@@ -100,6 +88,47 @@ def trace(
             entry.changed(tensor_split=split) for entry, split in zip(found, splits, strict=True)
         ),
     )
+
+
+class TracedSplit(NamedTuple):
+    """What of a model a tensor-parallel group splits.
+
+    Attributes:
+        recording: Of the pass.
+        layers: All of them.
+        parameters: Those that are split, by name.
+    """
+
+    recording: Recording
+    layers: tuple[Layer, ...]
+    parameters: dict[str, SplitParameter]
+
+
+def trace_split(module: nn.Module, source: ModelSource, dtype: Dtype = "float32") -> TracedSplit:
+    """What the `tensor_split` of the layers of `trace` counts, parameter by parameter."""
+    recorder, costs, _ = _traced(module, source, dtype)
+    layers = layers_of(recorder.recording)
+    storages = recorder.parameter_storages
+    return TracedSplit(
+        recorder.recording, layers, split_parameters(module, layers, costs.log, storages)
+    )
+
+
+def _traced(module: nn.Module, source: ModelSource, dtype: Dtype) -> tuple[Recorder, _Costs, int]:
+    """One pass, what was counted, and of how many samples."""
+    # Batch normalisation refuses one value for each channel.
+    has_batch_norm = any(
+        isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
+    )
+    batch_size = 2 if has_batch_norm else 1
+    recorder, costs = Recorder(module), _Costs(is_mixed(dtype))
+    hooks = _count_deferred(module, recorder, costs) + _note_experts(module, recorder, costs)
+    try:
+        _run(recorder, costs, source, batch_size, dtype)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return recorder, costs, batch_size
 
 
 class _Costs:
@@ -385,7 +414,7 @@ def _count_deferred(module: nn.Module, recorder: Recorder, costs: _Costs) -> lis
         costs.log.deferred.append((call, storage._cdata, float(entering)))
         costs.log.deferred.append((call, memory_of(output), float(leaving)))
 
-    return [part.register_forward_hook(note) for part in module.modules() if can_defer(part)]
+    return [part.register_forward_hook(note) for part in module.modules() if is_linear_layer(part)]
 
 
 def _note_experts(module: nn.Module, recorder: Recorder, costs: _Costs) -> list[RemovableHandle]:

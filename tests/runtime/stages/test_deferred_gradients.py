@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from heterps_runtime.stages.deferred_gradients import (
-    DeferredGradients,
-    can_defer,
-    defer_weight_gradients,
-)
+from heterps_runtime.models.flop_formulas import is_linear_layer
+from heterps_runtime.stages.deferred_gradients import DeferredGradients, defer_weight_gradients
 
 
 def test_put_off_gradients_are_those_of_an_ordinary_pass_and_keep_no_graph() -> None:
@@ -33,8 +30,8 @@ def test_put_off_gradients_are_those_of_an_ordinary_pass_and_keep_no_graph() -> 
 
 
 def test_normalisations_and_embeddings_are_not_put_off() -> None:
-    assert can_defer(nn.Linear(2, 2))
-    assert can_defer(nn.Conv2d(1, 1, 3, padding=1))
-    assert not can_defer(nn.LayerNorm(2))
-    assert not can_defer(nn.Embedding(2, 2))
-    assert not can_defer(nn.Conv2d(1, 1, 3, padding="same"))
+    assert is_linear_layer(nn.Linear(2, 2))
+    assert is_linear_layer(nn.Conv2d(1, 1, 3, padding=1))
+    assert not is_linear_layer(nn.LayerNorm(2))
+    assert not is_linear_layer(nn.Embedding(2, 2))
+    assert not is_linear_layer(nn.Conv2d(1, 1, 3, padding="same"))

@@ -1,0 +1,72 @@
+"""Dropout in a split region: a rank's part of the numbers that one process would draw.
+
+So a group drops what one device drops. Attention kernels of GPUs that drop by themselves draw their
+own numbers on each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heterps_runtime.models.random_numbers import draws_numbers
+from heterps_runtime.tensor_parallel.parameter_split import SplitDraw
+from heterps_runtime.tensor_parallel.slices import GroupSlice, unit_ranges
+
+
+def sliced_draws(
+    forward: Callable[..., Any], draws: Sequence[SplitDraw | None], group: GroupSlice
+) -> Callable[..., Any]:
+    """A forward pass whose random numbers are parts of whole tensors.
+
+    Args:
+        forward: Draws as often as `draws` has entries.
+        draws: How each is split.
+        group: The rank's place.
+    """
+
+    def sliced(*args: Any, **kwargs: Any) -> Any:
+        with _Draws(draws, group):
+            return forward(*args, **kwargs)
+
+    return sliced
+
+
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, draws: Sequence[SplitDraw | None], group: GroupSlice) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._rest, self._group = iter(draws), group
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not draws_numbers(func, args, kwargs):
+            return func(*args, **kwargs)
+        draw = next(self._rest, None)
+        if draw is None:
+            return func(*args, **kwargs)
+        first, end = unit_ranges(draw.num_units, self._group.shares)[self._group.rank]
+        width = draw.size // draw.num_units
+        start, size = first * width, (end - first) * width
+        tensor: Tensor = args[0]
+        name = func._schema.name
+        if name == "aten::bernoulli_":
+            whole = func(_whole(tensor, draw), *args[1:], **kwargs)
+            return tensor.copy_(whole.narrow(draw.dim, start, size))
+        if name == "aten::native_dropout":
+            dropped = func(_whole(tensor, draw).fill_(1.0), *args[1:], **kwargs)
+            scale, mask = (each.narrow(draw.dim, start, size) for each in dropped)
+            return tensor * scale, mask.contiguous()
+        return func(*args, **kwargs)
+
+
+def _whole(part: Tensor, draw: SplitDraw) -> Tensor:
+    """Memory for the whole of a tensor, laid out as the part is."""
+    shape = list(part.shape)
+    shape[draw.dim] = draw.size
+    strides = part.stride()
+    order = sorted(range(part.dim()), key=lambda dim: -strides[dim])
+    return torch.empty_permuted(shape, order, dtype=part.dtype, device=part.device)

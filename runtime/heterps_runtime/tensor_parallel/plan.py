@@ -1,0 +1,291 @@
+"""Which parameters of a model a group splits, found once for all ranks, and tried on fake tensors.
+
+The same parameters as the cost model counts (`tracing.tensor_splits`). A layer whose split cannot
+be carried out is whole on every rank, and `why_not` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, combinations
+from typing import NamedTuple
+
+from torch import nn
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_runtime.models.build import build_module
+from heterps_runtime.models.initialise import place
+from heterps_runtime.models.recording import canonical_names
+from heterps_runtime.tensor_parallel.candidates import candidates, without_layers
+from heterps_runtime.tensor_parallel.parameter_split import (
+    ParameterSplit,
+    SplitDraw,
+    slices_of,
+)
+from heterps_runtime.tensor_parallel.probe import Probe, ProbeError, ProbePass, Seen
+from heterps_runtime.tensor_parallel.slices import GroupSlice, unit_ranges
+from heterps_runtime.tensor_parallel.split import split_buffers, split_module
+from heterps_runtime.tracing.trace import trace_split
+
+# The rank that splits are tried with: another part than half, so that halves are told from parts.
+_TRIED = GroupSlice(0, (0.25, 0.75))
+_TRIED_SAMPLES = 2
+# Names of attributes that may count what a rank has a part of; the likeliest first.
+_COUNTS = (
+    "split_size", "num_heads", "num_attention_heads", "n_heads", "n_head", "num_key_value_heads",
+    "num_kv_heads", "all_head_size", "inner_dim", "embed_dim", "hidden_size", "intermediate_size",
+)  # fmt: skip
+_MOST_COUNTS = 3
+
+
+class SplitPlan(NamedTuple):
+    """What a group of ranks can split of a model.
+
+    Attributes:
+        parameters: By canonical name.
+        reasons: By layer, why it stays whole on every rank though the cost model splits it.
+    """
+
+    parameters: dict[str, ParameterSplit]
+    reasons: dict[str, str]
+
+
+def split_plan(source: ModelSource, dtype: Dtype = "float32") -> dict[str, ParameterSplit]:
+    """The parameters of `find_splits`."""
+    return find_splits(source, dtype).parameters
+
+
+def find_splits(source: ModelSource, dtype: Dtype = "float32") -> SplitPlan:
+    """What a group can split of a model; takes a few passes on fake tensors.
+
+    Raises:
+        HeterpsError: The model cannot be built or run.
+    """
+    finder = _Finder(source, dtype)
+    while finder.parameters() and not finder.succeeds():
+        pass
+    return SplitPlan(finder.parameters(), finder.reasons)
+
+
+def why_not(profile: ModelProfile, plan: SplitPlan, degree: int) -> str | None:
+    """Why layers of a profile cannot be run on a group as they are counted; None where they can.
+
+    Args:
+        profile: Of the model.
+        plan: Of the same model.
+        degree: Ranks of the group.
+    """
+    for layer in profile.layers:
+        split = layer.tensor_split
+        if split is not None and split.num_units >= degree and layer.name in plan.reasons:
+            return f"{profile.name}: layer {layer.name}: {plan.reasons[layer.name]}"
+    return None
+
+
+class _Finder:
+    """The search for splits that run.
+
+    Attributes:
+        reasons: Of layers that stay whole.
+    """
+
+    def __init__(self, source: ModelSource, dtype: Dtype) -> None:
+        self._source, self._dtype = source, dtype
+        module = build_module(source, dtype=dtype)
+        traced = trace_split(module, source, dtype)
+        self._layers, self._units = traced.layers, traced.recording.units
+        self._layer_of_unit = {
+            traced.recording.calls[call].path: layer.name
+            for layer in traced.layers
+            for call in layer.calls
+            if traced.recording.calls[call].function is None
+        }
+        self._crossing = {
+            (
+                traced.recording.calls[source.call].path,
+                traced.recording.calls[source.call].occurrence,
+            )
+            for layer in traced.layers
+            for source in layer.crossing
+            if traced.recording.calls[source.call].function is None
+        }
+        self._counts: dict[str, tuple[str, ...]] = {}
+        self._draws: dict[str, dict[str, tuple[SplitDraw | None, ...]]] = {}
+        self._candidates, self.reasons = candidates(module, traced)
+        self._whole: Seen | None = None
+
+    def parameters(self) -> dict[str, ParameterSplit]:
+        """What is split, as far as it is known to run."""
+        found = without_layers(self._layers, self._candidates, self.reasons)
+        return {
+            name: split.changed(counts=self._counts.get(name, ()), draws=self._draws.get(name, {}))
+            for name, split in found.items()
+        }
+
+    def succeeds(self) -> bool:
+        """Tries the splits; where they fail, changes something about them."""
+        try:
+            seen = self._try(self._counts)
+        except ProbeError as error:
+            if not self._find_counts(error):
+                self._give_up(error)
+            return False
+        self._note_draws(seen)
+        return True
+
+    def _try(self, counts: Mapping[str, tuple[str, ...]]) -> Seen:
+        """Runs a rank's part.
+
+        Raises:
+            ProbeError: It is not what it should be.
+        """
+        if self._whole is None:
+            whole = build_module(self._source, dtype=self._dtype)
+            self._whole = self._run(Probe(whole, self._units))
+        module = build_module(self._source, dtype=self._dtype)
+        plan = {
+            name: split.changed(counts=counts.get(name, ()))
+            for name, split in self.parameters().items()
+        }
+        group_pass = ProbePass()
+        names, holders = _on_one_rank(module, plan, group_pass)
+        probe = Probe(module, self._units, names, holders)
+        group_pass.probe = probe
+        seen = self._run(probe)
+        self._compare(self._whole, seen)
+        return seen
+
+    def _run(self, probe: Probe) -> Seen:
+        return probe.run(self._source, _TRIED_SAMPLES, self._dtype)
+
+    def _compare(self, whole: Seen, part: Seen) -> None:
+        """What leaves layers must be whole, and heads as wide as ever."""
+        for (path, numbers), (other, found) in zip(whole.products, part.products, strict=False):
+            if path != other or numbers != found:
+                raise ProbeError(other, "attention would not be split by whole heads")
+        for path, occurrence in self._crossing:
+            made = part.made.get(path, [])[occurrence - 1 : occurrence]
+            expected = whole.made[path][occurrence - 1 : occurrence]
+            if made != expected or any(part.is_split[path][occurrence - 1 : occurrence]):
+                raise ProbeError(path, "what it returns would not be whole")
+
+    def _layer_of(self, path: str) -> str | None:
+        """The layer that a module belongs to."""
+        for prefix in _ancestors(path):
+            if prefix in self._layer_of_unit:
+                return self._layer_of_unit[prefix]
+        return None
+
+    def _give_up(self, error: ProbeError) -> None:
+        """The layer that failed, and others of its kind, stay whole."""
+        split_names = set(self.parameters())
+        name = self._layer_of(error.path)
+        alike = [layer for layer in self._layers if layer.parameters & split_names]
+        if name is not None:
+            (failed,) = (layer for layer in self._layers if layer.name == name)
+            alike = [layer for layer in alike if layer.kind == failed.kind] or alike
+        for layer in alike:
+            self.reasons[layer.name] = f"{error.path or 'the model'} cannot be split: {error}"
+
+    def _find_counts(self, error: ProbeError) -> bool:
+        """Looks for attributes that count heads or numbers of which a rank has a part."""
+        module = build_module(self._source, dtype=self._dtype)
+        plan = self.parameters()
+        for path in _ancestors(error.path):
+            own = [name for name in plan if name.startswith(f"{path}.")]
+            if not own or not path:
+                continue
+            kind, units = type(module.get_submodule(path)), plan[own[0]].num_units
+            for names in _subsets(module.get_submodule(path), units):
+                counts = dict(self._counts)
+                for other, part in module.named_modules():
+                    first = next((name for name in plan if name.startswith(f"{other}.")), None)
+                    if type(part) is kind and first is not None:
+                        counts[first] = tuple(f"{other}.{name}" for name in names)
+                if self._helps(counts, module, kind):
+                    self._counts = counts
+                    return True
+            return False
+        return False
+
+    def _helps(
+        self, counts: Mapping[str, tuple[str, ...]], module: nn.Module, kind: type[nn.Module]
+    ) -> bool:
+        """Whether modules of a class run with these attributes changed."""
+        try:
+            self._try(counts)
+        except ProbeError as error:
+            inside = (type(module.get_submodule(path)) for path in _ancestors(error.path))
+            return kind not in inside
+        return True
+
+    def _note_draws(self, part: Seen) -> None:
+        """Which random numbers are split."""
+        assert self._whole is not None
+        plan, self._draws = self.parameters(), {}
+        for unit, shapes in self._whole.draws.items():
+            found = part.draws.get(unit, [])
+            first = next((name for name in plan if not unit or name.startswith(f"{unit}.")), None)
+            if found == shapes or first is None or len(found) != len(shapes):
+                continue
+            self._draws[first] = {
+                unit: tuple(_draw(*pair, plan, unit) for pair in zip(shapes, found, strict=True))
+            }
+
+
+def _draw(
+    whole: Sequence[int], part: Sequence[int], plan: Mapping[str, ParameterSplit], unit: str
+) -> SplitDraw | None:
+    """How the random numbers of a unit are split, from both shapes; None where they are not."""
+    dims = [dim for dim, pair in enumerate(zip(whole, part, strict=True)) if pair[0] != pair[1]]
+    if len(dims) != 1:
+        return None
+    (dim,) = dims
+    for name, split in plan.items():
+        if not unit or name.startswith(f"{unit}."):
+            first, end = unit_ranges(split.num_units, _TRIED.shares)[_TRIED.rank]
+            width, rest = divmod(whole[dim], split.num_units)
+            if not rest and part[dim] == width * (end - first):
+                return SplitDraw(dim=dim, size=whole[dim], num_units=split.num_units)
+    return None
+
+
+def _on_one_rank(
+    module: nn.Module, plan: Mapping[str, ParameterSplit], group_pass: ProbePass
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Makes a meta module the part of a rank; names of what is split, and paths that hold it."""
+    canonical = canonical_names(module)
+    before = dict(module.named_parameters())
+    slices = slices_of(plan, {name: tuple(p.shape) for name, p in before.items()}, _TRIED)
+    local = {name: before[name].new_empty(piece.local_shape) for name, piece in slices.items()}
+    own = place(module, local, canonical)
+    split_buffers(module, slices, own)
+    split_module(module, plan, slices, _TRIED, group_pass, own)
+    held = {id(parameter) for parameter in own.values()}
+    holders = frozenset(
+        path
+        for path, part in module.named_modules()
+        if any(id(parameter) in held for parameter in part._parameters.values())
+    )
+    return frozenset(slices), holders
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    """The path itself and those of the modules around it, from the inside."""
+    yield path
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _subsets(part: nn.Module, units: int) -> Iterator[tuple[str, ...]]:
+    """Attributes that may be counts, in the order in which they are tried."""
+    found = [
+        name
+        for name in _COUNTS
+        if isinstance(vars(part).get(name), int) and not vars(part)[name] % units
+    ]
+    return chain.from_iterable(
+        combinations(found, size) for size in range(1, min(len(found), _MOST_COUNTS) + 1)
+    )

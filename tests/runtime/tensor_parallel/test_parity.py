@@ -1,0 +1,132 @@
+"""A group computes what one device computes: its loss, and its gradients part by part."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_runtime.models.build import Arguments, register_factory
+from heterps_runtime.models.data import make_batch
+from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.models.losses import loss_sum
+from heterps_runtime.profiling.model_source import factory_source
+from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
+from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
+from heterps_runtime.tensor_parallel.plan import find_splits
+from heterps_runtime.tensor_parallel.slices import GroupSlice
+from heterps_runtime.tracing.trace import trace_source
+from tests.runtime.small_models import CONFIGS, TOKENS
+from tests.runtime.tensor_parallel.thread_sums import ThreadGroup
+
+SAMPLES, SEED = 2, 3
+KEY = (SEED, 5, 1)
+GROUPS = [(0.5, 0.5), (0.5, 0.3, 0.2), (0.25, 0.25, 0.25, 0.25)]
+_GPT2_DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}
+
+
+def _hidden_layers() -> nn.Module:
+    """Blocks of two linear layers, so that there is something to split between them."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 20), nn.Linear(20, 8)
+            self.dropout = nn.Dropout(0.3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.second(self.dropout(self.first(x).relu()))
+            return output + x
+
+    return nn.Sequential(nn.Linear(8, 8), Block(), Block(), nn.Linear(8, 5))
+
+
+class Case(NamedTuple):
+    """A model, its profile, and what of it is split."""
+
+    source: ModelSource
+    profile: ModelProfile
+    plan: dict[str, ParameterSplit]
+
+
+@cache
+def case_of(name: str) -> Case:
+    """A small model and how it is split."""
+    source = _source(name)
+    found = find_splits(source)
+    assert found.reasons == {}
+    return Case(source, trace_source(source, name), found.parameters)
+
+
+def _source(name: str) -> ModelSource:
+    if name == "perceptron":
+        return factory_source(register_factory(_hidden_layers), ["x=8:float32"])
+    changes: dict[str, dict[str, Any]] = {
+        "llama": {"num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 2},
+        "gpt2": {"n_layer": 2, **_GPT2_DROPOUT},
+    }
+    return huggingface_source({**CONFIGS[name], **changes[name]}, sequence_length=TOKENS)
+
+
+def _built(case: Case, **part: Any) -> StageModule:
+    stage = build_stage(
+        case.source,
+        case.profile,
+        StagePart(0, case.profile.num_layers - 1, SAMPLES, SEED, **part),
+    )
+    stage.module.double()
+    stage._arguments = _Doubled(case.source)
+    return stage
+
+
+class _Doubled(Arguments):
+    """Inputs in the format of the parameters."""
+
+    def of(self, inputs: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        args, kwargs = super().of(inputs)
+        return tuple(map(_double, args)), {name: _double(value) for name, value in kwargs.items()}
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _trained(case: Case, stage: StageModule) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients of one micro-batch."""
+    inputs, target = make_batch(case.source, 0, SAMPLES, seed=0)
+    (output,) = stage(inputs, (), KEY)
+    loss = loss_sum(case.source, output, target)
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = {n: p.grad for n, p in stage.parameters_by_name().items() if p.grad is not None}
+    return float(loss.detach()), gradients
+
+
+@cache
+def _alone(name: str) -> tuple[float, dict[str, Tensor]]:
+    case = case_of(name)
+    return _trained(case, _built(case))
+
+
+@pytest.mark.parametrize("shares", GROUPS, ids=len)
+@pytest.mark.parametrize("name", ["perceptron", "llama", "gpt2"])
+def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[float, ...]) -> None:
+    case, group = case_of(name), ThreadGroup(len(shares))
+    loss, gradients = _alone(name)
+
+    def work(rank: int) -> tuple[StageModule, float, dict[str, Tensor]]:
+        place = GroupSlice(rank, shares)
+        stage = _built(case, split=case.plan, group=place, sums=group.sums(rank))
+        return (stage, *_trained(case, stage))
+
+    for stage, own_loss, own in group.run(work):
+        assert stage.slices.keys() == case.plan.keys()
+        assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
+        assert own.keys() == gradients.keys()
+        for key, gradient in own.items():
+            piece = stage.slices.get(key)
+            expected = gradients[key] if piece is None else piece.of(gradients[key])
+            torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-10, msg=key)
