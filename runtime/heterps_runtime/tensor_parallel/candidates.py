@@ -15,6 +15,8 @@ from heterps_runtime.tracing.split_layouts import Section
 from heterps_runtime.tracing.tensor_plan import Piece
 from heterps_runtime.tracing.trace import TracedSplit
 
+# Products of all experts at once want rows of whole 16 bytes, whatever the format.
+_EXPERT_COLUMNS = 8
 # Path, module, attribute.
 _Holder = tuple[str, nn.Module, str]
 
@@ -113,6 +115,8 @@ def _split(
             _check_table(other)
     elif piece.of_experts:
         dim, sections = _of_experts(part, shape, piece)
+        if num_units % _EXPERT_COLUMNS == 0:
+            num_units //= _EXPERT_COLUMNS
     elif is_linear_layer(part):
         num_units = heads if piece.unit == "heads" else num_units
         if attribute == "weight":
@@ -142,8 +146,6 @@ def _check_table(part: nn.Module) -> None:
     if isinstance(part, nn.Embedding):
         if part.max_norm is not None or part.scale_grad_by_freq or part.sparse:
             raise ValueError("is a table with max_norm, scale_grad_by_freq or sparse gradients")
-        if type(part).forward is not nn.Embedding.forward:
-            raise ValueError(f"is a table of class {type(part).__name__} with its own forward")
     elif type(part) is not nn.Linear and part._parameters.keys() & {"weight"}:
         raise ValueError(f"is the head of a {type(part).__name__}, which is not known to be split")
 

@@ -36,6 +36,8 @@ class ParameterSplit(Document):
         least_units: Of all parameters that are split together with it: a group of more ranks has
             all of them whole.
         of_experts: Whether it has a place for each expert.
+        entering: Whole parameters that each rank uses on its part of what this one makes, such as
+            the scale of a norm of each head; their gradients are summed over the group.
         counts: Attributes of modules (`path.name`) that count what of it there is in whole.
         draws: By unit of the model, for each time that it draws random numbers in a pass, how they
             are split; None where all ranks use all.
@@ -48,6 +50,7 @@ class ParameterSplit(Document):
     sections: tuple[tuple[int, int], ...]
     least_units: int
     of_experts: bool = False
+    entering: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     draws: Mapping[str, tuple[SplitDraw | None, ...]] = {}
 

@@ -6,6 +6,7 @@ be carried out is whole on every rank, and `why_not` says why.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -111,7 +112,9 @@ class _Finder:
             if traced.recording.calls[source.call].function is None
         }
         self._counts: dict[str, tuple[str, ...]] = {}
+        self._entering: dict[str, set[str]] = {}
         self._draws: dict[str, dict[str, tuple[SplitDraw | None, ...]]] = {}
+        self._names = [name for name, _ in module.named_parameters()]
         self._candidates, self.reasons = candidates(module, traced)
         self._whole: Seen | None = None
 
@@ -119,7 +122,11 @@ class _Finder:
         """What is split, as far as it is known to run."""
         found = without_layers(self._layers, self._candidates, self.reasons)
         return {
-            name: split.changed(counts=self._counts.get(name, ()), draws=self._draws.get(name, {}))
+            name: split.changed(
+                entering=tuple(sorted(self._entering.get(name, ()))),
+                counts=self._counts.get(name, ()),
+                draws=self._draws.get(name, {}),
+            )
             for name, split in found.items()
         }
 
@@ -128,7 +135,7 @@ class _Finder:
         try:
             seen = self._try(self._counts)
         except ProbeError as error:
-            if not self._find_counts(error):
+            if not self._find_entering(error) and not self._find_counts(error):
                 self._give_up(error)
             return False
         self._note_draws(seen)
@@ -188,6 +195,22 @@ class _Finder:
         for layer in alike:
             self.reasons[layer.name] = f"{error.path or 'the model'} cannot be split: {error}"
 
+    def _find_entering(self, error: ProbeError) -> bool:
+        """Lets a whole parameter get all of its gradient, and those of the same place in layers."""
+        name, found = error.parameter, False
+        if name is None:
+            return False
+        plan, kind = self.parameters(), re.sub(r"\d+", "*", name)
+        for other in self._names:
+            if re.sub(r"\d+", "*", other) != kind or other in plan:
+                continue
+            layer = next((each for each in self._layers if other in each.parameters), None)
+            first = min((n for n in plan if layer and n in layer.parameters), default=None)
+            if first is not None and other not in self._entering.get(first, ()):
+                self._entering.setdefault(first, set()).add(other)
+                found = True
+        return found
+
     def _find_counts(self, error: ProbeError) -> bool:
         """Looks for attributes that count heads or numbers of which a rank has a part."""
         module = build_module(self._source, dtype=self._dtype)
@@ -206,7 +229,8 @@ class _Finder:
                 if self._helps(counts, module, kind):
                     self._counts = counts
                     return True
-            return False
+            if path in self._layer_of_unit:
+                break
         return False
 
     def _helps(
@@ -259,10 +283,11 @@ def _on_one_rank(
     before = dict(module.named_parameters())
     slices = slices_of(plan, {name: tuple(p.shape) for name, p in before.items()}, _TRIED)
     local = {name: before[name].new_empty(piece.local_shape) for name, piece in slices.items()}
-    own = place(module, local, canonical)
+    placed = place(module, local, canonical)
+    own = {name: placed.get(name, parameter) for name, parameter in before.items()}
     split_buffers(module, slices, own)
     split_module(module, plan, slices, _TRIED, group_pass, own)
-    held = {id(parameter) for parameter in own.values()}
+    held = {id(parameter) for parameter in placed.values()}
     holders = frozenset(
         path
         for path, part in module.named_modules()

@@ -7,8 +7,9 @@ over the group makes it whole. A whole tensor that meets a split one without hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,11 +40,12 @@ class ProbeError(Exception):
 
     Attributes:
         path: Of the module that ran.
+        parameter: The whole one that would not get all of its gradient, if any.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, parameter: str | None = None) -> None:
         super().__init__(reason)
-        self.path = path
+        self.path, self.parameter = path, parameter
 
 
 @dataclass
@@ -142,6 +144,7 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 enter, leave = self._hooks(path)
                 stack.callback(part.register_forward_pre_hook(enter, prepend=True).remove)
                 stack.callback(part.register_forward_hook(leave).remove)
+            stack.enter_context(_silent())
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             state = self._fake_state()
             args = tuple(_fake(tensor) for tensor in args)
@@ -196,6 +199,7 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"the whole parameter {what} is used on a part of each rank's own"
                 if what
                 else "a whole tensor meets a split one",
+                what,
             )
 
     def _hooks(self, path: str) -> tuple[Any, Any]:
@@ -227,6 +231,17 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
             state[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
         self._alive.append(state)
         return state
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Torch reports shapes that do not fit before it raises: here that is a question."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _fake(tensor: Tensor) -> Tensor:

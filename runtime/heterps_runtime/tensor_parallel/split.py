@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from heterps_runtime.models.flop_formulas import is_linear_layer
@@ -46,6 +47,15 @@ def split_module(
         # A bias alone is another module's, which does what is done with it.
         if found and (found.keys() != {"bias"}):
             part.__dict__["forward"] = _forward(part, found, plan, slices, group_pass)
+    entering = {other for name in slices for other in plan[name].entering}
+    for part in module.modules():
+        attributes = [
+            attribute
+            for attribute, parameter in part._parameters.items()
+            if names.get(id(parameter)) in entering
+        ]
+        if attributes:
+            part.__dict__["forward"] = _with_entered(part, attributes, group_pass)
     for name in slices:
         first, end = plan[name].units(group)
         for count in plan[name].counts:
@@ -86,7 +96,10 @@ def _forward(
         return part.forward
     split, piece = plan[found["weight"]], slices[found["weight"]]
     if isinstance(part, nn.Embedding):
-        return _lookup(part, piece, group_pass)
+        lookup = _lookup(part, piece, group_pass)
+        if type(part).forward is nn.Embedding.forward:
+            return lookup
+        return _with_lookup(part, lookup)
     assert is_linear_layer(part)
     if split.unit == "vocabulary":
         return _head(part.forward, piece, group_pass)
@@ -143,6 +156,44 @@ def _lookup(part: nn.Embedding, piece: TensorSlice, group_pass: GroupPass) -> Fo
         local = (numbers - start).masked_fill(is_foreign, 0)
         found = F.embedding(local, part.weight, own_padding)
         return group_pass.leave(found.masked_fill(is_foreign.unsqueeze(-1), 0.0))
+
+    return forward
+
+
+def _with_lookup(part: nn.Embedding, lookup: Forward) -> Forward:
+    """The forward pass of a class of its own, which scales what it finds, say."""
+    inner = part.forward
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is F.embedding and args[1] is part.weight:
+                return lookup(args[0])
+            return func(*args, **(kwargs or {}))
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with Mode():
+            return inner(*args, **kwargs)
+
+    return forward
+
+
+def _with_entered(part: nn.Module, attributes: Sequence[str], group_pass: GroupPass) -> Forward:
+    """A module whose whole parameters are used on a rank's part."""
+    inner = part.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        for attribute in attributes:
+            parameter = part._parameters[attribute]
+            assert parameter is not None
+            # What lies in the module itself is found before its parameter of that name.
+            part.__dict__[attribute] = group_pass.enter(parameter)
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            for attribute in attributes:
+                del part.__dict__[attribute]
 
     return forward
 
