@@ -59,11 +59,6 @@ def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
 def not_run_yet(plan: Plan) -> str | None:
     """Why a plan cannot be run yet, in one line; None: it can."""
     for stage in plan.stages:
-        if stage.degree > 1:
-            return (
-                f"stage {stage.name!r} is a tensor-parallel group of {stage.degree} devices; "
-                "running groups is not supported yet"
-            )
         if stage.offloaded_layers:
             return (
                 f"stage {stage.name!r} offloads {len(stage.offloaded_layers)} layers; running "

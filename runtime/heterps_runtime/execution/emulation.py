@@ -166,6 +166,7 @@ class EmulatedLinks:
         self._free_s: dict[str, float] = defaultdict(float)
         self._specification: RunSpecification | None = None
         self._factors: dict[tuple[str, str], float] = {}
+        self._lane_of: dict[str, str] = {}
         self.reduce_s: list[float] = []
 
     @classmethod
@@ -174,6 +175,9 @@ class EmulatedLinks:
         assert specification.emulation is not None
         links = cls(device, specification.emulation.links)
         links._specification = specification
+        # Copies to the devices of one group follow each other.
+        groups = specification.memberships.items()
+        links._lane_of = {device: member.devices[0] for device, member in groups}
         links.reduce_s = list(specification.emulation.reduce_s)
         return links
 
@@ -204,9 +208,10 @@ class EmulatedLinks:
     def arrival_s(self, destination: str, num_bytes: int, departure_s: float) -> float:
         """When a message arrives that is handed to the link at `departure_s`."""
         link = self._slowed[self._device, destination]
-        start_s = max(departure_s, self._free_s[destination])
-        self._free_s[destination] = start_s + num_bytes * link.s_per_byte
-        return self._free_s[destination] + link.latency_s
+        lane = self._lane_of.get(destination, destination)
+        start_s = max(departure_s, self._free_s[lane])
+        self._free_s[lane] = start_s + num_bytes * link.s_per_byte
+        return self._free_s[lane] + link.latency_s
 
     def _slowed_reduce_s(self, devices: tuple[str, ...], reduce_s: float) -> float:
         """A ring goes at the pace of its slowest link (`reduce_buckets.reduce_s`)."""

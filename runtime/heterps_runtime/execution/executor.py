@@ -88,6 +88,8 @@ class Executor:
         self._seed_of_run = specification.seed
         self._step_number = specification.first_step if first_step is None else first_step
         self._global_batch_size = specification.plan.job.global_batch_size
+        # All devices of a group compute the loss, and the first one tells it.
+        self._tells_loss = specification.position(device) == 0
         self._before_update = before_update
         self.program = build_program(specification, device, owned.modules)
         self._has_update = any(step.action.kind == "step" for step in self.program)
@@ -224,6 +226,8 @@ class Executor:
 
     @property
     def _loss_share(self) -> float:
+        if not self._tells_loss:
+            return 0.0
         return sum(float(loss) * share for loss, share in self._losses)
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
@@ -300,8 +304,8 @@ class Executor:
             step.behind.received = tuple(
                 tensor.detach().requires_grad_(tensor.requires_grad) for tensor in outputs
             )
-        elif step.activations is not None:
-            step.activations.tensors = [tensor.detach() for tensor in outputs]
+        for message in step.activations:
+            message.tensors = [tensor.detach() for tensor in outputs]
 
     def _loss_of(self, cell: Cell, output: Tensor, target: Tensor) -> Tensor:
         """The sum over a micro-batch; prepares what each element weighs in the batch's mean."""
@@ -316,9 +320,9 @@ class Executor:
 
     def _backward(self, step: Pass) -> None:
         cell = step.cell
-        if step.activations is not None:
+        for message in step.activations:
             # The gradient came back, so the activations have arrived: their buffer can go.
-            _wait(step.activations)
+            _wait(message)
         received, outputs = cell.received, cell.outputs
         gradients = (cell.seed,) if step.is_last else cell.gradients
         assert outputs is not None
@@ -336,8 +340,8 @@ class Executor:
         gradients = tuple(map(cut_gradient, received))
         if step.before is not None:
             step.before.gradients = gradients
-        elif step.gradients is not None:
-            step.gradients.tensors = gradients
+        for message in step.gradients:
+            message.tensors = gradients
 
     def _backward_input(self, step: Pass) -> None:
         """The gradients of what the stage received; those of its weights are put off."""

@@ -21,6 +21,7 @@ from heterps_runtime.execution.local_turns import (
     DeadlockError,
     LetterBox,
     LocalGatherer,
+    LocalGroupSums,
     LocalMessenger,
     start_step,
     take_turns,
@@ -49,15 +50,15 @@ class LocalRun:
         self._specification = specification.changed(emulation=None)
         devices = specification.devices
         box = self._box = LetterBox(len(devices))
+        self._messengers = {
+            device: LocalMessenger(rank, box) for rank, device in enumerate(devices)
+        }
         self.owned = take_turns(
             {
                 device: partial(self._owned_stages, device, LocalGatherer(rank, box))
                 for rank, device in enumerate(devices)
             }
         )
-        self._messengers = {
-            device: LocalMessenger(rank, box) for rank, device in enumerate(devices)
-        }
         self.executors = {
             device: Executor(
                 self._specification,
@@ -99,7 +100,10 @@ class LocalRun:
         return measured
 
     def _owned_stages(self, device: str, gatherer: LocalGatherer) -> OwnedStages:
-        modules = build_stages(self._specification, device)
+        rank, messenger = self._specification.ranks[device], self._messengers[device]
+        groups = [ranks for ranks in self._specification.group_ranks if rank in ranks]
+        sums = LocalGroupSums(messenger, groups[0]) if groups else None
+        modules = build_stages(self._specification, device, sums=sums)
         return OwnedStages(self._specification, modules, gatherer)
 
     def _step(self, steps: Mapping[str, _Step]) -> float:

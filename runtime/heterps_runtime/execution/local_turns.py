@@ -131,10 +131,15 @@ class _Address(NamedTuple):
 
 
 class _SumAddress(NamedTuple):
-    """The n-th sum over some ranks in this step."""
+    """The n-th sum over some ranks in this step.
+
+    Attributes:
+        is_largest: The largest numbers are wanted, not sums.
+    """
 
     ranks: tuple[int, ...]
     number: int
+    is_largest: bool = False
 
 
 class LetterBox:
@@ -161,7 +166,8 @@ class LetterBox:
         if address not in self.done and len(self._parts[address]) == len(address.ranks):
             by_rank = self._parts.pop(address)
             parts = [by_rank[rank] for rank in address.ranks]
-            total = torch.stack(parts).sum(dim=0)
+            stacked = torch.stack(parts)
+            total = stacked.amax(dim=0) if address.is_largest else stacked.sum(dim=0)
             for part in parts:
                 part.copy_(total)
             self.done.add(address)
@@ -196,16 +202,36 @@ class LocalMessenger:
         self._box.letters[address] = buffer.detach()
         return _Sent(buffer)
 
-    def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> _Sum:
+    def start_sum(self, flat: Tensor, ranks: tuple[int, ...], *, is_largest: bool = False) -> _Sum:
         """Hands in a part; all ranks call it in one order."""
         number = self._num_sums[ranks] = self._num_sums.get(ranks, 0) + 1
-        address = _SumAddress(ranks, number)
+        address = _SumAddress(ranks, number, is_largest)
         self._box.add(address, self._rank, flat)
         return _Sum(self._box, address)
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """There is no emulated time here."""
         raise AssertionError
+
+
+class LocalGroupSums:
+    """Sums of one device over its tensor-parallel group, in the middle of its passes."""
+
+    def __init__(self, messenger: LocalMessenger, ranks: tuple[int, ...]) -> None:
+        self._messenger, self._ranks = messenger, ranks
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of the ranks' tensors."""
+        return self._reduced(tensor, is_largest=False)
+
+    def max(self, tensor: Tensor) -> Tensor:
+        """The largest of the ranks' numbers, one by one."""
+        return self._reduced(tensor, is_largest=True)
+
+    def _reduced(self, tensor: Tensor, *, is_largest: bool) -> Tensor:
+        part = tensor.detach().clone()
+        self._messenger.start_sum(part, self._ranks, is_largest=is_largest).wait()
+        return part
 
 
 class LocalGatherer:

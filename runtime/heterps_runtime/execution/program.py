@@ -39,6 +39,14 @@ def _message_key(action: Action) -> _MessageKey:
     return _MessageKey(action.stage, action.micro_batch, cast(Direction, action.direction))
 
 
+# A message that is sent, and to whom.
+_SentKey = tuple[_MessageKey, str]
+
+
+def _sent_key(action: Action) -> _SentKey:
+    return _message_key(action), action.peer
+
+
 @dataclass(slots=True, eq=False)
 class Cell:
     """What this device holds of one micro-batch at one stage, in the course of a step.
@@ -66,8 +74,9 @@ class Pass:
         is_last: Whether no stage is behind it.
         before: The cell of the stage in front, where this device holds it.
         behind: The cell of the stage behind, where this device holds it.
-        activations: The message that carries the stage's outputs, where another device gets them.
-        gradients: The message that carries the gradients of what the stage received.
+        activations: The messages that carry the stage's outputs, where other devices get them:
+            one, or one to each of a group that this device sends to.
+        gradients: The messages that carry the gradients of what the stage received.
         target_s: What an emulated device takes; 0 where it is not emulated.
     """
 
@@ -79,8 +88,8 @@ class Pass:
     is_last: bool
     before: Cell | None
     behind: Cell | None
-    activations: Message | None
-    gradients: Message | None
+    activations: tuple[Message, ...]
+    gradients: tuple[Message, ...]
     target_s: float
 
 
@@ -142,15 +151,17 @@ class _Builder:
         self._cells: defaultdict[Key, Cell] = defaultdict(Cell)
         self._confirmed = _confirmed_sends(specification, device, self._before, self._behind)
         actions = specification.actions.get(device, ())
-        self._sends = {
-            _message_key(action): self._send(action) for action in actions if action.kind == "send"
-        }
+        sends = [action for action in actions if action.kind == "send"]
+        self._sends = {_sent_key(action): self._send(action) for action in sends}
+        self._carriers: defaultdict[_MessageKey, tuple[Message, ...]] = defaultdict(tuple)
+        for action in sends:
+            self._carriers[_message_key(action)] += (self._sends[_sent_key(action)],)
 
     def build(self) -> list[Step]:
         steps: list[Step] = []
         for action in self._specification.actions.get(self._device, ()):
             if action.kind == "send":
-                steps.append(self._sends[_message_key(action)])
+                steps.append(self._sends[_sent_key(action)])
             elif action.kind == "receive":
                 steps.append(self._receive(action))
             elif action.kind in ("reduce", "step"):
@@ -171,8 +182,8 @@ class _Builder:
             behind is None,
             self._cell_here(before, action.micro_batch),
             self._cell_here(behind, action.micro_batch),
-            self._sends.get(_MessageKey(*key, "forward")),
-            self._sends.get(_MessageKey(*key, "backward")),
+            self._carriers[_MessageKey(*key, "forward")],
+            self._carriers[_MessageKey(*key, "backward")],
             self._emulated.seconds(action.kind, *key) if self._emulated else 0.0,
         )
 
@@ -191,7 +202,7 @@ class _Builder:
         size = self._specification.plan.job.micro_batch_sizes[action.micro_batch]
         received, sent = self._modules[action.stage].specs(size)
         specs = received if key.direction == "forward" else sent
-        confirmed = self._confirmed.get(key, ())
+        peer, confirmed = action.peer, self._confirmed.get((key, action.peer), ())
         return Message(
             action,
             key.direction,
@@ -200,7 +211,7 @@ class _Builder:
             self._cells[key[:2]],
             self._layout(action.stage, key.direction, size, specs),
             tuple(spec.requires_grad for spec in specs),
-            tuple(self._sends[sent] for sent in confirmed if sent in self._sends),
+            tuple(self._sends[sent, peer] for sent in confirmed if (sent, peer) in self._sends),
         )
 
     def _layout(
@@ -245,13 +256,13 @@ def _neighbours(specification: RunSpecification) -> tuple[Neighbours, Neighbours
 
 def _confirmed_sends(
     specification: RunSpecification, device: str, before: Neighbours, behind: Neighbours
-) -> dict[_MessageKey, tuple[_MessageKey, ...]]:
-    """For each message that `device` receives, which of its own sends have then arrived.
+) -> dict[_SentKey, tuple[_MessageKey, ...]]:
+    """For each message that `device` receives of a peer, which of its sends to it have arrived.
 
     The peer has carried out its list up to the send of the message, and with it the receives before
     that. So the buffers of those sends can go, and waiting for them takes no time.
     """
-    confirmed: dict[_MessageKey, tuple[_MessageKey, ...]] = {}
+    confirmed: dict[_SentKey, tuple[_MessageKey, ...]] = {}
     for peer, actions in specification.actions.items():
         if peer == device:
             continue
@@ -268,6 +279,6 @@ def _confirmed_sends(
             if action.kind == "receive":
                 arrived.append(key)
             elif arrived:
-                confirmed[key] = tuple(arrived)
+                confirmed[key, peer] = tuple(arrived)
                 arrived = []
     return confirmed

@@ -42,6 +42,7 @@ from heterps_runtime.run.step_figures import (
 )
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference
 from heterps_runtime.specification.build import check_runnable, replanned
+from heterps_runtime.specification.groups import actions_of_members
 from heterps_runtime.specification.run import RunSpecification, next_plan_path
 
 
@@ -109,7 +110,9 @@ class Generation:
             estimate.step_time_s,
             timeline_rows(plan, estimate.timeline),
             estimate.memory_bytes,
-            predicted_seconds(problem, plan, routes_of(plan, schedule.actions)),
+            predicted_seconds(
+                problem, plan, routes_of(plan, actions_of_members(plan, schedule.actions))
+            ),
         )
         return cls(problem, plan, schedule, estimate, figures)
 

@@ -136,13 +136,20 @@ def step_figures(
 
 
 def timeline_rows(plan: Plan, timeline: Iterable[TimelineEvent]) -> dict[str, list[float]]:
-    """What the ranks would tell of a step that went as an estimate's timeline says."""
+    """What the ranks would tell of a step that went as an estimate's timeline says.
+
+    Of a tensor-parallel group the timeline tells what its first device does; all do the same.
+    """
     records: dict[str, list[ActionRecord]] = {device: [] for device in plan.devices}
     for event in timeline:
         records[event.device].append(
             ActionRecord(event.action, event.stage, event.micro_batch, event.start_s, event.end_s)
         )
-    return {device: step_row(plan, device, found) for device, found in records.items()}
+    return {
+        device: step_row(plan, device, records[group[0]])
+        for group in plan.device_groups
+        for device in group
+    }
 
 
 def _stages_of(plan: Plan, device: str) -> list[str]:

@@ -41,6 +41,7 @@ from heterps_runtime.stages.start_values import Blank, start_values
 from heterps_runtime.state.migrate import load_optimizer_state, migrate
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
+from heterps_runtime.transport.group_sums import group_sums
 
 if TYPE_CHECKING:
     from heterps_runtime.execution.torch_engine import TorchEngine
@@ -96,7 +97,8 @@ class Trainer:
         start = start_values(specification)
         assert specification.profile.source is not None
         share_recordings(specification.profile.source, specification.plan.job, communicator)
-        modules = build_stages(specification, self._device, start, communicator.device)
+        sums = group_sums(specification, self._device, communicator)
+        modules = build_stages(specification, self._device, start, communicator.device, sums)
         remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
         for remark in remarks if self._is_first_rank else ():
             self._on_step({"message": remark})
@@ -152,7 +154,9 @@ class Trainer:
         if specification.resume_from is not None:
             buffers = [module.buffers_by_name() for module in self.owned.modules.values()]
             owned = self.owned
-            restore(specification.resume_from, owned.parameters, buffers, owned.optimizer)
+            restore(
+                specification.resume_from, owned.parameters, buffers, owned.optimizer, owned.slices
+            )
         return None if specification.checkpoint is None else self._new_checkpointer()
 
     def _new_checkpointer(self) -> Checkpointer:
@@ -346,8 +350,9 @@ class Trainer:
             self._next.model_dump_json() if self._next else None
         )
         self._specification, self._next = RunSpecification.from_json(text), None
+        sums = group_sums(self._specification, self._device, self._communicator)
         modules = build_stages(
-            self._specification, self._device, Blank(), self._communicator.device
+            self._specification, self._device, Blank(), self._communicator.device, sums
         )
         migration = migrate(self.owned, modules, self._communicator)
         self.owned = OwnedStages(self._specification, modules, self._communicator)

@@ -17,6 +17,7 @@ from heterps_envs.schedule.workload import Workload, workload
 from heterps_envs.simulator.notes import not_run_yet
 from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.specification.devices import torch_devices
+from heterps_runtime.specification.groups import actions_of_members, check_groups
 from heterps_runtime.specification.run import (
     EmulatedDevice,
     EmulatedLink,
@@ -31,11 +32,12 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
         HeterpsError: The model cannot be built, the plan uses what cannot be run yet
-            (tensor-parallel groups, offloading, sharded state), or an event slows a device or link
-            that is not emulated.
+            (offloading, sharded state, replicas in unlike groups), or an event slows a device or
+            link that is not emulated.
     """
     check_plan(problem, plan)
     check_supported(plan)
+    check_groups(problem.profile, plan)
     if plan.job != problem.job:
         raise PlanMismatchError("the plan was made for another job than the problem's")
     if problem.profile.source is None:
@@ -126,7 +128,7 @@ def emulation_of(problem: Problem, plan: Plan, schedule: Schedule) -> Emulation 
 def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) -> EmulatedDevice:
     stages = [stage for stage in plan.stages if name in stage.devices]
     micro_batches = range(plan.job.num_micro_batches)
-    column = problem.tables.optimizer_s[:, problem.class_of[name]]
+    kind = problem.class_of[name]
     return EmulatedDevice(
         device=name,
         forward_s={
@@ -141,7 +143,12 @@ def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) ->
             stage.name: tuple(work.seconds("backward-weight", stage.name, m) for m in micro_batches)
             for stage in stages
         },
-        optimizer_s=float(sum(column[list(stage.layers)].sum() for stage in stages)),
+        optimizer_s=float(
+            sum(
+                problem.for_stage(stage).tables.optimizer_s[list(stage.layers), kind].sum()
+                for stage in stages
+            )
+        ),
         memory_bytes=problem.device_named[name].memory_bytes,
     )
 
@@ -171,7 +178,7 @@ def build_specification(
         devices=tuple(devices),
         profile=problem.profile.changed(measurements=()),
         plan=plan,
-        actions=schedule.actions,
+        actions=actions_of_members(plan, schedule.actions),
         buckets=schedule.buckets,
         overlaps_reduce=schedule.overlaps_reduce,
         num_steps=settings.steps,
@@ -218,7 +225,7 @@ def replanned(
         generation=specification.generation + 1,
         from_step=from_step,
         plan=plan,
-        actions=schedule.actions,
+        actions=actions_of_members(plan, schedule.actions),
         buckets=schedule.buckets,
         overlaps_reduce=schedule.overlaps_reduce,
         emulation=emulation_of(problem, plan, schedule),

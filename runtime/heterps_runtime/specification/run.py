@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +24,8 @@ from heterps_configs.documents.run_settings import CheckpointSettings, DeviceCho
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.schedule.actions import Action, ReduceBucket
+from heterps_runtime.specification.groups import Membership, memberships
+from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 
 SPECIFICATION_FILE = "run.json"
 
@@ -110,6 +113,8 @@ class RunSpecification(Document):
         num_timelines: Of how many steps, the last ones, the workers keep the actions; fewer where
             the last plan has run fewer.
         measures_links: Messages are timed in every step, as in online runs.
+        splits: How tensor-parallel groups split the model's parameters, by name; empty where the
+            plan has none.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -138,6 +143,7 @@ class RunSpecification(Document):
     engine: Engine = "heterps"
     num_timelines: PositiveInt = 1
     measures_links: bool = False
+    splits: Mapping[str, ParameterSplit] = {}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -147,6 +153,25 @@ class RunSpecification(Document):
         if set(self.actions) != set(self.plan.devices):
             raise ValueError("actions: one list for each device of the plan is needed")
         return self
+
+    @cached_property
+    def memberships(self) -> dict[str, Membership]:
+        """The tensor-parallel group of every device of the plan."""
+        return memberships(self.plan)
+
+    @cached_property
+    def group_ranks(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each group of several devices, in the order of the plan."""
+        return tuple(
+            tuple(self.ranks[device] for device in group)
+            for group in self.plan.device_groups
+            if len(group) > 1
+        )
+
+    def position(self, device: str) -> int:
+        """The place of a device in its group; 0 for one that is alone, or idle."""
+        own = self.memberships.get(device)
+        return own.position if own else 0
 
     @property
     def watches_links(self) -> bool:

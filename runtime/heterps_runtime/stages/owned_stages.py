@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from heterps_configs.documents.plan import Stage
+from heterps_envs.schedule.actions import ReduceBucket
 from heterps_envs.schedule.tied import adding_layers
 from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.run import RunSpecification
@@ -15,9 +17,13 @@ from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
+from heterps_runtime.tensor_parallel.slices import GroupSlice
+from heterps_runtime.tensor_parallel.sums import GroupSums
 from heterps_runtime.transport.communication import Gatherer
 from heterps_runtime.transport.gradient_sums import GradientSum
 from heterps_runtime.transport.messenger import Messenger
+
+_Layers = dict[str, tuple[int, ...]]
 
 
 def build_stages(
@@ -25,6 +31,7 @@ def build_stages(
     device: str,
     start: StartValues | None = None,
     torch_device: torch.device | str = "cpu",
+    sums: GroupSums | None = None,
 ) -> dict[str, StageModule]:
     """Builds the stages of one device, and nothing else of the model.
 
@@ -35,6 +42,7 @@ def build_stages(
         device: Its name.
         start: Where the values come from; by default as the specification says.
         torch_device: Where the stages compute.
+        sums: Over the device's tensor-parallel group; None where it is alone.
     """
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
@@ -53,6 +61,9 @@ def build_stages(
                 recompute_layers=stage.recompute_layers,
                 defers_weight_gradients=job.schedule == "zero-bubble"
                 and specification.engine == "heterps",
+                group=_slice_of(stage, device),
+                splits=specification.splits,
+                sums=sums,
             )
             module = build_stage(profile.source, profile, part, Sharing(start, shared))
             module.train()
@@ -67,13 +78,24 @@ def build_stages(
     return modules
 
 
+def _slice_of(stage: Stage, device: str) -> GroupSlice | None:
+    """What a device of a stage's group holds of it; None where it is alone."""
+    if stage.degree == 1:
+        return None
+    shares = stage.tensor_shares or (1 / stage.degree,) * stage.degree
+    return GroupSlice(stage.devices.index(device), shares)
+
+
 class OwnedStages:
     """What one rank trains. All ranks build it at the same time, also those without a stage.
 
     Attributes:
         modules: Stages by name.
         parameters: By full-model name, each once.
-        owners: For every parameter of the model, the ranks that hold it.
+        owners: For every parameter of the model, the ranks that hold it; of tensor-parallel groups
+            those at this rank's position, which hold the same part.
+        position: Of this rank in its tensor-parallel group; 0 where it is alone.
+        slices: The places of what is a slice of a parameter or buffer of the whole model, by name.
         optimizer: None on a rank without parameters.
         ranks: Those of the plan's devices.
         max_gradient_norm: Of all gradients of the model together; None for no limit.
@@ -98,20 +120,38 @@ class OwnedStages:
         self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
         use_loss_scale(self.optimizer, self.loss_scale)
         self._gradient_factor: float | None = 1.0
+        self._rank = communicator.rank
+        own = specification.devices[self._rank]
+        self.position = specification.position(own)
+        self.slices = {
+            name: piece for module in modules.values() for name, piece in module.slices.items()
+        }
         gathered = communicator.gather(parameter_layers(modules), dict[str, tuple[int, ...]])
         layers = {name: found for own in gathered for name, found in own.items()}
-        self.owners = owners_by_name(gathered)
-        self._buckets = _assign_buckets(specification, self.owners, layers)
+        by_position = [
+            _at_position(specification, gathered, position)
+            for position in range(max(1, *map(len, specification.plan.device_groups)))
+        ]
+        self.owners = owners_by_name(by_position[self.position])
+        assigned = [
+            _assign_buckets(specification, owners_by_name(held), layers, position)
+            for position, held in enumerate(by_position)
+        ]
+        self._buckets = assigned[self.position]
         self._sums: dict[int, GradientSum | None] = {}
         devices = specification.plan.devices
         self.ranks = tuple(sorted(specification.ranks[device] for device in devices))
         self.max_gradient_norm = specification.max_gradient_norm
-        groups = [ranks for ranks, _ in self._buckets]
+        groups = [ranks for buckets in assigned for ranks, _ in buckets]
         if self.waits_for_norm:
             groups.append(self.ranks)
         communicator.groups([ranks for ranks in groups if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
-        self._rank = communicator.rank
+
+    def stands_for(self, name: str) -> bool:
+        """Whether this rank's part of a parameter is that which counts, of all that hold it."""
+        has_own_part = self.position == 0 or name in self.slices
+        return has_own_part and self.owners[name][0] == self._rank
 
     @property
     def waits_for_norm(self) -> bool:
@@ -222,7 +262,7 @@ class OwnedStages:
 
     def _squared_norm(self, messenger: Messenger) -> float:
         """Of all gradients of the model; all ranks of the plan call it."""
-        own = [p for name, p in self.parameters.items() if self.owners[name][0] == self._rank]
+        own = [p for name, p in self.parameters.items() if self.stands_for(name)]
         device = next((p.device for p in self.parameters.values()), None)
         total = torch.tensor([squared_norm(own)], dtype=torch.float64, device=device)
         self._add_up(total, messenger)
@@ -253,20 +293,32 @@ def parameter_layers(modules: Mapping[str, StageModule]) -> dict[str, tuple[int,
     return {name: found[name] for name in sorted(found)}
 
 
+def _at_position(
+    specification: RunSpecification, gathered: Sequence[_Layers], position: int
+) -> list[_Layers]:
+    """What the ranks at one position of their groups told; nothing for the others."""
+    devices = specification.devices
+    return [
+        told if specification.position(device) == position else {}
+        for device, told in zip(devices, gathered, strict=True)
+    ]
+
+
 def _assign_buckets(
     specification: RunSpecification,
     owners: Mapping[str, tuple[int, ...]],
     layers: Mapping[str, tuple[int, ...]],
+    position: int,
 ) -> list[tuple[tuple[int, ...], list[str]]]:
     """(ranks, parameter names): the schedule's buckets in order, then what they do not cover.
 
-    A bucket takes a parameter that its ranks hold if all layers that use it add to the bucket.
+    A bucket takes a parameter that its ranks hold if all layers that use it add to the bucket. Of
+    groups, the ranks at one position sum what they hold.
     """
-    ranks = specification.ranks
     buckets: list[tuple[tuple[int, ...], list[str]]] = []
     adding: list[frozenset[int]] = []
     for bucket in specification.buckets:
-        buckets.append((tuple(sorted(ranks[device] for device in bucket.devices)), []))
+        buckets.append((_bucket_ranks(specification, bucket, position), []))
         adding.append(adding_layers(specification.profile, bucket.layers))
     num_scheduled = len(buckets)
     for name, holders in owners.items():
@@ -280,3 +332,11 @@ def _assign_buckets(
         else:
             buckets.append((holders, [name]))
     return buckets
+
+
+def _bucket_ranks(
+    specification: RunSpecification, bucket: ReduceBucket, position: int
+) -> tuple[int, ...]:
+    """The ranks at one position of a bucket's groups."""
+    found = (specification.memberships[device].devices for device in bucket.devices)
+    return tuple(sorted(specification.ranks[own[position]] for own in found if position < len(own)))

@@ -29,12 +29,14 @@ from heterps_runtime.state.layout import (
     State,
     checkpoint_key,
     keys_by_name,
+    split_checkpoint_key,
     state_of_keys,
     without_value,
 )
 from heterps_runtime.state.remote_checkpoint import newest_remote
 from heterps_runtime.state.remote_storage import RemoteStorage, is_url
 from heterps_runtime.state.stored_files import LocalFiles, RemoteFiles, StoredFiles
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 
 class TrainingState(NamedTuple):
@@ -113,27 +115,47 @@ def optimizer_state_dict(
     }
 
 
-def owned_tensors(owned: OwnedStages, rank: int, buffers: Iterable[str]) -> dict[str, Tensor]:
+def owned_tensors(owned: OwnedStages, buffers: Iterable[str]) -> dict[str, Tensor]:
     """Copies, on the CPU, of what this rank saves.
 
     Args:
         owned: The rank's stages.
-        rank: The own one; it saves the parameters that no smaller rank holds.
         buffers: Names of the buffers that it saves.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in owned.parameters.items():
-        if owned.owners[name][0] != rank:
+        if not owned.stands_for(name):
             continue
         tensors[checkpoint_key(name, VALUE)] = parameter
         # A rank whose layers are all frozen has no optimizer.
         state = {} if owned.optimizer is None else owned.optimizer.state.get(parameter, {})
         for key, value in state.items():
-            if isinstance(value, Tensor):
+            # Of a tensor-parallel group, the first rank saves what is not in pieces.
+            is_own = owned.position == 0 or value.shape == parameter.shape
+            if isinstance(value, Tensor) and is_own:
                 tensors[checkpoint_key(name, key)] = value
     held = buffers_of(owned)
     tensors.update((checkpoint_key(name, VALUE), held[name]) for name in buffers)
     return {key: tensor.detach().to("cpu", copy=True) for key, tensor in tensors.items()}
+
+
+def pieces_of(owned: OwnedStages, keys: Iterable[str]) -> dict[str, TensorSlice]:
+    """The places of those tensors of a checkpoint that are pieces of larger ones, by key."""
+    found = {}
+    for text in keys:
+        name, key = split_checkpoint_key(text)
+        piece = owned.slices.get(name)
+        if piece is not None and (key == VALUE or _is_sliced(owned, name, key)):
+            found[text] = piece
+    return found
+
+
+def _is_sliced(owned: OwnedStages, name: str, key: str) -> bool:
+    """Whether a tensor of the optimizer's state has a number for each of the parameter's."""
+    assert owned.optimizer is not None
+    parameter = owned.parameters[name]
+    tensor: Tensor = owned.optimizer.state[parameter][key]
+    return tensor.shape == parameter.shape
 
 
 def buffers_of(owned: OwnedStages) -> dict[str, Tensor]:
@@ -147,6 +169,7 @@ def restore(
     parameters: Mapping[str, nn.Parameter],
     buffers: Iterable[Mapping[str, Tensor]],
     optimizer: torch.optim.Optimizer | None,
+    slices: Mapping[str, TensorSlice] | None = None,
 ) -> None:
     """Fills parameters and buffers in place, and gives a fresh optimizer its state.
 
@@ -157,6 +180,7 @@ def restore(
         parameters: By name in the whole model.
         buffers: Of each stage, by name.
         optimizer: Over these parameters; None where there are none.
+        slices: The places of parameters and buffers that are slices of the whole model's.
 
     Raises:
         HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
@@ -170,28 +194,36 @@ def restore(
             blank = torch.empty_like(buffer, device="cpu")
             arrived = targets.setdefault(checkpoint_key(name, VALUE), blank)
             copies.append((buffer, arrived))
+    places = {checkpoint_key(name, VALUE): piece for name, piece in (slices or {}).items()}
     if optimizer is not None:
-        targets.update(_blank_optimizer_state(saved, parameters, optimizer))
-    saved.read(targets)
+        blank_state = _blank_optimizer_state(saved, parameters, optimizer, slices or {})
+        targets.update({key: tensor for key, (tensor, _) in blank_state.items()})
+        places.update({key: piece for key, (_, piece) in blank_state.items() if piece})
+    saved.read(targets, places)
     for buffer, arrived in copies:
         buffer.copy_(arrived)
 
 
 def _blank_optimizer_state(
-    saved: SavedTensors, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
-) -> dict[str, Tensor]:
-    """Gives an optimizer uninitialised state; returns it by key in the folder."""
-    targets: dict[str, Tensor] = {}
+    saved: SavedTensors,
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    slices: Mapping[str, TensorSlice],
+) -> dict[str, tuple[Tensor, TensorSlice | None]]:
+    """Gives an optimizer uninitialised state; returns it with its place, by key in the folder."""
+    targets: dict[str, tuple[Tensor, TensorSlice | None]] = {}
     keys = keys_by_name(saved.names)
     for name, parameter in parameters.items():
         state: dict[str, Tensor] = {}
+        own = slices.get(name)
         for part, key in keys.get(name, {}).items():
             if part == VALUE:
                 continue
-            blank = saved.blank(key)
+            piece = own if own is not None and saved.shape(key) == own.shape else None
+            blank = saved.blank(key, piece)
             # Counters of steps stay on the CPU, as the optimizer makes them.
             state[part] = blank if part == "step" else blank.to(parameter.device)
-            targets[key] = state[part]
+            targets[key] = state[part], piece
         if state:
             optimizer.state[parameter] = state
     return targets

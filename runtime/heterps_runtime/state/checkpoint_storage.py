@@ -28,19 +28,28 @@ from heterps_runtime.state.tensor_file import (
     parse_table,
     write_tensor_file,
 )
+from heterps_runtime.state.tensor_pieces import check_complete, copy_overlap, overlaps
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.typed_messages import gather_messages
 
 
 def write_tensors(
-    folder: Path, tensors: Mapping[str, Tensor], group: dist.ProcessGroup | None, rank: int
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    group: dist.ProcessGroup | None,
+    rank: int,
+    pieces: Mapping[str, TensorSlice] | None = None,
 ) -> None:
     """Writes tensors of this rank; all ranks of the group call it, each with names of its own.
+
+    Ranks that each have a piece of a tensor give it one name.
 
     Args:
         folder: Shared by all ranks.
         tensors: On the CPU; nobody may change them meanwhile.
         group: Used by nothing else at the same time; None for this process alone.
         rank: The own one.
+        pieces: The place of each tensor that is a piece of a larger one.
 
     Raises:
         HeterpsError: On every rank, where one rank could not write.
@@ -50,7 +59,7 @@ def write_tensors(
     failure: OSError | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_tensor_file(tensors_path(folder, rank), tensors)
+        write_tensor_file(tensors_path(folder, rank), tensors, pieces)
     except OSError as error:
         failure = error
     _agree(group, failure)
@@ -79,12 +88,18 @@ class SavedTensors(Protocol):
         """Names of all tensors."""
         ...
 
-    def blank(self, name: str) -> Tensor:
-        """An uninitialised tensor of the saved shape and format."""
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the whole tensor."""
         ...
 
-    def read(self, targets: Mapping[str, Tensor]) -> None:
-        """Fills tensors in place."""
+    def blank(self, name: str, wanted: TensorSlice | None = None) -> Tensor:
+        """An uninitialised tensor of the saved shape and format, or of a slice of it."""
+        ...
+
+    def read(
+        self, targets: Mapping[str, Tensor], wanted: Mapping[str, TensorSlice] | None = None
+    ) -> None:
+        """Fills tensors in place; `wanted` are the places of those that are slices."""
         ...
 
 
@@ -100,7 +115,11 @@ class StoredTensors:
 
     def __init__(self, files: StoredFiles) -> None:
         self._files, self._is_old = files, is_old(files)
-        self._entries = read_old_tables(files) if self._is_old else _read_tables(files)
+        self._entries: dict[str, tuple[StoredTensor, ...]] = (
+            {name: (entry,) for name, entry in read_old_tables(files).items()}
+            if self._is_old
+            else _read_tables(files)
+        )
         strange = next((name for name in self._entries if not is_checkpoint_key(name)), None)
         if strange is not None:
             raise files.damaged(f"it has a tensor called {strange!r}")
@@ -110,34 +129,77 @@ class StoredTensors:
         """Names of all tensors."""
         return list(self._entries)
 
-    def blank(self, name: str) -> Tensor:
-        """An uninitialised tensor of the saved shape and format.
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the whole tensor.
 
         Raises:
             HeterpsError: There is no such tensor.
         """
-        return self._entry(name).blank()
+        first = self._pieces(name)[0]
+        return first.piece.shape if first.piece else first.shape
 
-    def read(self, targets: Mapping[str, Tensor]) -> None:
+    def blank(self, name: str, wanted: TensorSlice | None = None) -> Tensor:
+        """An uninitialised tensor of the saved shape and format, or of a slice of it.
+
+        Raises:
+            HeterpsError: There is no such tensor.
+        """
+        shape = self.shape(name) if wanted is None else wanted.local_shape
+        return torch.empty(shape, dtype=self._pieces(name)[0].dtype)
+
+    def read(
+        self, targets: Mapping[str, Tensor], wanted: Mapping[str, TensorSlice] | None = None
+    ) -> None:
         """Fills tensors in place; no byte of another tensor is read.
+
+        Args:
+            targets: By name.
+            wanted: The places of those that are slices of the whole tensor. Of a tensor in pieces,
+                only those that have some of it are read.
 
         Raises:
             HeterpsError: A tensor is missing, has another shape, or a file is damaged or missing.
         """
+        slices = wanted or {}
         for name, target in targets.items():
-            entry = self._entry(name)
-            if (entry.shape, entry.dtype) != (tuple(target.shape), target.dtype):
-                raise HeterpsError(
-                    f"{self._files.place}: {name} is {entry.shape} of {entry.dtype}, and the "
-                    f"model's is {tuple(target.shape)} of {target.dtype}"
-                )
-        entries = {name: self._entries[name] for name in targets}
-        for names in _side_by_side(entries, self._files.request_bytes):
-            first = entries[names[0]]
-            own = [self._memory(entries[name], targets[name]) for name in names]
+            self._check_shape(name, target, slices.get(name))
+        whole = {
+            name: pieces[0]
+            for name in targets
+            if len(pieces := self._entries[name]) == 1 and name not in slices
+        }
+        for names in _side_by_side(whole, self._files.request_bytes):
+            first = whole[names[0]]
+            own = [self._memory(whole[name], targets[name]) for name in names]
             self._files.fill(first.file, first.start, [memory for memory, _ in own])
             for name, (memory, staged) in zip(names, own, strict=True):
-                self._check(name, entries[name], memory, targets[name], staged)
+                self._check(name, whole[name], memory, targets[name], staged)
+        for name in targets.keys() - whole.keys():
+            for piece in self._entries[name]:
+                if overlaps(piece.piece, slices.get(name)):
+                    self._read_part(name, piece, targets[name], slices.get(name))
+
+    def _check_shape(self, name: str, target: Tensor, wanted: TensorSlice | None) -> None:
+        shape, dtype = self.shape(name), self._pieces(name)[0].dtype
+        own = tuple(target.shape) if wanted is None else wanted.shape
+        if (shape, dtype) != (own, target.dtype):
+            raise HeterpsError(
+                f"{self._files.place}: {name} is {shape} of {dtype}, and the model's is "
+                f"{own} of {target.dtype}"
+            )
+
+    def _read_part(
+        self, name: str, entry: StoredTensor, target: Tensor, wanted: TensorSlice | None
+    ) -> None:
+        """Reads one piece, and copies what the target needs of it."""
+        found = entry.blank()
+        memory, staged = self._memory(entry, found)
+        self._files.fill(entry.file, entry.start, [memory])
+        self._check(name, entry, memory, found, staged)
+        try:
+            copy_overlap(found, entry.piece, target, wanted)
+        except ValueError as error:
+            raise HeterpsError(f"{self._files.place}: {name} {error}") from None
 
     def _memory(self, entry: StoredTensor, target: Tensor) -> tuple[memoryview, bytearray | None]:
         """Where to read a tensor to, which is its own memory where that is possible."""
@@ -169,15 +231,15 @@ class StoredTensors:
         elif staged:
             target.copy_(torch.frombuffer(staged, dtype=entry.dtype).reshape(entry.shape))
 
-    def _entry(self, name: str) -> StoredTensor:
+    def _pieces(self, name: str) -> tuple[StoredTensor, ...]:
         if name not in self._entries:
             raise HeterpsError(f"{self._files.place}: has no tensor {name!r}")
         return self._entries[name]
 
 
-def _read_tables(files: StoredFiles) -> dict[str, StoredTensor]:
-    """Where the tensors of all ranks are."""
-    found: dict[str, StoredTensor] = {}
+def _read_tables(files: StoredFiles) -> dict[str, tuple[StoredTensor, ...]]:
+    """Where the tensors of all ranks are, each whole or in pieces that make it up."""
+    found: dict[str, tuple[StoredTensor, ...]] = {}
     for line in read_checksums(files).values():
         if line.name.endswith(".safetensors"):
             head = read_head(files, line)
@@ -185,9 +247,19 @@ def _read_tables(files: StoredFiles) -> dict[str, StoredTensor]:
                 table = parse_table(head, line.name, line.num_bytes)
             except TableError as error:
                 raise files.damaged(f"the table of {line.name}: {error}") from None
-            if both := found.keys() & table.keys():
-                raise files.damaged(f"{CHECKSUMS_FILE}: two files have {min(both)!r}")
-            found |= table
+            for name, entry in table.items():
+                found[name] = (*found.get(name, ()), entry)
+    for name, entries in found.items():
+        pieces = [entry.piece for entry in entries if entry.piece is not None]
+        if len(entries) > 1 and len(pieces) < len(entries):
+            raise files.damaged(f"{CHECKSUMS_FILE}: two files have {name!r}")
+        try:
+            if pieces:
+                check_complete(pieces)
+        except ValueError as error:
+            raise files.damaged(f"{name!r} {error}") from None
+        if len({entry.dtype for entry in entries}) > 1:
+            raise files.damaged(f"{name!r} has pieces of different formats")
     return found
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages, owners_by_name
-from heterps_runtime.state.checkpoint import buffers_of, owned_tensors
+from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, pieces_of
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     drop_unfinished,
@@ -29,6 +29,7 @@ from heterps_runtime.state.checkpoint_files import (
 )
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.communication import Communicator
 
 
@@ -94,11 +95,15 @@ class Checkpointer:
             # One save at a time: two would mix their messages, and need the memory of two copies.
             self._end_save()
             held = self._ask(owned)
-            tensors = owned_tensors(owned, self._communicator.rank, held.buffers)
+            tensors = owned_tensors(owned, held.buffers)
+            pieces = pieces_of(owned, tensors)
             self._tiers.hold(step, tensors)
             document = _document(step, held.tied_names, specification)
             generation = specification.generation
-            self._saving = step, self._thread.submit(self._write, tensors, document, generation)
+            self._saving = (
+                step,
+                self._thread.submit(self._write, tensors, pieces, document, generation),
+            )
 
     def close(self) -> None:
         """Waits for the last save, and for its upload where nobody else does.
@@ -130,7 +135,11 @@ class Checkpointer:
         self._thread.shutdown(wait=False)
 
     def _write(
-        self, tensors: dict[str, Tensor], document: CheckpointDocument, generation: int
+        self,
+        tensors: dict[str, Tensor],
+        pieces: dict[str, TensorSlice],
+        document: CheckpointDocument,
+        generation: int,
     ) -> Path | None:
         """In the thread; the path on rank 0."""
         rank, is_first = self._communicator.rank, self._communicator.rank == 0
@@ -138,7 +147,7 @@ class Checkpointer:
         if is_first:
             drop_unfinished(self._folder, generation)
         try:
-            write_tensors(path, tensors, self._group, rank)
+            write_tensors(path, tensors, self._group, rank, pieces)
             if not is_first:
                 return None
             origin = () if self._origin is None else (self._origin,)
@@ -180,14 +189,22 @@ class Checkpointer:
         if self._held is None or self._held.owned is not owned:
             aliases = {a: n for stage in owned.modules.values() for a, n in stage.aliases.items()}
             gathered = self._communicator.gather(
-                (sorted(buffers_of(owned)), aliases), tuple[list[str], dict[str, str]]
+                (sorted(buffers_of(owned)), aliases, owned.position),
+                tuple[list[str], dict[str, str], int],
             )
-            holders = owners_by_name(buffers for buffers, _ in gathered)
+            holders = owners_by_name(buffers for buffers, _, _ in gathered)
+            # Of a tensor-parallel group, each rank has pieces of its own.
+            here = owned.position
+            alike = owners_by_name(own if place == here else () for own, _, place in gathered)
             rank = self._communicator.rank
             self._held = _Held(
                 owned,
-                [name for name, ranks in holders.items() if ranks[0] == rank],
-                {alias: name for _, own in gathered for alias, name in own.items()},
+                [
+                    name
+                    for name, ranks in alike.items()
+                    if (ranks if name in owned.slices else holders[name])[0] == rank
+                ],
+                {alias: name for _, own, _ in gathered for alias, name in own.items()},
             )
         return self._held
 

@@ -1,7 +1,9 @@
 """`tensors-RANK.safetensors`: tensors of one rank, behind a table of JSON; any tool reads it.
 
 The table is in `safetensors`' own form. Its free texts (`__metadata__`) hold the CRC-32 of each
-tensor by its name. Tensors of larger elements come first, so that each is aligned in memory.
+tensor by its name, and behind it the place of what is a piece of a tensor
+(`heterps_runtime.state.tensor_pieces`). Tensors of larger elements come first, so that each is
+aligned in memory.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from heterps_configs.documents.base import Document
+from heterps_runtime.state.tensor_pieces import PLACE_PATTERN, parse_place, place_text
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 FORMATS: dict[str, torch.dtype] = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -48,7 +52,11 @@ class _Slot(Document):
 
 
 _SLOTS = TypeAdapter(dict[str, _Slot])
-_SUMS = TypeAdapter(dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]])
+_SUMS = TypeAdapter(
+    dict[
+        str, Annotated[str, Field(pattern=rf"^[0-9a-f]{{8}}(;{PLACE_PATTERN})?$", max_length=2**16)]
+    ]
+)
 
 
 class StoredTensor(NamedTuple):
@@ -59,6 +67,7 @@ class StoredTensor(NamedTuple):
         start: First byte in the file.
         length: In bytes.
         crc32: Of these bytes.
+        piece: Where it is a piece of a tensor, its place; None: it is whole.
     """
 
     file: str
@@ -67,6 +76,7 @@ class StoredTensor(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     crc32: int
+    piece: TensorSlice | None = None
 
     def blank(self) -> Tensor:
         """Uninitialised memory for it."""
@@ -77,12 +87,15 @@ class TableError(ValueError):
     """A table contradicts itself, its file or its form; the text says how."""
 
 
-def write_tensor_file(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensor_file(
+    path: Path, tensors: Mapping[str, Tensor], pieces: Mapping[str, TensorSlice] | None = None
+) -> None:
     """Writes tensors, on the disk when it returns.
 
     Args:
         path: Of the new file.
         tensors: On the CPU; nobody may change them meanwhile.
+        pieces: The place of each of them that is a piece of a larger one.
 
     Raises:
         OSError: The file cannot be written.
@@ -98,12 +111,14 @@ def write_tensor_file(path: Path, tensors: Mapping[str, Tensor]) -> None:
             "data_offsets": [start, end],
         }
         start = end
-    sums = dict.fromkeys(slots, "00000000")
+    places = {name: f";{place_text(piece)}" for name, piece in (pieces or {}).items()}
+    sums = {name: "00000000" + places.get(name, "") for name in slots}
     with path.open("wb", buffering=0) as file:
         # Checksums have one length: the table takes its place, and is written once they are known.
         file.seek(len(_table(slots, sums)))
         for name, tensor in ordered:
-            sums[name] = f"{_write(file.fileno(), flat_bytes(tensor)):08x}"
+            crc32 = _write(file.fileno(), flat_bytes(tensor))
+            sums[name] = f"{crc32:08x}" + places.get(name, "")
         file.seek(0)
         _write(file.fileno(), memoryview(_table(slots, sums)))
         os.fsync(file.fileno())
@@ -160,8 +175,7 @@ def parse_table(content: bytes, file: str, file_bytes: int) -> dict[str, StoredT
     if slots.keys() != sums.keys():
         raise TableError("not every tensor has a checksum")
     found = {
-        name: _stored(name, slot, int(sums[name], 16), file, len(content))
-        for name, slot in slots.items()
+        name: _stored(name, slot, sums[name], file, len(content)) for name, slot in slots.items()
     }
     end = len(content)
     for tensor in sorted(found.values(), key=lambda tensor: (tensor.start, tensor.length)):
@@ -202,7 +216,8 @@ def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _stored(name: str, slot: _Slot, crc32: int, file: str, first: int) -> StoredTensor:
+def _stored(name: str, slot: _Slot, text: str, file: str, first: int) -> StoredTensor:
+    crc32, _, place = text.partition(";")
     dtype = FORMATS.get(slot.dtype)
     if dtype is None:
         raise TableError(f"{name!r} has the unknown format {slot.dtype!r}")
@@ -212,4 +227,15 @@ def _stored(name: str, slot: _Slot, crc32: int, file: str, first: int) -> Stored
     start, end = slot.data_offsets
     if end - start != math.prod(slot.shape) * dtype.itemsize:
         raise TableError(f"{name!r} has {end - start} bytes, and its shape takes another number")
-    return StoredTensor(file, first + start, end - start, dtype, slot.shape, crc32)
+    piece = _piece(name, place, slot.shape) if place else None
+    return StoredTensor(file, first + start, end - start, dtype, slot.shape, int(crc32, 16), piece)
+
+
+def _piece(name: str, place: str, shape: tuple[int, ...]) -> TensorSlice:
+    try:
+        piece = parse_place(place)
+    except ValueError as error:
+        raise TableError(f"{name!r} {error}") from None
+    if piece.local_shape != shape:
+        raise TableError(f"{name!r} has another shape than its place")
+    return piece

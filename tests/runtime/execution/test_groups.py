@@ -1,0 +1,90 @@
+"""Plans with tensor-parallel groups, in one process: the training is that of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from heterps_configs.documents.job import Schedule
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
+from tests.runtime.small_runs import DEVICES, plan_of
+
+SIZES = (4, 4, 2)
+MODELS = ("llama", "gpt2", "bert", "sequential")
+
+
+def _on_equal_devices(problem: Problem) -> Problem:
+    """The same on four devices of one type: a group needs equal ones."""
+    cluster = problem.cluster
+    (node,) = cluster.nodes
+    kind = cluster.device_types[0]
+    groups = tuple(entry.changed(type=kind.name) for entry in node.devices)
+    return Problem(
+        profile=problem.profile,
+        cluster=cluster.changed(device_types=(kind,), nodes=(node.changed(devices=groups),)),
+        job=problem.job,
+    )
+
+
+def _grouped(
+    problem: Problem,
+    groups: dict[str, Sequence[str]],
+    shares: Sequence[float] = (),
+    *,
+    are_replicas: bool = False,
+) -> Plan:
+    """A chain of stages on groups, or replicas of the whole model."""
+    num_layers = problem.profile.num_layers
+    if are_replicas:
+        spans = dict.fromkeys(groups, (0, num_layers - 1))
+    else:
+        cuts = [num_layers * i // len(groups) for i in range(len(groups) + 1)]
+        spans = {name: (cuts[i], cuts[i + 1] - 1) for i, name in enumerate(groups)}
+    every = range(problem.job.num_micro_batches)
+    routes = {(name,): every[i::2] for i, name in enumerate(groups)} if are_replicas else None
+    alone = plan_of(problem, {name: (*spans[name], own[0]) for name, own in groups.items()}, routes)
+    return alone.changed(
+        stages=tuple(
+            stage.changed(
+                devices=tuple(groups[stage.name]),
+                tensor_shares=tuple(shares) if len(groups[stage.name]) == len(shares) else (),
+            )
+            for stage in alone.stages
+        )
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("model", MODELS)
+def test_two_groups_in_a_chain(model: str, schedule: Schedule) -> None:
+    problem = _on_equal_devices(problem_with(model, schedule, SIZES))
+    check_parity(problem, _grouped(problem, {"a": DEVICES[:2], "b": DEVICES[2:]}))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("groups", "shares"),
+    [
+        ({"a": "0", "b": "123"}, (0.5, 0.25, 0.25)),
+        ({"a": "01", "b": "2"}, (0.25, 0.75)),
+        ({"a": "0123"}, ()),
+    ],
+)
+def test_unlike_groups_with_uneven_shares(
+    model: str, groups: dict[str, str], shares: Sequence[float]
+) -> None:
+    problem = _on_equal_devices(problem_with(model, "1f1b", SIZES))
+    if model in ("gpt2", "llama") and len(groups) > 1 and problem.profile.tied_layers:
+        pytest.skip("tied parameters in unlike groups are refused")
+    named = {name: [f"d{number}" for number in own] for name, own in groups.items()}
+    check_parity(problem, _grouped(problem, named, shares))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_replicas_of_groups(model: str) -> None:
+    problem = _on_equal_devices(problem_with(model, "1f1b", SIZES))
+    groups = {"a": DEVICES[:2], "b": DEVICES[2:]}
+    check_parity(problem, _grouped(problem, groups, (0.25, 0.75), are_replicas=True))
