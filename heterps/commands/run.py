@@ -36,7 +36,6 @@ from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
 from heterps_runtime.run.starting_point import check_resumable
-from heterps_runtime.specification.build import check_supported
 from heterps_runtime.specification.hosts import Hosts
 from heterps_runtime.specification.machine import check_machine
 from heterps_runtime.state.checkpoint_files import find_checkpoint
@@ -60,7 +59,6 @@ def run_run(request: RunRequest) -> None:
         if request.hosts is not None and not request.is_elastic:
             group = stack.enter_context(HostGroup(request.hosts, _say))
         plan, problem = load_plan_and_problem(request.plan_file, request.model, request.cluster)
-        check_supported(plan)
         what = f"{request.plan_file}: this plan"
         ask_for_trust(problem.profile.source, what, is_trusted=request.trusts_code, say=_say)
         check_machine(problem, plan, _own_devices(request, problem, plan), request.settings.device)

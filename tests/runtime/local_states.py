@@ -26,7 +26,7 @@ from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages, owners_by_name
 from heterps_runtime.stages.start_values import Blank
-from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, restore
+from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, pieces_of, restore_stages
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     checkpoint_path,
@@ -67,24 +67,23 @@ def saved_tensors(owned: Mapping[str, OwnedStages]) -> dict[str, dict[str, Tenso
     """What each device would save, by key in the checkpoint."""
     buffers = owners_by_name(buffers_of(own) for own in owned.values())
     return {
-        device: owned_tensors(own, rank, [n for n, ranks in buffers.items() if ranks[0] == rank])
+        device: owned_tensors(own, [n for n, ranks in buffers.items() if ranks[0] == rank])
         for rank, (device, own) in enumerate(owned.items())
     }
 
 
 def save(run: LocalRun, folder: Path, step: int, keep: int = 5) -> Path:
-    """Writes a complete checkpoint of all devices, as the first of them."""
-    tensors: dict[str, Tensor] = {}
-    for own in saved_tensors(run.owned).values():
-        tensors |= own
-    write_tensors(unfinished_path(folder, step), tensors, group=None, rank=0)
+    """Writes a complete checkpoint of all devices, one after the other."""
+    path = unfinished_path(folder, step)
+    for rank, (device, tensors) in enumerate(saved_tensors(run.owned).items()):
+        write_tensors(path, tensors, None, rank, pieces_of(run.owned[device], tensors))
     specification = run.specification
     document = CheckpointDocument(
         step=step,
         seed=specification.seed,
         learning_rate=None,
         plan=specification.plan,
-        num_ranks=1,
+        num_ranks=len(run.owned),
         layers=layer_sizes(specification.profile),
     )
     publish(folder, document, keep)
@@ -97,8 +96,7 @@ def loaded(specification: RunSpecification, checkpoint: Path | str) -> Owned:
     def load(device: str, peers: Peers) -> OwnedStages:
         modules = build_stages(specification, device, Blank())
         owned = OwnedStages(specification, modules, peers.gatherer)
-        buffers = [module.buffers_by_name() for module in modules.values()]
-        restore(str(checkpoint), owned.parameters, buffers, owned.optimizer)
+        restore_stages(str(checkpoint), owned)
         return owned
 
     return together(specification, load)

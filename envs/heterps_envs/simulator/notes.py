@@ -1,4 +1,4 @@
-"""Notes of an estimate: who shares cores, what hosts take, what a plan has that cannot run yet."""
+"""Notes of an estimate: who shares cores, what hosts take, where times of groups come from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
 
 
 def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
-    """Where the times of tensor-parallel groups come from, and what of a plan cannot be run yet."""
+    """Where the times of tensor-parallel groups come from."""
     notes, scaled = [], dict[tuple[str, int], None]()
     for group in plan.device_groups:
         kind, degree = problem.class_of[group[0]], len(group)
@@ -50,20 +50,4 @@ def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
             f"groups of {degree} {name}: times measured on one device, scaled by a roofline of the "
             "split layers, with sums over the group by its link"
         )
-    cannot_run = not_run_yet(plan)
-    if cannot_run is not None:
-        notes.append(f"{cannot_run}; the plan can be simulated, and not run")
     return tuple(notes)
-
-
-def not_run_yet(plan: Plan) -> str | None:
-    """Why a plan cannot be run yet, in one line; None: it can."""
-    for stage in plan.stages:
-        if stage.offloaded_layers:
-            return (
-                f"stage {stage.name!r} offloads {len(stage.offloaded_layers)} layers; running "
-                "that is not supported yet"
-            )
-    if plan.sharded_state:
-        return "the plan shards optimizer state over replicas; running that is not supported yet"
-    return None

@@ -114,6 +114,7 @@ class Executor:
         self._links = EmulatedLinks.of(specification, device) if emulation else None
         without = [0.0] * len(specification.buckets)
         self._reduce_s = self._links.reduce_s if self._links else without
+        self._is_sharded = [bucket.is_sharded for bucket in specification.buckets]
         handlers: dict[str, Callable[[Any], None]] = {
             "receive": self._receive,
             "forward": self._forward,
@@ -123,10 +124,11 @@ class Executor:
             "send": self._send,
             "reduce": self._reduce,
             "step": self._step,
+            "gather": self._gather,
         }
         self._sums: OverlappedSums | None = None
         if specification.overlaps_reduce:
-            seconds = self._reduce_s if self._links else None
+            seconds = self._sum_s if self._links else None
             self._sums = OverlappedSums(owned, messenger, self.program, seconds)
         self._handled = [(handlers[step.action.kind], step) for step in self.program]
         self._copies = SharedCopies(specification.plan.job.dtype)
@@ -365,7 +367,21 @@ class Executor:
             self._clock.wait_until(self._messenger.latest_s(self._clock.now_s, ranks))
         self._clock.begin()
         self._owned.reduce_bucket(bucket, self._messenger)
-        self._times.append((began_s, self._clock.finish(self._reduce_s[bucket]).end_s))
+        self._times.append((began_s, self._clock.finish(self._sum_s(bucket)).end_s))
+
+    def _gather(self, step: Other) -> None:
+        """The parameters that other replicas have stepped."""
+        began_s, bucket = self._clock.now_s, step.action.bucket
+        if self._links:
+            ranks = self._owned.bucket_ranks(bucket)
+            self._clock.wait_until(self._messenger.latest_s(self._clock.now_s, ranks))
+        self._clock.begin()
+        self._owned.gather_bucket(bucket, self._messenger)
+        self._times.append((began_s, self._clock.finish(self._sum_s(bucket)).end_s))
+
+    def _sum_s(self, bucket: int) -> float:
+        """Seconds of an emulated sum; where state is sharded, half goes to what is gathered."""
+        return self._reduce_s[bucket] / (2 if self._is_sharded[bucket] else 1)
 
     def _step(self, step: Other) -> None:
         if self._sums is not None:

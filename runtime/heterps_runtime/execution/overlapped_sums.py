@@ -11,7 +11,7 @@ are not done, the first in the global order has been started, or will be, by all
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ class OverlappedSums:
         owned: What it trains.
         messenger: Carries them.
         program: Its action list.
-        reduce_s: Seconds of each bucket's all-reduce where links are emulated, else None.
+        reduce_s: Seconds of a bucket's sum where links are emulated, else None.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class OverlappedSums:
         owned: OwnedStages,
         messenger: Messenger,
         program: Sequence[Step],
-        reduce_s: Sequence[float] | None,
+        reduce_s: Callable[[int], float] | None,
     ) -> None:
         self._owned, self._messenger, self._reduce_s = owned, messenger, reduce_s
         self._behind = _buckets_behind(program)
@@ -112,7 +112,7 @@ class OverlappedSums:
             if self._reduce_s is not None:
                 ranks = self._owned.bucket_ranks(bucket)
                 start_s = self._messenger.latest_s(max(ready_s, free_s), ranks)
-                free_s = start_s + self._reduce_s[bucket]
+                free_s = start_s + self._reduce_s(bucket)
             spans.append((number, Span(start_s, free_s)))
         self._started.clear()
         self._owned.finish_sums()

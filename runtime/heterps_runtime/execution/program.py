@@ -164,7 +164,7 @@ class _Builder:
                 steps.append(self._sends[_sent_key(action)])
             elif action.kind == "receive":
                 steps.append(self._receive(action))
-            elif action.kind in ("reduce", "step"):
+            elif action.kind in ("reduce", "step", "gather"):
                 steps.append(Other(action))
             else:
                 steps.append(self._pass(action))

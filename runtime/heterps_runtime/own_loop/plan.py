@@ -37,14 +37,14 @@ def specification_of(plan: Plan, source: ModelSource, seed: int) -> RunSpecifica
     from heterps_envs.problem import Problem
     from heterps_envs.schedule.build import build_schedule
     from heterps_runtime.specification.build import build_specification, check_runnable
-    from heterps_runtime.specification.groups import check_without_groups
+    from heterps_runtime.specification.groups import check_one_device_each
 
     profile = trace_source(source, plan.model, plan.job.dtype)
     _check_model(plan, profile)
     plan = plan.changed(model_fingerprint=profile.layers_fingerprint())
     problem = Problem(profile, _cluster_of(plan), plan.job)
     check_runnable(problem, plan)
-    check_without_groups(plan, "PipelineTrainer")
+    check_one_device_each(plan, "PipelineTrainer")
     schedule = build_schedule(problem, plan)
     settings = RunSettings(steps=1, seed=seed)
     specification = build_specification(problem, plan, schedule, settings, devices=plan.devices)

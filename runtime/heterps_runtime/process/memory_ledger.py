@@ -111,6 +111,15 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.mark("parameters", (results,))
         return results
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves out what is made inside: it is not on the device."""
+        self.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self.__enter__()
+
     def mark(self, kind: Kind, tensors: Iterable[Tensor | None]) -> None:
         """Says what some tensors are; those that were not known are counted from now on."""
         for tensor in tensors:

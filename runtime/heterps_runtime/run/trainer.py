@@ -149,14 +149,10 @@ class Trainer:
         specification = self._specification
         if specification.resume_from is None and specification.checkpoint is None:
             return None
-        from heterps_runtime.state.checkpoint import restore
+        from heterps_runtime.state.checkpoint import restore_stages
 
         if specification.resume_from is not None:
-            buffers = [module.buffers_by_name() for module in self.owned.modules.values()]
-            owned = self.owned
-            restore(
-                specification.resume_from, owned.parameters, buffers, owned.optimizer, owned.slices
-            )
+            restore_stages(specification.resume_from, self.owned)
         return None if specification.checkpoint is None else self._new_checkpointer()
 
     def _new_checkpointer(self) -> Checkpointer:

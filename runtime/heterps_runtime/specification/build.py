@@ -14,7 +14,6 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.schedule.workload import Workload, workload
-from heterps_envs.simulator.notes import not_run_yet
 from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.specification.devices import torch_devices
 from heterps_runtime.specification.groups import actions_of_members, check_groups
@@ -31,12 +30,10 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
 
     Raises:
         PlanMismatchError: The plan was made for another model, cluster or job.
-        HeterpsError: The model cannot be built, the plan uses what cannot be run yet
-            (offloading, sharded state, replicas in unlike groups), or an event slows a device or
-            link that is not emulated.
+        HeterpsError: The model cannot be built, the plan has replicas in unlike groups, or an
+            event slows a device or link that is not emulated.
     """
     check_plan(problem, plan)
-    check_supported(plan)
     check_groups(problem.profile, plan)
     if plan.job != problem.job:
         raise PlanMismatchError("the plan was made for another job than the problem's")
@@ -47,17 +44,6 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
     for event in events:
         if event.slow is not None:
             _check_slowdown(problem, plan, event)
-
-
-def check_supported(plan: Plan) -> None:
-    """Refuses what no machine can run yet.
-
-    Raises:
-        HeterpsError: Says what it is.
-    """
-    not_supported = not_run_yet(plan)
-    if not_supported is not None:
-        raise HeterpsError(not_supported)
 
 
 def _check_slowdown(problem: Problem, plan: Plan, slowdown: RunEvent) -> None:

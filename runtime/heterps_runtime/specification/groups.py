@@ -89,22 +89,27 @@ def check_groups(profile: ModelProfile, plan: Plan) -> None:
                 )
 
 
-def check_without_groups(plan: Plan, who: str) -> None:
-    """Refuses a plan with groups where they cannot be run.
+def check_one_device_each(plan: Plan, who: str) -> None:
+    """Refuses a plan whose devices share layers or state, where that cannot be run.
 
     Args:
         plan: The plan.
-        who: Cannot run them: the beginning of a sentence.
+        who: Cannot run it: the beginning of a sentence.
 
     Raises:
-        HeterpsError: A stage is on several devices.
+        HeterpsError: A stage is on several devices, or optimizer state is sharded.
     """
     for stage in plan.stages:
         if stage.degree > 1:
             raise HeterpsError(
-                f"{who} cannot run tensor-parallel groups yet, and stage {stage.name!r} is on a "
-                f"group of {stage.degree} devices; `heterps run` without it can"
+                f"{who} cannot have tensor-parallel groups yet, and stage {stage.name!r} is on a "
+                f"group of {stage.degree} devices; a plain `heterps run` can"
             )
+    if plan.sharded_state:
+        raise HeterpsError(
+            f"{who} cannot have optimizer state that replicas share yet, and the plan shards it; a "
+            "plain `heterps run` can"
+        )
 
 
 def _kind(stage: Stage) -> tuple[int, tuple[float, ...]]:

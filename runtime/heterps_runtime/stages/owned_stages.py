@@ -17,6 +17,7 @@ from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
+from heterps_runtime.stages.state_shards import ShardedState
 from heterps_runtime.tensor_parallel.slices import GroupSlice
 from heterps_runtime.tensor_parallel.sums import GroupSums
 from heterps_runtime.transport.communication import Gatherer
@@ -59,6 +60,7 @@ def build_stages(
                 dtype=job.dtype,
                 device=str(torch_device),
                 recompute_layers=stage.recompute_layers,
+                offloaded_layers=stage.offloaded_layers,
                 defers_weight_gradients=job.schedule == "zero-bubble"
                 and specification.engine == "heterps",
                 group=_slice_of(stage, device),
@@ -96,6 +98,9 @@ class OwnedStages:
             those at this rank's position, which hold the same part.
         position: Of this rank in its tensor-parallel group; 0 where it is alone.
         slices: The places of what is a slice of a parameter or buffer of the whole model, by name.
+        stepped: What this rank's optimizer steps, by name: parameters, or its parts of those whose
+            state replicas share.
+        state_slices: The places of those that are parts of the whole model's, by name.
         optimizer: None on a rank without parameters.
         ranks: Those of the plan's devices.
         max_gradient_norm: Of all gradients of the model together; None for no limit.
@@ -112,14 +117,6 @@ class OwnedStages:
         self.parameters: dict[str, nn.Parameter] = {}
         for module in modules.values():
             self.parameters.update(module.parameters_by_name())
-        self.optimizer = build_optimizer(
-            specification.plan.job.optimizer,
-            self.parameters.values(),
-            specification.learning_rate,
-        )
-        self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
-        use_loss_scale(self.optimizer, self.loss_scale)
-        self._gradient_factor: float | None = 1.0
         self._rank = communicator.rank
         own = specification.devices[self._rank]
         self.position = specification.position(own)
@@ -139,6 +136,27 @@ class OwnedStages:
         ]
         self._buckets = assigned[self.position]
         self._sums: dict[int, GradientSum | None] = {}
+        self._sharded = ShardedState(
+            self.parameters,
+            self.slices,
+            {
+                index: self._buckets[index]
+                for index, bucket in enumerate(specification.buckets)
+                if bucket.is_sharded and self._rank in self._buckets[index][0]
+            },
+            self._rank,
+        )
+        alone = {n: p for n, p in self.parameters.items() if n not in self._sharded.names}
+        self.stepped = {**alone, **self._sharded.stepped}
+        self.state_slices = {**self.slices, **self._sharded.places}
+        self.optimizer = build_optimizer(
+            specification.plan.job.optimizer,
+            self.stepped.values(),
+            specification.learning_rate,
+        )
+        self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
+        use_loss_scale(self.optimizer, self.loss_scale)
+        self._gradient_factor: float | None = 1.0
         devices = specification.plan.devices
         self.ranks = tuple(sorted(specification.ranks[device] for device in devices))
         self.max_gradient_norm = specification.max_gradient_norm
@@ -152,6 +170,16 @@ class OwnedStages:
         """Whether this rank's part of a parameter is that which counts, of all that hold it."""
         has_own_part = self.position == 0 or name in self.slices
         return has_own_part and self.owners[name][0] == self._rank
+
+    def saves_state_of(self, name: str) -> bool:
+        """Whether this rank saves the optimizer's state of what it steps of a parameter."""
+        return name in self._sharded.stepped or self.stands_for(name)
+
+    def saves_counts_of(self, name: str) -> bool:
+        """Whether it saves what of that state is no part of the whole: counts of steps."""
+        if name in self._sharded.stepped:
+            return self._sharded.is_first(name) and (self.position == 0 or name in self.slices)
+        return self.position == 0 and self.stands_for(name)
 
     @property
     def waits_for_norm(self) -> bool:
@@ -255,10 +283,17 @@ class OwnedStages:
         """One optimizer step; drops the gradients. In float16, overflown ones are dropped only."""
         if self.optimizer is not None:
             if self._gradient_factor is not None:
+                self._sharded.take_gradients()
                 step_scaled(self.optimizer, self.parameters.values(), self._gradient_factor)
             self.optimizer.zero_grad(set_to_none=True)
+        for name in self._sharded.names:
+            self.parameters[name].grad = None
         if self.loss_scale is not None:
             self.loss_scale.update(is_skipped=self._gradient_factor is None)
+
+    def gather_bucket(self, index: int, messenger: Messenger) -> None:
+        """Hands out what each replica has stepped of a bucket; all of its ranks call it."""
+        self._sharded.gather(index, messenger)
 
     def _squared_norm(self, messenger: Messenger) -> float:
         """Of all gradients of the model; all ranks of the plan call it."""

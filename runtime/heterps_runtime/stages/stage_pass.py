@@ -16,6 +16,7 @@ from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
 from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
+from heterps_runtime.stages.host_memory import saved_on_host
 
 
 class _StageDoneError(Exception):
@@ -53,9 +54,10 @@ class StagePass:
         own: range,
         wanted: frozenset[UnitOutput],
         recomputed: frozenset[int],
+        offloaded: frozenset[int] = frozenset(),
     ) -> None:
         self.collected: dict[UnitOutput, Tensor] = {}
-        self._wanted, self._recomputed = wanted, recomputed
+        self._wanted, self._recomputed, self._offloaded = wanted, recomputed, offloaded
         # Only after these calls is there anything to do.
         self._collected_calls = {source.call for source in wanted} | {own.stop - 1}
         self._own, self._is_last = own, own.stop == len(recording.calls)
@@ -80,7 +82,7 @@ class StagePass:
         self._arrived: dict[UnitOutput, Tensor] = {}
         self._watches_functions = self._must_watch()
         units = recording.modules(module)
-        self.is_chain = not recomputed and _is_chain(module, units, recording)
+        self.is_chain = not recomputed | offloaded and _is_chain(module, units, recording)
         self._chain = [
             (number, units[recording.calls[number].path]) for number in own if self.is_chain
         ]
@@ -184,6 +186,9 @@ class StagePass:
             if number in self._recomputed:
                 # Torch puts back the state of the generator before it calls `forward` again.
                 output = self._run_recomputed(forward, args, kwargs)
+            elif number in self._offloaded:
+                with saved_on_host():
+                    output = self._run(forward, args, kwargs)
             else:
                 output = self._run(forward, args, kwargs)
             if self._is_watched:

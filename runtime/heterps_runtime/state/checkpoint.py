@@ -122,16 +122,16 @@ def owned_tensors(owned: OwnedStages, buffers: Iterable[str]) -> dict[str, Tenso
         owned: The rank's stages.
         buffers: Names of the buffers that it saves.
     """
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in owned.parameters.items():
-        if not owned.stands_for(name):
-            continue
-        tensors[checkpoint_key(name, VALUE)] = parameter
-        # A rank whose layers are all frozen has no optimizer.
-        state = {} if owned.optimizer is None else owned.optimizer.state.get(parameter, {})
-        for key, value in state.items():
-            # Of a tensor-parallel group, the first rank saves what is not in pieces.
-            is_own = owned.position == 0 or value.shape == parameter.shape
+    tensors: dict[str, Tensor] = {
+        checkpoint_key(name, VALUE): parameter
+        for name, parameter in owned.parameters.items()
+        if owned.stands_for(name)
+    }
+    for name, parameter in owned.stepped.items():
+        if owned.optimizer is None or not owned.saves_state_of(name):
+            continue  # a rank whose layers are all frozen has no optimizer
+        for key, value in owned.optimizer.state.get(parameter, {}).items():
+            is_own = value.shape == parameter.shape or owned.saves_counts_of(name)
             if isinstance(value, Tensor) and is_own:
                 tensors[checkpoint_key(name, key)] = value
     held = buffers_of(owned)
@@ -144,16 +144,16 @@ def pieces_of(owned: OwnedStages, keys: Iterable[str]) -> dict[str, TensorSlice]
     found = {}
     for text in keys:
         name, key = split_checkpoint_key(text)
-        piece = owned.slices.get(name)
-        if piece is not None and (key == VALUE or _is_sliced(owned, name, key)):
-            found[text] = piece
+        places = owned.slices if key == VALUE else owned.state_slices
+        if name in places and (key == VALUE or _is_sliced(owned, name, key)):
+            found[text] = places[name]
     return found
 
 
 def _is_sliced(owned: OwnedStages, name: str, key: str) -> bool:
     """Whether a tensor of the optimizer's state has a number for each of the parameter's."""
     assert owned.optimizer is not None
-    parameter = owned.parameters[name]
+    parameter = owned.stepped[name]
     tensor: Tensor = owned.optimizer.state[parameter][key]
     return tensor.shape == parameter.shape
 
@@ -164,12 +164,33 @@ def buffers_of(owned: OwnedStages) -> dict[str, Tensor]:
     return {name: buffer for stage in stages for name, buffer in stage.buffers_by_name().items()}
 
 
+class Places(NamedTuple):
+    """What of a model a rank holds in slices, and what its optimizer steps.
+
+    Attributes:
+        slices: The places of parameters and buffers that are slices of the whole model's.
+        stepped: What the optimizer steps, by name; None: the parameters.
+        state_slices: The places of those that are slices.
+    """
+
+    slices: Mapping[str, TensorSlice] = {}
+    stepped: Mapping[str, nn.Parameter] | None = None
+    state_slices: Mapping[str, TensorSlice] = {}
+
+
+def restore_stages(checkpoint: str, owned: OwnedStages) -> None:
+    """`restore` for the stages of a rank, freshly built."""
+    buffers = [module.buffers_by_name() for module in owned.modules.values()]
+    places = Places(owned.slices, owned.stepped, owned.state_slices)
+    restore(checkpoint, owned.parameters, buffers, owned.optimizer, places)
+
+
 def restore(
     checkpoint: str,
     parameters: Mapping[str, nn.Parameter],
     buffers: Iterable[Mapping[str, Tensor]],
     optimizer: torch.optim.Optimizer | None,
-    slices: Mapping[str, TensorSlice] | None = None,
+    places: Places = Places(),
 ) -> None:
     """Fills parameters and buffers in place, and gives a fresh optimizer its state.
 
@@ -180,7 +201,7 @@ def restore(
         parameters: By name in the whole model.
         buffers: Of each stage, by name.
         optimizer: Over these parameters; None where there are none.
-        slices: The places of parameters and buffers that are slices of the whole model's.
+        places: Which of them are slices; by default all are whole.
 
     Raises:
         HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
@@ -194,26 +215,27 @@ def restore(
             blank = torch.empty_like(buffer, device="cpu")
             arrived = targets.setdefault(checkpoint_key(name, VALUE), blank)
             copies.append((buffer, arrived))
-    places = {checkpoint_key(name, VALUE): piece for name, piece in (slices or {}).items()}
+    wanted = {checkpoint_key(name, VALUE): piece for name, piece in places.slices.items()}
     if optimizer is not None:
-        blank_state = _blank_optimizer_state(saved, parameters, optimizer, slices or {})
+        stepped = parameters if places.stepped is None else places.stepped
+        blank_state = _blank_optimizer_state(saved, stepped, optimizer, places.state_slices)
         targets.update({key: tensor for key, (tensor, _) in blank_state.items()})
-        places.update({key: piece for key, (_, piece) in blank_state.items() if piece})
-    saved.read(targets, places)
+        wanted.update({key: piece for key, (_, piece) in blank_state.items() if piece})
+    saved.read(targets, wanted)
     for buffer, arrived in copies:
         buffer.copy_(arrived)
 
 
 def _blank_optimizer_state(
     saved: SavedTensors,
-    parameters: Mapping[str, nn.Parameter],
+    stepped: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
     slices: Mapping[str, TensorSlice],
 ) -> dict[str, tuple[Tensor, TensorSlice | None]]:
     """Gives an optimizer uninitialised state; returns it with its place, by key in the folder."""
     targets: dict[str, tuple[Tensor, TensorSlice | None]] = {}
     keys = keys_by_name(saved.names)
-    for name, parameter in parameters.items():
+    for name, parameter in stepped.items():
         state: dict[str, Tensor] = {}
         own = slices.get(name)
         for part, key in keys.get(name, {}).items():

@@ -8,7 +8,7 @@ host memory and gloo, whose tags sort them out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -142,6 +142,12 @@ class DeviceMessenger:
         assert work is not None, "a rank outside the group takes part"
         checked = CheckedWork(work)
         return checked if carried is flat else _Arriving(checked, lambda: flat.copy_(carried))
+
+    def gather(self, flat: Tensor, ranks: tuple[int, ...]) -> Sequence[Tensor]:
+        """One all-gather, where the group's backend can read the memory."""
+        is_nccl = self._communicator.backend_of(ranks) == "nccl"
+        carried = flat.to(self._communicator.device if is_nccl else CPU)
+        return [part.to(flat.device) for part in self._plain.gather(carried, ranks)]
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """Of emulated devices, which compute on CPUs."""

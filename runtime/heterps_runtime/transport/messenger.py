@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -39,6 +40,10 @@ class Messenger(Protocol):
 
     def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
         """Begins to replace `flat` by its sum over some ranks; all of them call it in one order."""
+        ...
+
+    def gather(self, flat: Tensor, ranks: tuple[int, ...]) -> Sequence[Tensor]:
+        """What some ranks have, in their order; all of them call it with equally long ones."""
         ...
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
@@ -82,6 +87,14 @@ class ProcessMessenger:
             work: dist.Work | None = dist.all_reduce(flat, group=group, async_op=True)
         assert work is not None, "a rank outside the group takes part"
         return CheckedWork(work)
+
+    def gather(self, flat: Tensor, ranks: tuple[int, ...]) -> Sequence[Tensor]:
+        """One all-gather."""
+        group = self._communicator.groups([ranks])[ranks]
+        gathered = [torch.empty_like(flat) for _ in ranks]
+        with talking():
+            dist.all_gather(gathered, flat, group=group)
+        return gathered
 
     def latest_s(self, time_s: float, ranks: tuple[int, ...]) -> float:
         """One all-reduce of one number."""

@@ -53,10 +53,6 @@ def _stages(**last: object) -> list[dict[str, object]]:
             {"stages": _stages(devices=["d1", "d2"])},
             "the devices of a tensor-parallel group must be equal",
         ),
-        (
-            {"sharded_state": [{"first_layer": 0, "last_layer": 1}]},
-            "the plan shards optimizer state over replicas; running that is not supported yet",
-        ),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(

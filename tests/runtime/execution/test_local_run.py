@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heterps_configs.documents.job import Schedule
+from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Action
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.memory_check import peak_bytes
@@ -65,6 +66,25 @@ def test_recomputed_layers_change_nothing_but_memory(model: str, schedule: Sched
             for p in (plan, again)
         )
         assert dropped < kept
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
+@pytest.mark.parametrize("model", ["llama", "gpt2", "resnet"])
+def test_offloaded_layers_change_nothing_but_memory(model: str, schedule: Schedule) -> None:
+    problem = problem_with(model, schedule, SIZES)
+    types = problem.cluster.device_types
+    linked = tuple(kind.changed(host_bandwidth_bytes_per_s=1e9) for kind in types)
+    cluster = problem.cluster.changed(device_types=linked)
+    problem = Problem(profile=problem.profile, cluster=cluster, job=problem.job)
+    plan = chain_of(problem, 2)
+    away = plan.changed(
+        stages=tuple(stage.changed(offloaded_layers=tuple(stage.layers)) for stage in plan.stages)
+    )
+    check_parity(problem, away)
+    kept, offloaded = (
+        peak_bytes(problem.profile, p, cluster)["d0"].largest.activations for p in (plan, away)
+    )
+    assert offloaded < kept
 
 
 def test_lists_that_wait_for_one_another_are_a_defect() -> None:

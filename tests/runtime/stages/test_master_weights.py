@@ -141,8 +141,8 @@ def test_checkpoint_has_copies_for_plain_torch(tmp_path: Path) -> None:
     specification = run.specification
     tensors = {
         key: tensor
-        for rank, owned in enumerate(run.owned.values())
-        for key, tensor in owned_tensors(owned, rank, ()).items()
+        for owned in run.owned.values()
+        for key, tensor in owned_tensors(owned, ()).items()
     }
     write_tensors(unfinished_path(tmp_path, 1), tensors, None, 0)
     document = CheckpointDocument(
