@@ -26,7 +26,7 @@ def _state_elements(run: LocalRun) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("model", ["llama", "gpt2", "dropping"])
+@pytest.mark.parametrize("model", ["llama", "gpt2", "sequential"])
 def test_replicas_step_their_parts_and_hand_them_out(model: str, schedule: Schedule) -> None:
     problem = problem_with(model, schedule, SIZES)
     last = problem.profile.num_layers - 1
