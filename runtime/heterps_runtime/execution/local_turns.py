@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heterps_runtime.models.dtypes import as_json
 from heterps_runtime.process.memory_ledger import MemoryLedger
+from heterps_runtime.stages.deferred_gradients import DeferredGradients
 from heterps_runtime.transport.messenger import Direction
 from heterps_runtime.transport.typed_messages import decoded
 
@@ -64,11 +65,15 @@ class _Turn(threading.Thread, Generic[T]):
     def wait_until(self, is_ready: Callable[[], bool]) -> None:
         """Gives the turn away; called by the thread itself."""
         ledger, MemoryLedger.active = MemoryLedger.active, None
+        # A device may wait in the middle of a pass, for a sum over its group.
+        collected, DeferredGradients.collected = DeferredGradients.collected, None
+        numbers = torch.get_rng_state()
         self.is_ready = is_ready
         self._stopped.release()
         self._go.acquire()
         self.is_ready = _always  # what it waited for would keep its buffer alive
-        MemoryLedger.active = ledger
+        torch.set_rng_state(numbers)
+        MemoryLedger.active, DeferredGradients.collected = ledger, collected
         if self._given_up:
             raise _GivenUpError
 

@@ -23,6 +23,7 @@ from heterps_runtime.specification.run import (
     Emulation,
     RunSpecification,
 )
+from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 
 
 def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()) -> None:
@@ -180,7 +181,31 @@ def build_specification(
         engine=settings.engine,
         num_timelines=settings.num_timelines,
         measures_links=settings.measures_links,
+        splits=_splits(problem, plan),
     )
+
+
+def _splits(problem: Problem, plan: Plan) -> dict[str, ParameterSplit]:
+    """How the plan's groups split parameters; found once for all ranks.
+
+    Raises:
+        HeterpsError: A layer cannot be run on a group as the cost model counts it.
+    """
+    degree = max(stage.degree for stage in plan.stages)
+    if degree == 1:
+        return {}
+    # Most runs have no groups: they need no tracing.
+    from heterps_runtime.tensor_parallel.plan import find_splits, why_not
+
+    assert problem.profile.source is not None
+    found = find_splits(problem.profile.source, plan.job.dtype)
+    reason = why_not(problem.profile, found, degree)
+    if reason is not None:
+        raise HeterpsError(
+            f"{reason}; a group of {degree} devices cannot run it: place it with "
+            "--tensor-parallel 1"
+        )
+    return found.parameters
 
 
 def replanned(

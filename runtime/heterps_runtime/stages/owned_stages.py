@@ -64,7 +64,7 @@ def build_stages(
                 defers_weight_gradients=job.schedule == "zero-bubble"
                 and specification.engine == "heterps",
                 group=_slice_of(stage, device),
-                splits=specification.splits,
+                split=specification.splits,
                 sums=sums,
             )
             module = build_stage(profile.source, profile, part, Sharing(start, shared))

@@ -56,6 +56,7 @@ class StagePart(NamedTuple):
         device: Where to build.
         recompute_layers: Layers of the stage that keep only what enters them, and run again in the
             backward pass.
+        offloaded_layers: Layers of the stage whose activations wait in host memory.
         defers_weight_gradients: Backward passes may put off weight gradients
             (`heterps_runtime.stages.deferred_gradients`).
         split: Which parameters of the model a tensor-parallel group splits.
@@ -70,6 +71,7 @@ class StagePart(NamedTuple):
     dtype: Dtype = "float32"
     device: str = "cpu"
     recompute_layers: Collection[int] = ()
+    offloaded_layers: Collection[int] = ()
     defers_weight_gradients: bool = False
     split: Mapping[str, ParameterSplit] = MappingProxyType({})
     group: GroupSlice | None = None
@@ -157,10 +159,13 @@ class StageModule(nn.Module):
             assert part.sums is not None
             self._group_pass = GroupPass(part.sums)
             split_module(module, part.split, self.slices, part.group, self._group_pass, self._own)
-        recomputed = frozenset(
-            call for layer in part.recompute_layers for call in layers[layer].calls
+        recomputed, offloaded = (
+            frozenset(call for layer in chosen for call in layers[layer].calls)
+            for chosen in (part.recompute_layers, part.offloaded_layers)
         )
-        self._pass = StagePass(module, recording, self._calls, frozenset(self._sends), recomputed)
+        self._pass = StagePass(
+            module, recording, self._calls, frozenset(self._sends), recomputed, offloaded
+        )
         self.module = module
 
     def specs(self, batch_size: int) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -8,7 +8,9 @@ import pytest
 
 from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
+from heterps_runtime.specification.build import check_runnable
 from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
 from tests.runtime.small_runs import DEVICES, plan_of
 
@@ -77,10 +79,13 @@ def test_unlike_groups_with_uneven_shares(
     model: str, groups: dict[str, str], shares: Sequence[float]
 ) -> None:
     problem = _on_equal_devices(problem_with(model, "1f1b", SIZES))
-    if model in ("gpt2", "llama") and len(groups) > 1 and problem.profile.tied_layers:
-        pytest.skip("tied parameters in unlike groups are refused")
     named = {name: [f"d{number}" for number in own] for name, own in groups.items()}
-    check_parity(problem, _grouped(problem, named, shares))
+    plan = _grouped(problem, named, shares)
+    if problem.profile.tied_layers and len(groups) > 1:
+        with pytest.raises(HeterpsError, match="hold the same parameters"):
+            check_runnable(problem, plan)
+    else:
+        check_parity(problem, plan)
 
 
 @pytest.mark.parametrize("model", MODELS)
