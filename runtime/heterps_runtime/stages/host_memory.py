@@ -102,4 +102,4 @@ def _uncounted() -> AbstractContextManager[None]:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

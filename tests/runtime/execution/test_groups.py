@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -33,7 +33,7 @@ def _on_equal_devices(problem: Problem) -> Problem:
 
 def _grouped(
     problem: Problem,
-    groups: dict[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]],
     shares: Sequence[float] = (),
     *,
     are_replicas: bool = False,
@@ -46,7 +46,9 @@ def _grouped(
         cuts = [num_layers * i // len(groups) for i in range(len(groups) + 1)]
         spans = {name: (cuts[i], cuts[i + 1] - 1) for i, name in enumerate(groups)}
     every = range(problem.job.num_micro_batches)
-    routes = {(name,): every[i::2] for i, name in enumerate(groups)} if are_replicas else None
+    routes: dict[tuple[str, ...], Sequence[int]] | None = None
+    if are_replicas:
+        routes = {(name,): every[i::2] for i, name in enumerate(groups)}
     alone = plan_of(problem, {name: (*spans[name], own[0]) for name, own in groups.items()}, routes)
     return alone.changed(
         stages=tuple(

@@ -43,11 +43,13 @@ def test_each_device_of_a_group_gets_each_message_once(front: int, back: int) ->
             ],
         },
     )
-    sent, received = Counter[object](), Counter[object]()
+    sent, received = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     for device, actions in lists.items():
         for action in actions:
-            ends = (device, action.peer) if action.kind == "send" else (action.peer, device)
-            (sent if action.kind == "send" else received)[*ends, action.direction] += 1
+            if action.kind == "send":
+                sent[device, action.peer, action.direction] += 1
+            else:
+                received[action.peer, device, action.direction] += 1
     assert sent == received
     assert set(sent.values()) == {1}
     arrived = Counter((end, direction) for _, end, direction in sent.elements())
