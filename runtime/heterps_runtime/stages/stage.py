@@ -38,6 +38,7 @@ from heterps_runtime.stages.batch_norm import normalisations
 from heterps_runtime.stages.deferred_gradients import defer_weight_gradients
 from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass, zeros_of
 from heterps_runtime.stages.start_values import Initialised, StartValues, sliced_values
+from heterps_runtime.tensor_parallel.cross_entropy import SplitCrossEntropy
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit, slices_of
 from heterps_runtime.tensor_parallel.slices import GroupSlice, TensorSlice
 from heterps_runtime.tensor_parallel.split import split_buffers, split_module
@@ -62,6 +63,8 @@ class StagePart(NamedTuple):
         split: Which parameters of the model a tensor-parallel group splits.
         group: The rank's place in its group; None: it has all of each layer.
         sums: Over that group.
+        keeps_logits: Where a group splits the last layer's head, its ranks return the logits of
+            their classes alone, and `split_loss` is what reads them.
     """
 
     first_layer: int
@@ -76,6 +79,7 @@ class StagePart(NamedTuple):
     split: Mapping[str, ParameterSplit] = MappingProxyType({})
     group: GroupSlice | None = None
     sums: GroupSums | None = None
+    keeps_logits: bool = False
 
 
 def build_stage(
@@ -119,6 +123,7 @@ class StageModule(nn.Module):
         parameter_layers: For every parameter of the whole model, the layers that use it.
         aliases: Other names of the whole model's tied parameters, with their first.
         device: Where it computes.
+        split_loss: The loss of what it returns, where that is a rank's part of the logits.
         slices: Of parameters that the rank's group splits, which part it holds.
         has_batch_norm: Whether any stage of the model normalises over a batch
             (`heterps_runtime.stages.batch_norm`).
@@ -154,11 +159,19 @@ class StageModule(nn.Module):
         if part.defers_weight_gradients:
             defer_weight_gradients(module)
         self._group_pass = None
+        self.split_loss: SplitCrossEntropy | None = None
         if self.slices:
             assert part.group is not None
             assert part.sums is not None
             self._group_pass = GroupPass(part.sums)
-            split_module(module, part.split, self.slices, part.group, self._group_pass, self._own)
+            split_module(
+                module, part.split, self.slices, part.group, self._group_pass, self._own,
+                part.keeps_logits,
+            )  # fmt: skip
+            heads = [piece for name, piece in self.slices.items() if part.split[name].ends_in_loss]
+            if heads and self.is_last and part.keeps_logits:
+                ((first_class, _),) = heads[0].ranges
+                self.split_loss = SplitCrossEntropy(first_class, part.sums)
         recomputed, offloaded = (
             frozenset(call for layer in chosen for call in layers[layer].calls)
             for chosen in (part.recompute_layers, part.offloaded_layers)

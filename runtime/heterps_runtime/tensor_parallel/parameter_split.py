@@ -36,6 +36,8 @@ class ParameterSplit(Document):
         least_units: Of all parameters that are split together with it: a group of more ranks has
             all of them whole.
         of_experts: Whether it has a place for each expert.
+        ends_in_loss: Whether what it makes are the logits that the loss reads, so that ranks may
+            keep theirs (`cross_entropy`).
         entering: Whole parameters that each rank uses on its part of what this one makes, such as
             the scale of a norm of each head; their gradients are summed over the group.
         counts: Attributes of modules (`path.name`) that count what of it there is in whole.
@@ -50,6 +52,7 @@ class ParameterSplit(Document):
     sections: tuple[tuple[int, int], ...]
     least_units: int
     of_experts: bool = False
+    ends_in_loss: bool = False
     entering: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     draws: Mapping[str, tuple[SplitDraw | None, ...]] = {}

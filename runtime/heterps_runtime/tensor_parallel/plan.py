@@ -112,9 +112,10 @@ class _Finder:
             if traced.recording.calls[source.call].function is None
         }
         self._counts: dict[str, tuple[str, ...]] = {}
+        self._head: str | None = None
         self._entering: dict[str, set[str]] = {}
         self._draws: dict[str, dict[str, tuple[SplitDraw | None, ...]]] = {}
-        self._names = [name for name, _ in module.named_parameters()]
+        self._shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
         self._candidates, self.reasons = candidates(module, traced)
         self._whole: Seen | None = None
 
@@ -123,6 +124,7 @@ class _Finder:
         found = without_layers(self._layers, self._candidates, self.reasons)
         return {
             name: split.changed(
+                ends_in_loss=name == self._head,
                 entering=tuple(sorted(self._entering.get(name, ()))),
                 counts=self._counts.get(name, ()),
                 draws=self._draws.get(name, {}),
@@ -139,6 +141,7 @@ class _Finder:
                 self._give_up(error)
             return False
         self._note_draws(seen)
+        self._find_head()
         return True
 
     def _try(self, counts: Mapping[str, tuple[str, ...]]) -> Seen:
@@ -201,7 +204,7 @@ class _Finder:
         if name is None:
             return False
         plan, kind = self.parameters(), re.sub(r"\d+", "*", name)
-        for other in self._names:
+        for other in self._shapes:
             if re.sub(r"\d+", "*", other) != kind or other in plan:
                 continue
             layer = next((each for each in self._layers if other in each.parameters), None)
@@ -244,6 +247,37 @@ class _Finder:
             return kind not in inside
         return True
 
+    def _find_head(self) -> None:
+        """Whether the loss reads what a split head makes, place by place."""
+        source, plan = self._source, self.parameters()
+        last = self._layers[-1].parameters
+        heads = [n for n, split in plan.items() if split.unit == "vocabulary" and n in last]
+        weights = [name for name in heads if len(self._shapes[name]) == 2]
+        if source.loss != "cross_entropy" or source.target is None or len(weights) != 1:
+            return
+        assert self._whole is not None
+        if self._whole.output[:-1] != (_TRIED_SAMPLES, *source.target.shape):
+            return
+        (name,) = weights
+        plan[name] = plan[name].changed(ends_in_loss=True)
+        module = build_module(source, dtype=self._dtype)
+        group_pass = ProbePass()
+        names, holders = _on_one_rank(module, plan, group_pass, keeps_logits=True)
+        probe = Probe(module, self._units, names, holders)
+        own = module.get_parameter(name)
+        probe.heads = frozenset(
+            path
+            for path, part in module.named_modules()
+            if isinstance(part, nn.Linear) and part.weight is own
+        )
+        group_pass.probe = probe
+        try:
+            if probe.heads:
+                self._run(probe)
+                self._head = name
+        except ProbeError:
+            pass  # then all ranks get all logits
+
     def _note_draws(self, part: Seen) -> None:
         """Which random numbers are split."""
         assert self._whole is not None
@@ -276,7 +310,11 @@ def _draw(
 
 
 def _on_one_rank(
-    module: nn.Module, plan: Mapping[str, ParameterSplit], group_pass: ProbePass
+    module: nn.Module,
+    plan: Mapping[str, ParameterSplit],
+    group_pass: ProbePass,
+    *,
+    keeps_logits: bool = False,
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Makes a meta module the part of a rank; names of what is split, and paths that hold it."""
     canonical = canonical_names(module)
@@ -286,7 +324,7 @@ def _on_one_rank(
     placed = place(module, local, canonical)
     own = {name: placed.get(name, parameter) for name, parameter in before.items()}
     split_buffers(module, slices, own)
-    split_module(module, plan, slices, _TRIED, group_pass, own)
+    split_module(module, plan, slices, _TRIED, group_pass, own, keeps_logits)
     held = {id(parameter) for parameter in placed.values()}
     holders = frozenset(
         path

@@ -25,9 +25,9 @@ from heterps_runtime.models.build import arguments, meta_inputs
 from heterps_runtime.models.mixed_precision import autocast
 from heterps_runtime.models.random_numbers import draws_numbers
 from heterps_runtime.models.recorder import call_fake
-from heterps_runtime.models.recording import canonical_names
+from heterps_runtime.models.recording import canonical_names, select_output
 from heterps_runtime.tensor_parallel.sums import GroupPass
-from heterps_runtime.tracing.operation_log import memory_of, tensors_of
+from heterps_runtime.tracing.operation_log import is_plain, memory_of, tensors_of
 from heterps_runtime.tracing.scans import scans_at_once
 
 Shape = tuple[int, ...]
@@ -57,12 +57,14 @@ class Seen:
         is_split: Whether any of it was split.
         products: Path, and numbers that are added up, of each product of two activations.
         draws: By unit, the shapes of its random numbers.
+        output: Shape of what the loss reads.
     """
 
     made: dict[str, list[list[Shape]]] = field(default_factory=dict)
     is_split: dict[str, list[bool]] = field(default_factory=dict)
     products: list[tuple[str, int]] = field(default_factory=list)
     draws: dict[str, list[Shape]] = field(default_factory=dict)
+    output: Shape = ()
 
 
 class ProbePass(GroupPass):
@@ -112,6 +114,8 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
         holders: Paths of modules that are known to handle what is split.
 
     Attributes:
+        heads: Paths of modules whose outputs stay split until the loss; none usually.
+        logits: Memory of what follows from those.
         split: Memory of what is split.
         entered: Memory of what may meet it.
     """
@@ -125,6 +129,8 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._module, self._units, self._names, self._holders = module, set(units), split, holders
+        self.heads: frozenset[str] = frozenset()
+        self.logits: set[int] = set()
         self.split: set[int] = set()
         self.entered: set[int] = set()
         self.seen = Seen()
@@ -153,7 +159,13 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(autocast(dtype, "cpu"))
             try:
                 with self:
-                    torch.func.functional_call(self._module, state, args, kwargs, tie_weights=False)
+                    output = torch.func.functional_call(
+                        self._module, state, args, kwargs, tie_weights=False
+                    )
+                chosen = select_output(output)
+                self.seen.output = tuple(chosen.shape)
+                if self.heads and memory_of(chosen) not in self.logits:
+                    raise ProbeError("", "the output is not what the head makes")
             except ProbeError:
                 raise
             except Exception as error:
@@ -178,6 +190,10 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._stack
         ):
             self.seen.products.append((path, read[0].shape[-1]))
+        if any(memory_of(tensor) in self.logits for tensor in read):
+            if not is_plain(func):
+                raise ProbeError(path, "what is done with the logits needs all of them")
+            self.logits.update(memory_of(tensor) for tensor in made)
         if any(memory_of(tensor) in self.split for tensor in read):
             self._check(path, read)
             self.split.update(memory_of(tensor) for tensor in made)
@@ -209,6 +225,8 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def leave(module: nn.Module, args: Any, output: Any) -> None:
             self._stack.pop()
             tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+            if path in self.heads:
+                self.logits.update(memory_of(tensor) for tensor in tensors)
             shapes = [tuple(tensor.shape) for tensor in tensors]
             self.seen.made.setdefault(path, []).append(shapes)
             self.seen.is_split.setdefault(path, []).append(

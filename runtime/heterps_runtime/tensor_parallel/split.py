@@ -26,6 +26,7 @@ def split_module(
     group: GroupSlice,
     group_pass: GroupPass,
     own: Mapping[str, nn.Parameter],
+    keeps_logits: bool = False,
 ) -> None:
     """Changes the forward passes of modules whose own parameters are split.
 
@@ -36,6 +37,7 @@ def split_module(
         group: The rank's place.
         group_pass: Sums over the group.
         own: The stage's parameters by canonical name.
+        keeps_logits: A head whose logits the loss reads (`cross_entropy`) leaves them split.
     """
     names = {id(parameter): name for name, parameter in own.items()}
     for part in module.modules():
@@ -46,7 +48,7 @@ def split_module(
         }
         # A bias alone is another module's, which does what is done with it.
         if found and (found.keys() != {"bias"}):
-            part.__dict__["forward"] = _forward(part, found, plan, slices, group_pass)
+            part.__dict__["forward"] = _forward(part, found, plan, slices, group_pass, keeps_logits)
     entering = {other for name in slices for other in plan[name].entering}
     for part in module.modules():
         attributes = [
@@ -88,6 +90,7 @@ def _forward(
     plan: Mapping[str, ParameterSplit],
     slices: Mapping[str, TensorSlice],
     group_pass: GroupPass,
+    keeps_logits: bool,
 ) -> Forward:
     """What a module with split parameters does in the place of its own forward pass."""
     if any(plan[name].of_experts for name in found.values()):
@@ -101,9 +104,10 @@ def _forward(
             return lookup
         return _with_lookup(part, lookup)
     assert is_linear_layer(part)
-    if split.unit == "vocabulary":
+    is_head = split.unit == "vocabulary"
+    if is_head and not (keeps_logits and split.ends_in_loss):
         return _head(part.forward, piece, group_pass)
-    if split.role == "column":
+    if is_head or split.role == "column":
         inner = _own_forward(part)
         return lambda tensor: inner(group_pass.enter(tensor))
     return _row(part, group_pass)

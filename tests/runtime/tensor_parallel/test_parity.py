@@ -30,6 +30,7 @@ _LLAMA_LIKE = {**CONFIGS["llama"], "num_key_value_heads": 4, "num_hidden_layers"
 _BERT_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
 _GPT2_DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}
 MODELS = ["perceptron", "llama", "gpt2", "bert", "vit", "resnet", "qwen3", "gemma2", "mixtral"]
+LANGUAGE_MODELS = ["llama", "gpt2", "bert", "qwen3", "gemma2", "mixtral"]
 
 
 def _hidden_layers() -> nn.Module:
@@ -85,12 +86,9 @@ def _source(name: str) -> ModelSource:
     return huggingface_source(config, sequence_length=TOKENS)
 
 
-def _built(case: Case, **part: Any) -> StageModule:
-    stage = build_stage(
-        case.source,
-        case.profile,
-        StagePart(0, case.profile.num_layers - 1, SAMPLES, SEED, **part),
-    )
+def _built(case: Case, first: int = 0, last: int | None = None, **part: Any) -> StageModule:
+    last = case.profile.num_layers - 1 if last is None else last
+    stage = build_stage(case.source, case.profile, StagePart(first, last, SAMPLES, SEED, **part))
     stage.module.double()
     for module in stage.module.modules():
         config: Any = getattr(module, "config", None)
@@ -117,7 +115,12 @@ def _trained(case: Case, stage: StageModule) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients of one micro-batch."""
     inputs, target = make_batch(case.source, 0, SAMPLES, seed=0)
     (output,) = stage(inputs, (), KEY)
-    loss = loss_sum(case.source, output, target)
+    own = stage.split_loss
+    loss = (
+        loss_sum(case.source, output, target)
+        if own is None
+        else own.total(output, target) / own.elements(target)
+    )
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = {n: p.grad for n, p in stage.parameters_by_name().items() if p.grad is not None}
     return float(loss.detach()), gradients
@@ -129,17 +132,26 @@ def _alone(name: str) -> tuple[float, dict[str, Tensor]]:
     return _trained(case, _built(case))
 
 
-@pytest.mark.parametrize("shares", GROUPS, ids=len)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        *((name, shares) for name in MODELS for shares in GROUPS),
+        *((name, GROUPS[1]) for name in ("qwen3", "gemma2")),
+    ],
+)
 def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[float, ...]) -> None:
     case, group = case_of(name), ThreadGroup(len(shares))
     loss, gradients = _alone(name)
     # Mixtral's router computes in float32, whatever the format.
     most = 1e-7 if name == "mixtral" else 1e-10
 
+    keeps = len(shares) > 2  # in pairs, all get all logits
+
     def work(rank: int) -> tuple[StageModule, float, dict[str, Tensor]]:
         place = GroupSlice(rank, shares)
-        stage = _built(case, split=case.plan, group=place, sums=group.sums(rank))
+        sums = group.sums(rank)
+        stage = _built(case, split=case.plan, group=place, sums=sums, keeps_logits=keeps)
+        assert (stage.split_loss is not None) == (keeps and name in LANGUAGE_MODELS)
         return (stage, *_trained(case, stage))
 
     for stage, own_loss, own in group.run(work):
@@ -150,3 +162,48 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
             piece = stage.slices.get(key)
             expected = gradients[key] if piece is None else piece.of(gradients[key])
             torch.testing.assert_close(gradient, expected, rtol=0, atol=most, msg=key)
+    counted = [layer.tensor_split for layer in case.profile.layers if layer.tensor_split]
+    num_sums = sum(len(split.forward_sums) + len(split.backward_sums) for split in counted)
+    num_sums += sum(len(split.entering) for split in case.plan.values())
+    if keeps or name not in LANGUAGE_MODELS:
+        assert group.num_sums == num_sums
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_stages_of_a_group_may_recompute_and_be_able_to_put_off_weight_gradients(name: str) -> None:
+    case, group, shares = case_of(name), ThreadGroup(2), (0.7, 0.3)
+    loss, gradients = _alone(name)
+    last = case.profile.num_layers - 1
+
+    def work(rank: int) -> tuple[list[StageModule], float, dict[str, Tensor]]:
+        options: dict[str, Any] = {
+            "split": case.plan,
+            "group": GroupSlice(rank, shares),
+            "sums": group.sums(rank),
+            "keeps_logits": True,
+            "defers_weight_gradients": True,
+        }
+        front = _built(case, 0, 1, recompute_layers=[1], **options)
+        back = _built(case, 2, last, recompute_layers=[2], **options)
+        inputs, target = make_batch(case.source, 0, SAMPLES, seed=0)
+        sent = front(inputs, (), KEY)
+        received = tuple(tensor.detach().requires_grad_() for tensor in sent)
+        (output,) = back(inputs, received, KEY)
+        assert back.split_loss is not None
+        own_loss = back.split_loss.total(output, target) / TOKENS
+        own_loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(sent, [tensor.grad for tensor in received])
+        found: dict[str, Tensor] = {}
+        for stage in (front, back):
+            for key, parameter in stage.parameters_by_name().items():
+                if parameter.grad is not None:
+                    found[key] = found.get(key, torch.zeros(())) + parameter.grad
+        return [front, back], float(own_loss.detach()), found
+
+    for stages, own_loss, own in group.run(work):
+        assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
+        slices = stages[0].slices | stages[1].slices
+        assert own.keys() == gradients.keys()
+        for key, gradient in own.items():
+            expected = slices[key].of(gradients[key]) if key in slices else gradients[key]
+            torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-10, msg=key)
