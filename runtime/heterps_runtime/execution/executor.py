@@ -299,7 +299,9 @@ class Executor:
         random_key = self._seed_of_run, self._step_number, self._num_accumulated + micro_batch
         outputs = step.module.forward(inputs, cell.received, random_key)
         if step.is_last:
-            outputs = (self._loss_of(cell, outputs[0], target),)
+            # Of a group, each device has the logits of some classes.
+            read_by = step.module.split_loss or self._loss
+            outputs = (self._loss_of(read_by, cell, outputs[0], target),)
         cell.outputs = outputs
         self._finish(step)
         if step.behind is not None:
@@ -309,9 +311,9 @@ class Executor:
         for message in step.activations:
             message.tensors = [tensor.detach() for tensor in outputs]
 
-    def _loss_of(self, cell: Cell, output: Tensor, target: Tensor) -> Tensor:
+    def _loss_of(self, read_by: Loss, cell: Cell, output: Tensor, target: Tensor) -> Tensor:
         """The sum over a micro-batch; prepares what each element weighs in the batch's mean."""
-        loss, elements = self._loss.total(output, target), self._loss.elements(target)
+        loss, elements = read_by.total(output, target), read_by.elements(target)
         weight = 1 / (elements * self._global_batch_size)
         seed = weight * self._loss_scale
         if seed not in self._seeds:

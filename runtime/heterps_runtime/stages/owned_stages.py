@@ -66,6 +66,8 @@ def build_stages(
                 group=_slice_of(stage, device),
                 split=specification.splits,
                 sums=sums,
+                # Torch's engine computes the loss of whole outputs.
+                keeps_logits=specification.engine == "heterps",
             )
             module = build_stage(profile.source, profile, part, Sharing(start, shared))
             module.train()
