@@ -109,7 +109,7 @@ def build_stage(
     start = start or Initialised(part.seed)
     stage = StageModule(source, module, layers, recording, part, start)
     start.fill(stage.buffers_by_name())
-    split_buffers(module, stage.slices, stage.parameters_by_name())
+    stage.slices |= split_buffers(module, stage.slices, stage.parameters_by_name())
     return stage
 
 
@@ -124,7 +124,7 @@ class StageModule(nn.Module):
         aliases: Other names of the whole model's tied parameters, with their first.
         device: Where it computes.
         split_loss: The loss of what it returns, where that is a rank's part of the logits.
-        slices: Of parameters that the rank's group splits, which part it holds.
+        slices: Of parameters and buffers that the rank's group splits, which part it holds.
         has_batch_norm: Whether any stage of the model normalises over a batch
             (`heterps_runtime.stages.batch_norm`).
     """

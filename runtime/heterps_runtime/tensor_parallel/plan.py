@@ -15,6 +15,7 @@ from torch import nn
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.initialise import place
 from heterps_runtime.models.recording import canonical_names
@@ -78,8 +79,7 @@ def why_not(profile: ModelProfile, plan: SplitPlan, degree: int) -> str | None:
         degree: Ranks of the group.
     """
     for layer in profile.layers:
-        split = layer.tensor_split
-        if split is not None and split.num_units >= degree and layer.name in plan.reasons:
+        if split_at(layer, degree) is not None and layer.name in plan.reasons:
             return f"{profile.name}: layer {layer.name}: {plan.reasons[layer.name]}"
     return None
 

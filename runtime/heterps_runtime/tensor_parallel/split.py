@@ -72,16 +72,19 @@ def split_module(
 
 def split_buffers(
     module: nn.Module, slices: Mapping[str, TensorSlice], own: Mapping[str, nn.Parameter]
-) -> None:
-    """Statistics of normalised channels are split as what scales these."""
+) -> dict[str, TensorSlice]:
+    """Statistics of normalised channels are split as what scales these; which, by name."""
     names = {id(parameter): name for name, parameter in own.items()}
-    for part in module.modules():
+    found: dict[str, TensorSlice] = {}
+    for path, part in module.named_modules():
         name = names.get(id(part._parameters.get("weight")), "")
         if not isinstance(part, nn.modules.batchnorm._BatchNorm) or name not in slices:
             continue
         for attribute, buffer in part._buffers.items():
             if buffer is not None and tuple(buffer.shape) == slices[name].shape:
                 part._buffers[attribute] = slices[name].of(buffer)
+                found[f"{path}.{attribute}" if path else attribute] = slices[name]
+    return found
 
 
 def _forward(

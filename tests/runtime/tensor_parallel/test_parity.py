@@ -127,9 +127,11 @@ def _trained(case: Case, stage: StageModule) -> tuple[float, dict[str, Tensor]]:
 
 
 @cache
-def _alone(name: str) -> tuple[float, dict[str, Tensor]]:
+def _alone(name: str) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
+    """Loss, gradients and statistics of a batch's normalisations."""
     case = case_of(name)
-    return _trained(case, _built(case))
+    stage = _built(case)
+    return (*_trained(case, stage), stage.buffers_by_name())
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def _alone(name: str) -> tuple[float, dict[str, Tensor]]:
 )
 def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[float, ...]) -> None:
     case, group = case_of(name), ThreadGroup(len(shares))
-    loss, gradients = _alone(name)
+    loss, gradients, statistics = _alone(name)
     # Mixtral's router computes in float32, whatever the format.
     most = 1e-7 if name == "mixtral" else 1e-10
 
@@ -155,13 +157,18 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
         return (stage, *_trained(case, stage))
 
     for stage, own_loss, own in group.run(work):
-        assert stage.slices.keys() == case.plan.keys()
+        assert stage.slices.keys() & stage.parameter_names() == case.plan.keys()
         assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
         assert own.keys() == gradients.keys()
         for key, gradient in own.items():
             piece = stage.slices.get(key)
             expected = gradients[key] if piece is None else piece.of(gradients[key])
             torch.testing.assert_close(gradient, expected, rtol=0, atol=most, msg=key)
+        for key, buffer in stage.buffers_by_name().items():
+            found = statistics[key]
+            piece = stage.slices.get(key)
+            expected = found if piece is None else piece.of(found)
+            torch.testing.assert_close(buffer, expected, rtol=0, atol=1e-12, msg=key)
     counted = [layer.tensor_split for layer in case.profile.layers if layer.tensor_split]
     num_sums = sum(len(split.forward_sums) + len(split.backward_sums) for split in counted)
     num_sums += sum(len(split.entering) for split in case.plan.values())
@@ -172,7 +179,7 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_stages_of_a_group_may_recompute_and_be_able_to_put_off_weight_gradients(name: str) -> None:
     case, group, shares = case_of(name), ThreadGroup(2), (0.7, 0.3)
-    loss, gradients = _alone(name)
+    loss, gradients, _ = _alone(name)
     last = case.profile.num_layers - 1
 
     def work(rank: int) -> tuple[list[StageModule], float, dict[str, Tensor]]:
