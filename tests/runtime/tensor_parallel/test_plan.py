@@ -5,30 +5,31 @@ from __future__ import annotations
 from pydantic import TypeAdapter
 
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
-from heterps_runtime.tensor_parallel.plan import find_splits, why_not
-from tests.runtime.small_models import profile_of, source_of
+from heterps_runtime.tensor_parallel.plan import why_not
+from tests.runtime.tensor_parallel.split_cases import case_of
 
 _DOCUMENT = TypeAdapter(dict[str, ParameterSplit])
 
 
 def test_a_plan_is_small_and_can_be_sent() -> None:
-    plan = find_splits(source_of("gpt2")).parameters
+    case = case_of("gpt2")
+    plan = case.found.parameters
     assert _DOCUMENT.validate_json(_DOCUMENT.dump_json(plan)) == plan
     packed = plan["transformer.h.0.attn.c_attn.weight"]
     assert (packed.dim, packed.sections) == (1, ((0, 32), (32, 32), (64, 32)))
     # The one number of the model's own code that counts what a rank has a part of.
     assert {count for split in plan.values() for count in split.counts} == {
-        f"transformer.h.{block}.attn.split_size" for block in range(4)
+        f"transformer.h.{block}.attn.split_size" for block in range(2)
     }
-    assert why_not(profile_of("gpt2"), find_splits(source_of("gpt2")), 2) is None
+    assert why_not(case.profile, case.found, 2) is None
 
 
 def test_what_cannot_be_run_is_named_with_its_reason() -> None:
     # All heads' distances are added to scores of some of them.
-    found = find_splits(source_of("t5"))
-    assert why_not(profile_of("t5"), found, 2) == (
+    case = case_of("t5")
+    assert why_not(case.profile, case.found, 2) == (
         "t5: layer encoder.block.0.layer.0: encoder.block.0.layer.0.SelfAttention cannot be split: "
         "a whole tensor meets a split one"
     )
-    assert "shared.weight" in found.parameters
-    assert not any("SelfAttention" in name for name in found.parameters)
+    assert "shared.weight" in case.found.parameters
+    assert not any("SelfAttention" in name for name in case.found.parameters)
