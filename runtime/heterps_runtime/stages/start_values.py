@@ -66,6 +66,8 @@ def sliced_values(
             # What another stage of the rank holds is a part already.
             is_whole = piece is not None and tuple(value.shape) == piece.shape
             values[name] = piece.of(value) if piece is not None and is_whole else value
+            # A rank's place in the groups of stages that share a parameter is one and the same.
+            assert piece is None or tuple(values[name].shape) == piece.local_shape, name
     return values
 
 
