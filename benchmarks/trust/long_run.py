@@ -6,7 +6,7 @@
 The command `heterps run` with TensorBoard and a checkpoint every 20 steps, also with `--elastic`,
 of a small model on two devices. Sampled twice a second: memory (RSS) and open descriptors of the
 command and of all processes under it. `growth`: the mean of the last tenth of the samples less that
-of the tenth behind the first 200 steps. `ends after`: from the end of the last rank to that of the
+of the tenth behind the first 100 steps. `ends after`: from the end of the last rank to that of the
 command.
 """
 
@@ -29,7 +29,7 @@ from benchmarks.shared.common import Row, report
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 
-STEPS, QUICK_STEPS, WARM_STEPS, CHECKPOINT_EVERY = 2000, 300, 200, 20
+STEPS, QUICK_STEPS, WARM_STEPS, CHECKPOINT_EVERY = 2000, 300, 100, 20
 SAMPLE_S = 0.5
 FORMS = {"run": (), "run --elastic": ("--elastic",)}
 

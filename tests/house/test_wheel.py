@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for `PYTHONPATH` that holds what the wheel installs."""
     target = tmp_path_factory.mktemp("site")
-    pip("install", wheel, "--no-deps", "--no-index", "--target", target)
+    pip("install", wheel, "--no-deps", "--no-index", "--no-compile", "--target", target)
     return target
 
 
