@@ -19,6 +19,7 @@ from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.local_turns import (
     LetterBox,
     LocalGatherer,
+    LocalGroupSums,
     LocalMessenger,
     take_turns,
 )
@@ -74,16 +75,26 @@ def saved_tensors(owned: Mapping[str, OwnedStages]) -> dict[str, dict[str, Tenso
 
 def save(run: LocalRun, folder: Path, step: int, keep: int = 5) -> Path:
     """Writes a complete checkpoint of all devices, one after the other."""
+    return save_stages(run.owned, run.specification, folder, step, keep)
+
+
+def save_stages(
+    owned: Mapping[str, OwnedStages],
+    specification: RunSpecification,
+    folder: Path,
+    step: int,
+    keep: int = 5,
+) -> Path:
+    """The same of stages that are in no run."""
     path = unfinished_path(folder, step)
-    for rank, (device, tensors) in enumerate(saved_tensors(run.owned).items()):
-        write_tensors(path, tensors, None, rank, pieces_of(run.owned[device], tensors))
-    specification = run.specification
+    for rank, (device, tensors) in enumerate(saved_tensors(owned).items()):
+        write_tensors(path, tensors, None, rank, pieces_of(owned[device], tensors))
     document = CheckpointDocument(
         step=step,
         seed=specification.seed,
         learning_rate=None,
         plan=specification.plan,
-        num_ranks=len(run.owned),
+        num_ranks=len(owned),
         layers=layer_sizes(specification.profile),
     )
     publish(folder, document, keep)
@@ -94,7 +105,10 @@ def loaded(specification: RunSpecification, checkpoint: Path | str) -> Owned:
     """Fresh stages of all devices, filled from a checkpoint."""
 
     def load(device: str, peers: Peers) -> OwnedStages:
-        modules = build_stages(specification, device, Blank())
+        rank = specification.ranks[device]
+        groups = [ranks for ranks in specification.group_ranks if rank in ranks]
+        sums = LocalGroupSums(LocalMessenger(rank, LetterBox(0)), groups[0]) if groups else None
+        modules = build_stages(specification, device, Blank(), sums=sums)
         owned = OwnedStages(specification, modules, peers.gatherer)
         restore_stages(str(checkpoint), owned)
         return owned

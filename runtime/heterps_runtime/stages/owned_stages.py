@@ -175,12 +175,14 @@ class OwnedStages:
 
     def saves_state_of(self, name: str) -> bool:
         """Whether this rank saves the optimizer's state of what it steps of a parameter."""
-        return name in self._sharded.stepped or self.stands_for(name)
+        if name in self._sharded.stepped:
+            return self.position == 0 or name in self.slices
+        return self.stands_for(name)
 
     def saves_counts_of(self, name: str) -> bool:
         """Whether it saves what of that state is no part of the whole: counts of steps."""
         if name in self._sharded.stepped:
-            return self._sharded.is_first(name) and (self.position == 0 or name in self.slices)
+            return self.position == 0 and self._sharded.is_first(name)
         return self.position == 0 and self.stands_for(name)
 
     @property
