@@ -244,7 +244,11 @@ def _use_time(lists: list[Shortlist]) -> None:
 
 def _bound_by(optimum: Code, step_time_s: float, code: Code, question: Question) -> Bound:
     """How far a plan is from the optimum of the closed form."""
-    gap = max(0.0, question.cost(code) / question.cost(optimum) - 1)
+    least = question.cost(optimum)
+    if least <= 0:  # nothing takes any time, or costs any: no share of it is a gap
+        is_least = question.cost(code) <= 0
+        return Bound(step_time_s=step_time_s, gap=0.0, status="proven") if is_least else Bound()
+    gap = max(0.0, question.cost(code) / least - 1)
     if question.goal.is_price and gap > ROUNDING:
         # The cheapest plan's step is no bound: a dearer plan may be faster.
         step_time_s = lower_bound(question.tables)

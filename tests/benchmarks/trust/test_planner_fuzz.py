@@ -33,6 +33,10 @@ def test_a_drawn_problem_depends_on_its_number_alone() -> None:
     assert (first.profile, first.cluster) != (other.profile, other.cluster)
 
 
+def test_of_a_model_that_takes_no_time_auto_divides_by_nothing() -> None:
+    assert check_problem(draw_problem(202, 356), ("auto",))["findings"] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_planners_answer_hostile_problems_with_plans_or_in_words(part: int) -> None:
