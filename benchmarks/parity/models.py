@@ -19,6 +19,23 @@ HERE = "benchmarks.parity.models"
 WIDTH = 16
 
 
+def _decoder(model_type: str, **config: int) -> ModelSource:
+    """Eight heads, two of which share keys and values."""
+    return huggingface_source(
+        {
+            "model_type": model_type,
+            "hidden_size": 128,
+            "intermediate_size": 192,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "vocab_size": 256,
+            **config,
+        },
+        sequence_length=16,
+    )
+
+
 def _t5() -> ModelSource:
     """Encoder and decoder: what the encoder returns passes every cut of the decoder."""
     config = {
@@ -98,6 +115,8 @@ def _own(name: str) -> Callable[[], ModelSource]:
 
 SOURCES: dict[str, Callable[[], ModelSource]] = {
     **{case.name: case.source for case in EMULATED},
+    "llama, grouped queries": lambda: _decoder("llama"),
+    "mixtral": lambda: _decoder("mixtral", num_local_experts=4, num_experts_per_tok=2),
     "t5": _t5,
     "sequential": _own("sequential"),
     "tuples, dicts, skip": _own("structured"),

@@ -3,7 +3,7 @@
     python benchmarks/parity/parity.py --json parity.json --markdown parity.md
     python benchmarks/parity/parity.py --quick
 
-Every model x six shapes of plans x four schedules, 20 steps in float32 with AdamW. All devices of a
+Every model x ten shapes of plans x four schedules, 20 steps in float32 with AdamW. All devices of a
 plan take turns in one process (`heterps_runtime.execution.local_run`: the executors, stages and
 action lists of a run); some cells also run as real processes. Limits: losses within 1e-5, every
 number of every parameter within 1e-4, and each device carries out its action list of the simulator
@@ -13,7 +13,8 @@ Replicas and tied weights add gradients in another order than one process does. 
 the size of a gradient, so that where a gradient is nearly zero its rounding becomes a whole step.
 A cell beyond a limit is therefore trained twice more: in float64 on both sides, and in float32 with
 plain SGD. Where float64 agrees to 1e-10, the difference was the rounding of float32, and the
-cell is called `rounding`; it still counts as beyond the limit. Else it is `wrong`.
+cell is called `rounding`; it still counts as beyond the limit. Else it is `wrong`. A model that
+tensor-parallel groups cannot split as the plan says is `refused`, with the reason.
 
 Finished cells are kept beside the --json file; started again, it goes on after them.
 """
@@ -31,7 +32,7 @@ from typing import Any
 import torch
 
 from benchmarks.parity.models import SOURCES
-from benchmarks.parity.plans import SCHEDULES, SHAPES
+from benchmarks.parity.plans import GROUP_SHAPES, SCHEDULES, SHAPES
 from benchmarks.parity.runs import Cell, run
 from benchmarks.shared.common import machine, parse_options, report
 from benchmarks.shared.row_store import Row, RowStore
@@ -53,6 +54,10 @@ AS_PROCESSES = (
     ("vit", "unequal micro-batches", "interleaved"),
     ("tuples, dicts, skip", "shared stages", "zero-bubble"),
     ("dropout, frozen", "unequal replicas", "interleaved"),
+    ("gpt2", "uneven groups", "zero-bubble"),
+    ("llama, grouped queries", "replicas of groups, shared state", "1f1b"),
+    ("mixtral", "groups", "interleaved"),
+    ("vit", "one uneven group, recompute", "gpipe"),
 )
 
 
@@ -61,6 +66,7 @@ def main() -> None:
     options = parse_options(
         __doc__ or "",
         only="one model, or several with semicolons between",
+        shapes="one shape, or several with semicolons between",
         markdown="write the table to this file",
     )
     warnings.filterwarnings("ignore", message="batch normalisation")
@@ -97,12 +103,16 @@ def _cells(options: argparse.Namespace) -> list[Cell]:
     for name in models:
         if name not in SOURCES:
             raise UnknownNameError("model", name, list(SOURCES))
+    shapes = options.shapes.split(";") if options.shapes else list(SHAPES)
+    for name in shapes:
+        if name not in SHAPES:
+            raise UnknownNameError("shape", name, list(SHAPES))
     if options.quick and not options.only:
         models = list(QUICK_MODELS)
     cells = [
         Cell(model, shape, schedule, "adamw")
         for model in models
-        for shape in SHAPES
+        for shape in shapes
         for schedule in SCHEDULES
     ]
     if not options.quick:
@@ -113,7 +123,12 @@ def _cells(options: argparse.Namespace) -> list[Cell]:
 
 
 def _row(cell: Cell, seed: int) -> Row:
-    outcome = run(cell, seed, NUM_STEPS)
+    try:
+        outcome = run(cell, seed, NUM_STEPS)
+    except HeterpsError as error:
+        if cell.shape not in GROUP_SHAPES:
+            raise
+        return _refused(cell, str(error))
     is_within = outcome.loss <= LOSS_LIMIT and outcome.parameter <= PARAMETER_LIMIT
     row: Row = {
         "model": cell.model,
@@ -140,10 +155,28 @@ def _row(cell: Cell, seed: int) -> Row:
     return row
 
 
+def _refused(cell: Cell, reason: str) -> Row:
+    """Of a model that no group can split, or not so: said before anything runs."""
+    return {
+        "model": cell.model,
+        "shape": cell.shape,
+        "schedule": cell.schedule,
+        "engine": "one process" if cell.is_local else "processes",
+        "loss_difference": 0.0,
+        "parameter_difference": 0.0,
+        "order": "identical",
+        "actions": 0,
+        "verdict": "refused",
+        "reason": reason,
+    }
+
+
 def _summary(rows: Sequence[Row]) -> dict[str, Any]:
-    within, beyond = _of(rows, "within"), [row for row in rows if row["verdict"] != "within"]
+    within = _of(rows, "within")
+    beyond = [row for row in rows if row["verdict"] not in ("within", "refused")]
     return {
         "cells": len(rows),
+        "refused": len(_of(rows, "refused")),
         "within_both_limits": len(within),
         "beyond_by_rounding": len(_of(rows, "rounding")),
         "wrong": len(_of(rows, "wrong")),
@@ -178,6 +211,7 @@ def _worst(rows: Sequence[Row]) -> list[Row]:
                     "within": len(_of(own, "within")),
                     "rounding": len(_of(own, "rounding")),
                     "wrong": len(_of(own, "wrong")),
+                    "refused": len(_of(own, "refused")),
                     "loss": _largest(own, "loss_difference"),
                     "parameter": _largest(own, "parameter_difference"),
                     "order": "identical"

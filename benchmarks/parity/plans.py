@@ -1,4 +1,4 @@
-"""Plans of the parity benchmark: six shapes, each also with two stages on a device."""
+"""Plans of the parity benchmark: ten shapes, most also with two stages on a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved", "zero-bubble")
@@ -70,27 +70,39 @@ _ROUTES: dict[str, tuple[Sequence[Route], Sequence[Route]]] = {
         ),
     ),
 }
+# Stages on tensor-parallel groups of equal devices; of replicas, each is a pipeline of its own.
+_PAIRS = (("d0", "d1"), ("d2", "d3"))
+_ALL = (("d0", "d1", "d2", "d3"),)
+REPLICAS_OF_GROUPS = "replicas of groups, shared state"
+_GROUPS: dict[str, tuple[Sequence[Sequence[str]], tuple[float, ...]]] = {
+    "groups": (_PAIRS, ()),
+    "uneven groups": (_PAIRS, (0.25, 0.75)),
+    "one uneven group, recompute": (_ALL, (0.4, 0.3, 0.2, 0.1)),
+    REPLICAS_OF_GROUPS: (_PAIRS, ()),
+}
+GROUP_SHAPES = tuple(_GROUPS)
 SHAPES = (
     "equal cuts", "unequal cuts", "unequal replicas", "different depths", "shared stages",
-    UNEQUAL_MICRO_BATCHES,
+    UNEQUAL_MICRO_BATCHES, *_GROUPS,
 )  # fmt: skip
 
 
 def problem_of(
     profile: ModelProfile, shape: str, schedule: Schedule, optimizer: Optimizer
 ) -> Problem:
-    """A model on four unequal devices of one node; seconds are those of a roofline."""
+    """A model on four devices of one node; seconds are those of a roofline."""
     is_unequal = shape == UNEQUAL_MICRO_BATCHES
+    speeds = (1.0,) * len(SPEEDS) if shape in _GROUPS else SPEEDS
     types = tuple(
         DeviceType(
-            name=f"type-{index}",
+            name="type" if shape in _GROUPS else f"type-{index}",
             kind="cpu",
             memory_bytes=10**10,
             peak_flops_per_s={"float32": speed * 1e9},
             memory_bandwidth_bytes_per_s=speed * 1e9,
             price_usd_per_hour=0.0,
         )
-        for index, speed in enumerate(SPEEDS)
+        for index, speed in enumerate(speeds)
     )
     groups = tuple(
         DeviceGroup(name=f"d{index}", type=entry.name) for index, entry in enumerate(types)
@@ -99,7 +111,9 @@ def problem_of(
     return Problem(
         profile=profile,
         cluster=Cluster(
-            name="four", device_types=types, nodes=(Node(name="node", devices=groups, link=link),)
+            name="four",
+            device_types=types[:1] if shape in _GROUPS else types,
+            nodes=(Node(name="node", devices=groups, link=link),),
         ),
         job=Job(
             global_batch_size=BATCH_SIZE,
@@ -114,7 +128,13 @@ def problem_of(
 
 def plan_of(problem: Problem, shape: str) -> Plan:
     """The plan of a shape; with two stages on a device where the schedule is interleaved."""
+    if shape in _GROUPS:
+        return _group_plan(problem, shape)
     routes = _routes(shape, is_interleaved=problem.job.schedule == "interleaved")
+    return _plan_of_routes(problem, shape, routes)
+
+
+def _plan_of_routes(problem: Problem, shape: str, routes: Sequence[Route]) -> Plan:
     stages: dict[str, Stage] = {}
     for route in routes:
         for stage in _stages(route, problem.profile.num_layers):
@@ -133,6 +153,29 @@ def plan_of(problem: Problem, shape: str) -> Plan:
             )
         ),
         planner=shape,
+    )
+
+
+def _group_plan(problem: Problem, shape: str) -> Plan:
+    groups, shares = _GROUPS[shape]
+    if shape == REPLICAS_OF_GROUPS:
+        routes = [Route(((f"r{i}", 1, group[0]),)) for i, group in enumerate(groups)]
+    else:
+        turns = 2 if problem.job.schedule == "interleaved" and len(groups) > 1 else 1
+        firsts = [group[0] for group in groups] * turns
+        routes = [Route(tuple((f"s{i}", 1, first) for i, first in enumerate(firsts)))]
+    alone, group_of = _plan_of_routes(problem, shape, routes), {g[0]: tuple(g) for g in groups}
+    everything = LayerRange(first_layer=0, last_layer=problem.profile.num_layers - 1)
+    return alone.changed(
+        stages=tuple(
+            stage.changed(
+                devices=group_of[stage.devices[0]],
+                tensor_shares=shares,
+                recompute_layers=tuple(stage.layers) if "recompute" in shape else (),
+            )
+            for stage in alone.stages
+        ),
+        sharded_state=(everything,) if shape == REPLICAS_OF_GROUPS else (),
     )
 
 

@@ -110,7 +110,14 @@ def _in_one_process(specification: RunSpecification, expected: _Trained) -> Outc
             for device, executor in run.executors.items()
         )
     differences = [
-        largest_difference(o.parameters, expected.parameters) for o in run.owned.values()
+        largest_difference(
+            own.parameters,
+            {
+                name: own.slices[name].of(tensor) if name in own.slices else tensor
+                for name, tensor in expected.parameters.items()
+            },
+        )
+        for own in run.owned.values()
     ]
     return Outcome(
         max_difference(found, expected.losses),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, combinations
 from typing import NamedTuple
 
@@ -59,12 +60,17 @@ def split_plan(source: ModelSource, dtype: Dtype = "float32") -> dict[str, Param
 
 
 def find_splits(source: ModelSource, dtype: Dtype = "float32") -> SplitPlan:
-    """What a group can split of a model; takes a few passes on fake tensors.
+    """What a group can split of a model; takes a few passes on fake tensors, once in a process.
 
     Raises:
         HeterpsError: The model cannot be built or run.
     """
-    finder = _Finder(source, dtype)
+    return _found_splits(source.model_dump_json(), dtype)
+
+
+@lru_cache(maxsize=32)
+def _found_splits(source: str, dtype: Dtype) -> SplitPlan:
+    finder = _Finder(ModelSource.model_validate_json(source), dtype)
     while finder.parameters() and not finder.succeeds():
         pass
     return SplitPlan(finder.parameters(), finder.reasons)
