@@ -77,7 +77,8 @@ class CostTables:
             (`heterps_envs.layer_costs.memory_rule`).
         output_bytes: (L,) crosses the cut behind the layer, one way, one micro-batch; last: 0.
         device_count: (T,) devices of each class.
-        memory_bytes: (O,) of one device, less the reserve of that rule.
+        memory_bytes: (O,) of one device, less the reserve of that rule; of a stage option below 0
+            where that is more than the device has.
         price_usd_per_hour: (O,) of the devices of one stage.
         latency_s: (O, O) of the slowest link between two devices of the classes.
         inverse_bandwidth_s_per_byte: (O, O) of the same links.

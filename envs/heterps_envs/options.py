@@ -259,7 +259,8 @@ def _column(problem: Problem, option: StageOption) -> _Column:
         sharded_bytes=shared,
         gradient_bytes=own.gradient_bytes,
         activation_bytes=rule.activation_bytes,
-        memory_bytes=max(float(usable - rule.reserve_bytes[kind] - besides_bytes), 0.0),
+        # Below 0 where the rest alone is too much: then not even a layer without bytes fits.
+        memory_bytes=float(usable - rule.reserve_bytes[kind] - besides_bytes),
     )
 
 

@@ -55,7 +55,7 @@ def by_count(tables: CostTables) -> Weights:
 def by_memory(tables: CostTables) -> Weights:
     """Weights, gradients and optimizer state in proportion to the memory of a device."""
     held = tables.stage_options.state_bytes + tables.stage_options.sharded_bytes
-    return Weights(held[:, 0].copy(), tables.memory_bytes)
+    return Weights(held[:, 0].copy(), np.maximum(tables.memory_bytes, 0.0))
 
 
 def by_speed(tables: CostTables) -> Weights:

@@ -174,7 +174,7 @@ def measure(
         memory = stage_bytes(k, start, stop, kind, replicas, held)
         if memory > k.memory_bytes[kind]:
             have = k.memory_bytes[kind]
-            lacking = memory / have - 1.0 if have > 0.0 else memory
+            lacking = memory / have - 1.0 if have > 0.0 else memory - have
             excess += replicas * lacking
             if limit < DOES_NOT_FIT:
                 break

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import SECONDS_PER_LAYER, planner_named, planner_names
+from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
@@ -51,3 +54,16 @@ def test_the_smallest_memory_goes_first_for_fewer_devices_need_less_room() -> No
     usable = on_usable_devices(problem_with((10**6, 8500, 1)))
     assert [entry.name for entry in usable.classes][:1] == ["class0"]
     assert "class2" not in [entry.name for entry in usable.classes]
+
+
+@pytest.mark.parametrize(
+    "name", ["even", "memory-proportional", "annealing", "uniform-3d", "exact"]
+)
+def test_what_is_computed_again_needs_room_for_a_while(name: str) -> None:
+    # Without parameters a layer that keeps nothing holds nothing, but for a while.
+    problem = chain_problem(
+        [1.0], [2.0], counts=(1,), memory_bytes=[10], parameters=[0], activation_bytes=[1000.0]
+    )
+    problem = replace(problem, strategy=Strategy(recompute="auto"))
+    with pytest.raises(InfeasibleError):
+        planner_named(name).plan(problem, Budget(50))
