@@ -115,6 +115,12 @@ def lacks_memory(problem: Problem, plan: Plan) -> bool:
     return any(need > problem.usable_bytes(name) for name, need in needed.items())
 
 
+def misses_floor(problem: Problem, plan: Plan) -> bool:
+    """Whether a step takes longer than the job's throughput floor allows."""
+    throughput = problem.job.global_batch_size / max(simulated_step_time_s(problem, plan), 1e-30)
+    return bool(_floor_reasons(problem, throughput))
+
+
 def _estimate(
     problem: Problem,
     plan: Plan,

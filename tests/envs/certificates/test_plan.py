@@ -121,6 +121,17 @@ def test_memory_devices_and_the_floor_are_counted_anew() -> None:
     assert "several stages on one device" in check_certificate(roomy, shared).problems[0]
 
 
+def test_a_floor_that_the_simulator_sees_kept_is_left_unchecked() -> None:
+    # Three samples in micro-batches of two: by the closed form the second one takes as long.
+    sized: dict[str, Any] = {"samples": 3, "micro_batch_size": 2, "counts": (1,)}
+    for floor, number_of_problems in ((0.6, 0), (0.7, 1)):
+        problem = chain_problem([1.0], [2.0], min_throughput=floor, **sized)
+        plan = bind(problem, [PlacedStage(0, 0, 0)], planner="t", seed=0)
+        report = check_certificate(problem, plan)
+        assert len(report.problems) == number_of_problems
+        assert len(report.unchecked) == 1 - number_of_problems
+
+
 def test_tied_parameters_count_once() -> None:
     problem = chain_problem([1, 1], [1, 1], parameters=[10, 10], tied_to={1: 0}, memory_bytes=[80])
     plan = bind(problem, [PlacedStage(0, 1, 0)], planner="t", seed=0)
