@@ -85,16 +85,21 @@ def save_stages(
     step: int,
     keep: int = 5,
 ) -> Path:
-    """The same of stages that are in no run."""
-    path = unfinished_path(folder, step)
-    for rank, (device, tensors) in enumerate(saved_tensors(owned).items()):
-        write_tensors(path, tensors, None, rank, pieces_of(owned[device], tensors))
+    """The same of stages that are in no run; without pieces as the first of the devices."""
+    path, saved = unfinished_path(folder, step), saved_tensors(owned)
+    pieces = [pieces_of(owned[device], tensors) for device, tensors in saved.items()]
+    if any(pieces):
+        for rank, (tensors, own) in enumerate(zip(saved.values(), pieces, strict=True)):
+            write_tensors(path, tensors, None, rank, own)
+    else:
+        whole = {key: tensor for tensors in saved.values() for key, tensor in tensors.items()}
+        write_tensors(path, whole, group=None, rank=0)
     document = CheckpointDocument(
         step=step,
         seed=specification.seed,
         learning_rate=None,
         plan=specification.plan,
-        num_ranks=len(owned),
+        num_ranks=len(owned) if any(pieces) else 1,
         layers=layer_sizes(specification.profile),
     )
     publish(folder, document, keep)

@@ -1,10 +1,11 @@
-"""Notes of an estimate: who shares cores, what hosts take, where times of groups come from."""
+"""Notes of an estimate: who shares cores, what hosts take, times of groups, what cannot run yet."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, slowdown_of
 
@@ -39,7 +40,7 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
 
 
 def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
-    """Where the times of tensor-parallel groups come from."""
+    """Where the times of tensor-parallel groups come from, and what of a plan cannot be run yet."""
     notes, scaled = [], dict[tuple[str, int], None]()
     for group in plan.device_groups:
         kind, degree = problem.class_of[group[0]], len(group)
@@ -50,4 +51,23 @@ def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
             f"groups of {degree} {name}: times measured on one device, scaled by a roofline of the "
             "split layers, with sums over the group by its link"
         )
+    cannot_run = not_run_yet(problem.profile, plan)
+    if cannot_run is not None:
+        notes.append(f"{cannot_run}; the plan can be simulated, and not run")
     return tuple(notes)
+
+
+def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
+    """Why a plan cannot be run yet, in one line; None: it can."""
+    owner_of = {user: owner for owner, users in profile.tied_layers.items() for user in users}
+    holder: dict[int, Stage] = {}
+    for stage in plan.stages:
+        for layer in {*stage.layers, *(owner_of[own] for own in stage.layers if own in owner_of)}:
+            other = holder.setdefault(layer, stage)
+            if (other.degree, other.uneven_shares) != (stage.degree, stage.uneven_shares):
+                return (
+                    f"stages {other.name!r} and {stage.name!r} hold the same parameters "
+                    f"({profile.layers[layer].name}) in unlike groups, of {other.degree} and "
+                    f"{stage.degree} devices; running that is not supported yet"
+                )
+    return None

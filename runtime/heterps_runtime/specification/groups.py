@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.actions import Action
+from heterps_envs.simulator.notes import not_run_yet
 
 
 class Membership(NamedTuple):
@@ -76,17 +77,9 @@ def check_groups(profile: ModelProfile, plan: Plan) -> None:
         HeterpsError: Devices that hold the same parameters are in groups of another size, or have
             other shares.
     """
-    owner_of = {user: owner for owner, users in profile.tied_layers.items() for user in users}
-    holder: dict[int, Stage] = {}
-    for stage in plan.stages:
-        for layer in {*stage.layers, *(owner_of[own] for own in stage.layers if own in owner_of)}:
-            other = holder.setdefault(layer, stage)
-            if _kind(other) != _kind(stage):
-                raise HeterpsError(
-                    f"stages {other.name!r} and {stage.name!r} hold the same parameters "
-                    f"({profile.layers[layer].name}) in unlike groups, of {other.degree} and "
-                    f"{stage.degree} devices; running that is not supported yet"
-                )
+    reason = not_run_yet(profile, plan)
+    if reason is not None:
+        raise HeterpsError(reason)
 
 
 def check_one_device_each(plan: Plan, who: str) -> None:
@@ -110,7 +103,3 @@ def check_one_device_each(plan: Plan, who: str) -> None:
             f"{who} cannot have optimizer state that replicas share yet, and the plan shards it; a "
             "plain `heterps run` can"
         )
-
-
-def _kind(stage: Stage) -> tuple[int, tuple[float, ...]]:
-    return stage.degree, stage.uneven_shares
