@@ -14,9 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from heterps_agents.interface.planner import Budget
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 from heterps_envs.closed_form.bounds import bound_for
-from heterps_envs.closed_form.placement import Placement, placement_of
+from heterps_envs.closed_form.placement import PlacedStage, Placement, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
 
@@ -63,10 +63,10 @@ def _even_cuts(problem: Problem, placement: Placement, num_chunks: int) -> list[
     if num_stages > num_layers:
         return None
     # Stages in the order of the model: every device's speed once in each chunk.
-    seconds = problem.tables.compute_s
-    speed = [stage.replicas / seconds[:, stage.device_class].sum() for stage in placement]
+    seconds = [max(_pass_s(problem, stage), 1e-30) for stage in placement]
+    speed = [stage.replicas / each for stage, each in zip(placement, seconds, strict=True)]
     edges = np.cumsum(np.tile(speed, num_chunks))
-    work = seconds.mean(axis=1)
+    work = problem.tables.compute_s.mean(axis=1)
     middle = (np.cumsum(work) - work / 2) / max(work.sum(), 1e-30)
     cuts: list[int] = np.searchsorted(middle, edges[:-1] / edges[-1]).tolist()
     # At least one layer for each stage.
@@ -76,6 +76,15 @@ def _even_cuts(problem: Problem, placement: Placement, num_chunks: int) -> list[
         behind = cuts[index + 1] if index + 1 < len(cuts) else num_layers
         cuts[index] = min(cuts[index], behind - 1)
     return cuts
+
+
+def _pass_s(problem: Problem, stage: PlacedStage) -> float:
+    """Of one micro-batch through the whole model, forth and back, as a stage computes."""
+    times = problem.at_degree(stage.degree).layer_times
+    forward_s, backward_s = (
+        float(each[:, stage.device_class].sum()) for each in (times.forward_s, times.backward_s)
+    )
+    return (1 + stage.recompute) * forward_s + backward_s
 
 
 def _climb(
@@ -100,19 +109,19 @@ def _climb(
 
 
 def _with_chunks(plan: Plan, num_chunks: int, cuts: list[int]) -> Plan:
-    """Every route passes its devices once for each chunk."""
+    """Every route passes its devices once for each chunk; chunks are carried out as stages were."""
     edges = list(pairwise([0, *cuts, plan.num_layers]))
     first_layers = sorted({stage.first_layer for stage in plan.stages})
     position = {stage.name: first_layers.index(stage.first_layer) for stage in plan.stages}
     stages = tuple(
-        Stage(
-            name=f"{stage.name}c{chunk}",
-            first_layer=edges[chunk * len(first_layers) + position[stage.name]][0],
-            last_layer=edges[chunk * len(first_layers) + position[stage.name]][1] - 1,
-            devices=stage.devices,
-        )
+        _chunk(stage, chunk, edges[chunk * len(first_layers) + position[stage.name]])
         for chunk in range(num_chunks)
         for stage in plan.stages
+    )
+    sharded = tuple(
+        LayerRange(first_layer=start, last_layer=stop - 1)
+        for number, (start, stop) in enumerate(edges)
+        if first_layers[number % len(first_layers)] in plan.sharded_layers
     )
     pipelines = tuple(
         Pipeline(
@@ -123,4 +132,16 @@ def _with_chunks(plan: Plan, num_chunks: int, cuts: list[int]) -> Plan:
         )
         for pipeline in plan.pipelines
     )
-    return plan.changed(stages=stages, pipelines=pipelines)
+    return plan.changed(stages=stages, pipelines=pipelines, sharded_state=sharded)
+
+
+def _chunk(stage: Stage, chunk: int, edges: tuple[int, int]) -> Stage:
+    """Layers from one edge to the other, all kept as those of the stage are."""
+    layers = tuple(range(*edges))
+    return stage.changed(
+        name=f"{stage.name}c{chunk}",
+        first_layer=layers[0],
+        last_layer=layers[-1],
+        recompute_layers=layers if stage.recompute_layers else (),
+        offloaded_layers=layers if stage.offloaded_layers else (),
+    )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.cluster import Link
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.placement import PlacedStage
+from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
@@ -68,3 +73,26 @@ def test_replicas_pass_their_chunks_in_turn() -> None:
     before, after = estimate(problem, plan), estimate(problem, result)
     assert after.step_time_s < before.step_time_s
     assert after.feasible
+
+
+@pytest.mark.parametrize(
+    ("way", "strategy"),
+    [
+        ({"recompute": True}, Strategy(recompute="full")),
+        ({"recompute": True, "shards_state": True}, Strategy(recompute="full", shard_state="auto")),
+        ({"degree": 2}, Strategy(tensor_parallel=(1, 2))),
+    ],
+    ids=["recompute", "sharded state", "groups"],
+)
+def test_chunks_are_carried_out_as_the_stages_were(way: dict[str, Any], strategy: Strategy) -> None:
+    problem = replace(four_stages(), strategy=strategy)
+    stages = [PlacedStage(8 * i, 8 * i + 7, 0, 2, **way) for i in range(2)]
+    plan = bind(problem, stages, planner="test", seed=0)
+    result = interleave(problem, plan, Budget())
+    assert len(result.stages) > len(plan.stages)
+    assert keeps_to(result, strategy)
+    assert result.sharded_layers == plan.sharded_layers
+    assert set(result.device_groups) == set(plan.device_groups)
+    again = [layer for stage in result.stages for layer in stage.recompute_layers]
+    assert sorted(again) == sorted(layer for s in plan.stages for layer in s.recompute_layers)
+    assert estimate(problem, result).feasible
