@@ -232,3 +232,15 @@ def code_cost(code: Any, k: Any, goal: Any) -> float:
     stages = np.empty((k.num_layers, 3), np.int64)
     used = np.empty(k.num_classes, np.int64)
     return search_cost(stages, read_stages(code, stages), k, used, goal)
+
+
+@njit(cache=True)
+def stages_step_time_s(stages: Any, k: Any) -> float:
+    """Closed-form step time of stages, whether they fit or not.
+
+    Args:
+        stages: (S, 3) int64, see `read_stages`; unlike a code with any number of options.
+        k: `KernelTables`.
+    """
+    goal = Goal(False, math.inf)
+    return measure(stages, stages.shape[0], k, goal, math.inf)[0]  # type: ignore[no-any-return]

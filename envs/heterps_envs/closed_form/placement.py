@@ -16,9 +16,9 @@ from heterps_envs.closed_form.formula import (
     MAX_REPLICAS,
     OPTION_MASK,
     REPLICA_SHIFT,
-    evaluate,
     kernel_tables,
 )
+from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import Memory, StageOption
 from heterps_envs.problem import Problem
@@ -111,10 +111,12 @@ def closed_form_step_time_s(problem: Problem, placement: Sequence[PlacedStage]) 
 
 
 def _unlimited_s(tables: CostTables, placement: Sequence[PlacedStage]) -> float:
-    """Closed-form step time where memory is no limit."""
-    kernel = kernel_tables(tables)
-    unlimited = kernel._replace(memory_bytes=np.full_like(kernel.memory_bytes, np.inf))
-    return float(evaluate(encode(placement)[None], unlimited)[0][0])
+    """Closed-form step time where memory is no limit.
+
+    Not by a code: with a class for each stage there may be more than one has bits for.
+    """
+    rows = [(stage.last_layer + 1, stage.device_class, stage.replicas) for stage in placement]
+    return float(stages_step_time_s(np.array(rows, np.int64), kernel_tables(tables)))
 
 
 def closed_form_of_plan_s(problem: Problem, plan: Plan, placement: Placement) -> float:

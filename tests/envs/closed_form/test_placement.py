@@ -165,3 +165,14 @@ def test_more_passes_than_memory_holds_are_refused_before_they_are_listed() -> N
     plan = plan_of(problem, stages, {tuple(stages): range(2**16)})
     with pytest.raises(HeterpsError, match=r"2097152 passes in a step; at most 2000000"):
         check_plan(problem, plan)
+
+
+def test_more_stages_than_a_code_has_bits_for_have_a_closed_form() -> None:
+    # The slow one is behind the 256th; that one stage keeps all makes the plan's own tables count.
+    forward_s = [1.0] * 300
+    forward_s[280] = 50.0
+    problem = chain_problem(forward_s, [2.0] * 300, counts=(300,))
+    stages = [PlacedStage(0, 0, 0), *(PlacedStage(i, i, 0, recompute=True) for i in range(1, 300))]
+    plan = bind(problem, stages, planner="test", seed=0)
+    shown = estimate(problem, plan)
+    assert shown.closed_form_step_time_s == pytest.approx(shown.step_time_s)
