@@ -95,7 +95,7 @@ def run(cell: Cell, seed: int, num_steps: int, *, in_float64: bool = False) -> O
 
 def _in_float64(specification: RunSpecification) -> RunSpecification:
     """No format of jobs, but all that trains is written for any."""
-    job = specification.plan.job.changed(dtype="float64")
+    job = specification.plan.job.model_copy(update={"dtype": "float64"})
     plan = specification.plan.changed(job=job)
     return specification.changed(plan=plan)
 
@@ -182,7 +182,7 @@ _REFERENCES: dict[tuple[str, int, int, Job], _Trained] = {}
 
 def _reference(specification: RunSpecification) -> _Trained:
     """What training in one process comes to; made once for all plans and schedules."""
-    job = specification.plan.job.changed(schedule="gpipe")
+    job = specification.plan.job.model_copy(update={"schedule": "gpipe"})
     key = specification.profile.name, specification.seed, specification.num_steps, job
     if key not in _REFERENCES:
         losses, module = reference_training(specification)
