@@ -132,6 +132,21 @@ def test_a_floor_that_the_simulator_sees_kept_is_left_unchecked() -> None:
         assert len(report.unchecked) == 1 - number_of_problems
 
 
+def test_digits_that_sums_of_the_kernels_lack_are_held_against_no_plan() -> None:
+    # Layer 0 is left to the first class: on the second one it takes 10^11 times as long as others.
+    problem = chain_problem([1e-3] * 3, [2e-3] * 3, speeds=(1.0, 1.0), counts=(1, 1))
+    fast, slow = problem.profile.measurements
+    slow = slow.changed(forward_s=(1e9, 1e-3, 2e-3), backward_s=(1e9, 5.00015e-3, 7e-3))
+    problem = replace(problem, profile=problem.profile.changed(measurements=(fast, slow)))
+    plan = bind(problem, [PlacedStage(0, 0, 0), PlacedStage(1, 2, 1)], planner="t", seed=0)
+    bound = bound_for(problem, plan)
+    report = check_certificate(problem, plan, bound)
+    assert report.is_valid
+    assert bound.step_time_s is not None
+    far_off = bound.changed(gap=(bound.gap or 0.0) / 2)
+    assert not check_certificate(problem, plan, far_off).is_valid
+
+
 def test_tied_parameters_count_once() -> None:
     problem = chain_problem([1, 1], [1, 1], parameters=[10, 10], tied_to={1: 0}, memory_bytes=[80])
     plan = bind(problem, [PlacedStage(0, 1, 0)], planner="t", seed=0)
