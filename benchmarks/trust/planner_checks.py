@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from heterps.planning.place import chooses_options
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import (
     SECONDS_PER_LAYER,
@@ -88,6 +89,9 @@ def _problems_of(problem: Problem, plan: Plan, planner: str) -> Iterator[str]:
         yield f"a step of {shown.step_time_s} s"
     if planner in SYSTEMS:
         return  # They count memory by rules of their own, and prove nothing.
+    is_asked = chooses_options(planner_named(planner)) and not problem.strategy.is_plain
+    if is_asked and not keeps_to(plan, problem.strategy):
+        yield "the plan breaks the strategy"
     placement = placement_of(problem, plan)
     if placement is None:
         return
