@@ -134,7 +134,7 @@ def test_a_floor_that_the_simulator_sees_kept_is_left_unchecked() -> None:
 
 def test_digits_that_sums_of_the_kernels_lack_are_held_against_no_plan() -> None:
     # Layer 0 is left to the first class: on the second one it takes 10^11 times as long as others.
-    problem = chain_problem([1e-3] * 3, [2e-3] * 3, speeds=(1.0, 1.0), counts=(1, 1))
+    problem = chain_problem([1e-3, 1.0, 1.0], [2e-3, 2.0, 2.0], speeds=(1.0, 1.0), counts=(1, 1))
     fast, slow = problem.profile.measurements
     slow = slow.changed(forward_s=(1e9, 1e-3, 2e-3), backward_s=(1e9, 5.00015e-3, 7e-3))
     problem = replace(problem, profile=problem.profile.changed(measurements=(fast, slow)))
@@ -145,6 +145,12 @@ def test_digits_that_sums_of_the_kernels_lack_are_held_against_no_plan() -> None
     assert bound.step_time_s is not None
     far_off = bound.changed(gap=(bound.gap or 0.0) / 2)
     assert not check_certificate(problem, plan, far_off).is_valid
+    # A claim that another placement undercuts by fewer digits than that is neither true nor false.
+    assert report.step_time_s is not None
+    for share, is_valid in ((1 + 1e-5, True), (1 + 1e-3, False)):
+        claim = Bound(step_time_s=report.step_time_s * share, gap=0.0, status="proven")
+        shown = check_certificate(problem, plan, claim)
+        assert (shown.is_valid, shown.optimality) == (is_valid, "not re-checked")
 
 
 def test_tied_parameters_count_once() -> None:
