@@ -137,11 +137,10 @@ class AutoPlanner:
         """The best plan by one view of what was asked, with a bound for all of them."""
         question = Question.of(problem, budget, self.seed)
         kernel, goal = question.kernel, question.goal
-        # First, because the solver's transitions may use up a budget of evaluations.
         simple = simple_codes(problem, question)
         exact_s = min(effort_named(self.effort).exact_s, budget.seconds_left)
         result = solve(kernel, goal, max_seconds=exact_s, on_better=question.found)
-        budget.spend(result.transitions)
+        budget.spend_beside(result.transitions)
         if result.status == "over budget":
             simple += [] if result.incumbent is None else [result.incumbent]
             codes, optimum = self._search(problem, question, simple), None
@@ -161,7 +160,7 @@ class AutoPlanner:
         over = self._optimum_over_nodes(asked, budget) if asked.merges_nodes else None
         plan, code = self._best_simulated(problem, question, codes)
         if over is not None:
-            budget.spend(over.transitions)
+            budget.spend_beside(over.transitions)
             bound = bound_by_optimum(asked, plan, over.step_time_s, over.price_usd_per_hour)
         elif asked.merges_nodes:
             bound = bound_for(asked, plan)

@@ -130,12 +130,17 @@ def of_equal_links(problem: Problem, question: Question) -> list[Code]:
 
 
 def of_searches(question: Question, evaluations: int = SEARCH_EVALUATIONS) -> list[Code]:
-    """What searches find with so many evaluations each: they stop at different placements."""
+    """What searches find with so many evaluations each: they stop at different placements.
+
+    Where fewer are left, each gets as many as the others, and as many stay.
+    """
     codes = []
-    for search in SEARCHES:
+    for number, search in enumerate(SEARCHES):
+        left = question.budget.evaluations_left
         if question.budget.is_exhausted:
             break
-        own = question.budget.part(evaluations)
+        shared = evaluations if left is None else left // (len(SEARCHES) - number + 1)
+        own = question.budget.part(max(1, min(evaluations, shared)))
         code = search(question._replace(budget=own))
         question.budget.spend(own.evaluations_used)
         codes += [] if code is None else [code]
@@ -156,7 +161,7 @@ def _solved(question: Question, tables: CostTables, exact_s: float = EXACT_SECON
     kernel, goal, budget = kernel_tables(tables), question.goal, question.budget
     if predicted_seconds(kernel) <= min(exact_s, budget.seconds_left):
         result = solve(kernel, goal, max_seconds=exact_s)
-        budget.spend(result.transitions)
+        budget.spend_beside(result.transitions)
         if result.status != "over budget":
             return result.code
     # Costs by other tables are nobody's finds.

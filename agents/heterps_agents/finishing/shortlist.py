@@ -71,7 +71,7 @@ def neighbouring_optima(
             Goal(goal.is_price, goal.floor_s * variant.floor_factor),
             max_seconds=max_seconds,
         )
-        budget.spend(result.transitions)
+        budget.spend_beside(result.transitions)
         if result.code is not None:
             codes.append(result.code)
     return codes

@@ -82,6 +82,12 @@ class Budget:
         """Counts evaluated placements."""
         self.evaluations_used += evaluations
 
+    def spend_beside(self, evaluations: int) -> None:
+        """Counts what is no evaluated placement, as transitions of a proof, beside the limit."""
+        self.evaluations_used += evaluations
+        if self.evaluations is not None:
+            self.evaluations += evaluations
+
     def found(
         self, cost: float, plan: Callable[[], Plan] | None = None, view: Hashable = None
     ) -> None:

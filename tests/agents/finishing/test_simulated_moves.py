@@ -16,7 +16,7 @@ from heterps_configs.documents.job import Job
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.closed_form.placement import PlacedStage, decode, encode
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import feasible_step_time_s
+from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
 
 MakeProblem = Callable[..., Problem]
 
@@ -92,6 +92,16 @@ def test_under_gpipe_no_placement_that_1f1b_finds_is_missed() -> None:
     plan = AutoPlanner().plan(problem, Budget())
     found = AutoPlanner().plan(other, Budget()).changed(job=problem.job)
     assert feasible_step_time_s(problem, plan) <= 1.001 * feasible_step_time_s(problem, found)
+
+
+def test_auto_with_few_evaluations_simulates_no_worse_than_a_search_with_as_many() -> None:
+    profile, cluster = load_profile("resnet-152"), load_cluster("a100-v100-t4")
+    problem = Problem(profile, cluster, Job(dtype=profile.dtype))
+    auto_s, search_s = (
+        simulated_step_time_s(problem, planner_named(name).plan(problem, Budget(10_000)))
+        for name in ("auto", "cross-entropy")
+    )
+    assert auto_s <= search_s
 
 
 def test_a_limit_in_seconds_is_used_and_never_gives_a_worse_plan() -> None:
