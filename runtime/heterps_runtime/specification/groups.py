@@ -14,7 +14,6 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.actions import Action
-from heterps_envs.simulator.notes import not_run_yet
 
 
 class Membership(NamedTuple):
@@ -77,6 +76,9 @@ def check_groups(profile: ModelProfile, plan: Plan) -> None:
         HeterpsError: Devices that hold the same parameters are in groups of another size, or have
             other shares.
     """
+    # Workers import no problem.
+    from heterps_envs.simulator.notes import not_run_yet
+
     reason = not_run_yet(profile, plan)
     if reason is not None:
         raise HeterpsError(reason)
