@@ -13,11 +13,22 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from heterps.cli.app import main
 from heterps.commands import demo
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
 from heterps_configs.errors import HeterpsError
 
 Heterps = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `place` makes for the shipped perceptron; nobody changes it."""
+    path = tmp_path_factory.mktemp("placed") / "plan.yaml"
+    with pytest.raises(SystemExit) as end:
+        main(["place", "perceptron", "-c", "local-emulated", "-o", str(path)])
+    assert not end.value.code
+    return path
 
 
 @pytest.mark.slow
@@ -84,10 +95,8 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(
-    heterps: Heterps, tmp_path: Path, arguments: tuple[str, ...], expected: str
+    heterps: Heterps, plan: Path, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
-    plan = tmp_path / "plan.yaml"
-    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
     outcome = heterps("run", plan, "--run-directory", tmp_path / "run", *arguments)
     assert outcome.code == 2
     assert expected in outcome.err
@@ -120,10 +129,14 @@ def test_a_plan_for_devices_that_are_not_here_is_refused_with_what_it_takes(
     ],
 )
 def test_events_that_cannot_be_are_refused_before_anything_starts(
-    heterps: Heterps, tmp_path: Path, event: str, options: tuple[str, ...], expected: str
+    heterps: Heterps,
+    plan: Path,
+    tmp_path: Path,
+    event: str,
+    options: tuple[str, ...],
+    expected: str,
 ) -> None:
-    plan, events = tmp_path / "plan.yaml", tmp_path / "events.yaml"
-    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    events = tmp_path / "events.yaml"
     events.write_text(f"events: [{event}]\n")
     run_directory = tmp_path / "run"
     outcome = heterps("run", plan, "--run-directory", run_directory, "--events", events, *options)
@@ -154,14 +167,13 @@ def test_the_demo_goes_through_and_writes_its_summary(
 
 
 def test_an_interrupt_says_what_there_is_to_go_on_from(
-    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("heterps.commands.run.run_plan", interrupted)
-    plan, saved = tmp_path / "plan.yaml", tmp_path / "saved"
-    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
+    saved = tmp_path / "saved"
     options = ("--run-directory", tmp_path / "run")
     outcome = heterps("run", plan, *options)
     assert outcome.code == 130
@@ -173,22 +185,21 @@ def test_an_interrupt_says_what_there_is_to_go_on_from(
 
 
 def test_sigterm_ends_a_run_as_an_interrupt_does(
-    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "heterps.commands.run.run_plan",
         lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
     )
     before = signal.getsignal(signal.SIGTERM)
-    heterps("place", "perceptron", "-c", "local-emulated", "-o", tmp_path / "plan.yaml")
-    outcome = heterps("run", tmp_path / "plan.yaml", "--run-directory", tmp_path / "run")
+    outcome = heterps("run", plan, "--run-directory", tmp_path / "run")
     assert outcome.code == 143
     assert "nothing was saved" in outcome.err
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_error_of_a_failed_rank_names_its_log(
-    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "rank-1.log"
     log.touch()
@@ -197,8 +208,6 @@ def test_the_error_of_a_failed_rank_names_its_log(
         raise HeterpsError("rank 1 (fast): it failed")
 
     monkeypatch.setattr("heterps.commands.run.run_plan", failed)
-    plan = tmp_path / "plan.yaml"
-    heterps("place", "perceptron", "-c", "local-emulated", "-o", plan)
     outcome = heterps("run", plan, "--run-directory", tmp_path)
     assert outcome.code == 2
     assert f"rank 1 (fast): it failed; its log: {log}" in outcome.err
