@@ -255,6 +255,6 @@ def test_placements_that_planners_call_fitting_fit() -> None:
 
 @pytest.mark.slow
 def test_thousands_of_placements_that_planners_call_fitting_fit() -> None:
-    num_fitting, missed = misses(range(500, 6000))
-    assert num_fitting > 3000
+    num_fitting, missed = misses(range(500, 3000))
+    assert num_fitting > 1300
     assert not missed
