@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -80,6 +80,17 @@ class Link(Document):
         """Seconds for one message of `num_bytes`."""
         return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
 
+
+# What a group of devices does together. `grouped`: by a broadcast, or a reduce, for each device,
+# instead of parts that are filled up to the largest one.
+CollectiveKind = Literal[
+    "all-reduce",
+    "all-gather",
+    "grouped all-gather",
+    "reduce-scatter",
+    "grouped reduce-scatter",
+    "all-to-all",
+]
 
 NOTHING = "none"
 # A number rather than infinity, with which costs of placements would become undefined; whatever
