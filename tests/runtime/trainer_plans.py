@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 
 
 def plan_of_cuts(*cuts: int, num_layers: int = 5) -> Plan:
@@ -27,3 +27,33 @@ def plan_of_cuts(*cuts: int, num_layers: int = 5) -> Plan:
         stages=stages,
         pipelines=(route,),
     )
+
+
+def replicas_of_groups() -> Plan:
+    """Two groups of two devices with all five layers each, which share their optimizer's state."""
+    alone = plan_of_cuts()
+    (stage,), (route,) = alone.stages, alone.pipelines
+    groups = {"a": ("d0", "d1"), "b": ("d2", "d3")}
+    return alone.changed(
+        stages=tuple(
+            stage.changed(
+                name=name, devices=devices, tensor_shares=(0.25, 0.75), recompute_layers=(1, 3)
+            )
+            for name, devices in groups.items()
+        ),
+        pipelines=tuple(
+            route.changed(stages=(name,), micro_batches=route.micro_batches[i::2])
+            for i, name in enumerate(groups)
+        ),
+        sharded_state=(LayerRange(first_layer=0, last_layer=4),),
+    )
+
+
+def chain_of_groups(cut: int, num_layers: int) -> Plan:
+    """Two stages on a group of two devices each."""
+    alone = plan_of_cuts(cut, num_layers=num_layers)
+    stages = (
+        stage.changed(devices=(f"d{2 * i}", f"d{2 * i + 1}"))
+        for i, stage in enumerate(alone.stages)
+    )
+    return alone.changed(stages=tuple(stages))

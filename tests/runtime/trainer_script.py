@@ -1,8 +1,8 @@
 """A user's program, as `torchrun` starts it: prints the losses of every rank.
 
-    torchrun --nproc-per-node 2 -m tests.runtime.trainer_script PLAN FOLDER [wrong]
+    torchrun --nproc-per-node 2 -m tests.runtime.trainer_script PLAN FOLDER [wrong|again]
 
-With `wrong`, rank 1 gets a batch of another size.
+With `wrong`, rank 1 gets a batch of another size. With `again`, it goes on from what it has saved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,25 @@ STEPS = 3
 BATCH = 16
 
 
+class Block(nn.Module):
+    """Two linear layers, between which a group can split numbers and drop some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(24, 32), nn.Linear(32, 24)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A residual block."""
+        output: Tensor = x + self.second(self.dropout(self.first(x).relu()))
+        return output
+
+
 def model() -> nn.Module:
-    """Five layers; the first is frozen, two drop numbers."""
+    """Five layers; the first is frozen, two drop numbers, one can be split."""
     torch.manual_seed(0)
     layers = nn.Sequential(
-        nn.Linear(8, 24), nn.Dropout(0.2), nn.Linear(24, 16), nn.Dropout(0.1), nn.Linear(16, 4)
+        nn.Linear(8, 24), Block(), nn.Linear(24, 24), nn.Dropout(0.1), nn.Linear(24, 4)
     )
     layers[0].requires_grad_(False)
     return layers
@@ -40,31 +54,35 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(BATCH, 8, generator=generator), target
 
 
-def train(plan: str, folder: str) -> list[float]:
+def train(plan: str, folder: str, resume: str | None = None) -> list[float]:
     """What a user writes."""
     trainer = PipelineTrainer(
         model,
         plan,
         loss=nn.functional.cross_entropy,
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.5),
         max_gradient_norm=0.5,
+        resume=resume,
     )
     losses = [trainer.step(inputs, target) for inputs, target in batches()]
     trainer.save(folder)
     return losses
 
 
-def main(plan: str, folder: str, wrong: bool) -> None:
+def main(plan: str, folder: str, what: str = "") -> None:
     """Writes the losses, or the error, of this rank into a file."""
     rank = int(os.environ.get("RANK", "0"))
     global BATCH
-    BATCH = 12 if wrong and rank == 1 else BATCH
+    BATCH = 12 if what == "wrong" and rank == 1 else BATCH
     try:
-        text = repr(train(plan, folder))
+        losses = train(plan, folder)
+        if what == "again":
+            losses += train(plan, folder, resume=folder)
+        text = repr(losses)
     except HeterpsError as error:
         text = str(error)
     Path(folder, f"rank-{rank}.txt").write_text(text)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:] == ["wrong"])
+    main(*sys.argv[1:])

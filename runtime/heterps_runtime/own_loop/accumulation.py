@@ -37,7 +37,7 @@ class AccumulatingExecutor(Executor):
         sums, self._sums = self._sums, None
         self.begin(batches, start_s)
         for handle, step in self._handled:
-            if step.action.kind in ("reduce", "step"):
+            if step.action.kind in ("reduce", "step", "gather"):
                 self._times.append((self._clock.now_s, self._clock.now_s))
             else:
                 handle(step)
@@ -54,5 +54,8 @@ class AccumulatingExecutor(Executor):
         self._owned.start_all_sums(self._messenger)
         self._owned.complete_gradients(self._messenger, num_batches=self.num_batches)
         self._owned.apply_gradients()
+        for step in self.program:
+            if step.action.kind == "gather":
+                self._owned.gather_bucket(step.action.bucket, self._messenger)
         self._step_number += 1
         self.num_batches = self._num_accumulated = 0

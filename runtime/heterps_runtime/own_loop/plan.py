@@ -31,20 +31,18 @@ def specification_of(plan: Plan, source: ModelSource, seed: int) -> RunSpecifica
 
     Raises:
         PlanMismatchError: The model has another number of layers than the plan.
-        HeterpsError: The model cannot be built or traced.
+        HeterpsError: The model cannot be built or traced, or a group of the plan cannot split it.
     """
     # Imported here, since ranks above 0 need neither numba nor the simulator.
     from heterps_envs.problem import Problem
     from heterps_envs.schedule.build import build_schedule
     from heterps_runtime.specification.build import build_specification, check_runnable
-    from heterps_runtime.specification.groups import check_one_device_each
 
     profile = trace_source(source, plan.model, plan.job.dtype)
     _check_model(plan, profile)
     plan = plan.changed(model_fingerprint=profile.layers_fingerprint())
     problem = Problem(profile, _cluster_of(plan), plan.job)
     check_runnable(problem, plan)
-    check_one_device_each(plan, "PipelineTrainer")
     schedule = build_schedule(problem, plan)
     settings = RunSettings(steps=1, seed=seed)
     specification = build_specification(problem, plan, schedule, settings, devices=plan.devices)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.master_weights import OptimizerFactory, with_master_weights
-from heterps_runtime.stages.optimizer import use_loss_scale
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.transport.communication import Communicator
@@ -17,8 +18,8 @@ class UserStages(OwnedStages):
         specification: Of the run.
         modules: Stages by name.
         communicator: The processes.
-        optimizer: Makes the optimizer over the own parameters that are not frozen; where these have
-            a smaller format than float32, over their float32 copies.
+        optimizer: Makes the optimizer over what this rank steps that is not frozen; where that has
+            a smaller format than float32, over float32 copies.
     """
 
     def __init__(
@@ -28,7 +29,9 @@ class UserStages(OwnedStages):
         communicator: Communicator,
         optimizer: OptimizerFactory,
     ) -> None:
+        self._make = optimizer
         super().__init__(specification, modules, communicator)
-        trained = [p for p in self.parameters.values() if p.requires_grad]
-        self.optimizer = with_master_weights(trained, optimizer) if trained else None
-        use_loss_scale(self.optimizer, self.loss_scale)
+
+    def _optimizer_of(self, specification: RunSpecification) -> torch.optim.Optimizer | None:
+        trained = [parameter for parameter in self.stepped.values() if parameter.requires_grad]
+        return with_master_weights(trained, self._make) if trained else None

@@ -35,6 +35,12 @@ from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.models.losses import MeanLoss
 from heterps_runtime.models.recordings import share_recordings
 from heterps_runtime.own_loop.accumulation import AccumulatingExecutor
+from heterps_runtime.own_loop.checks import (
+    check_elementwise,
+    check_same_samples,
+    digests,
+    without_draws,
+)
 from heterps_runtime.own_loop.model import Inputs, ModuleValues, named_inputs, source_of
 from heterps_runtime.own_loop.plan import check_world, compute_device, specification_of
 from heterps_runtime.own_loop.stages import UserStages
@@ -45,6 +51,7 @@ from heterps_runtime.stages.owned_stages import build_stages
 from heterps_runtime.stages.start_values import StartValues
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
+from heterps_runtime.transport.group_sums import group_sums
 from heterps_runtime.transport.shared_failures import SharedFailures
 
 _Value = TypeVar("_Value")
@@ -59,8 +66,10 @@ class PipelineTrainer:
     job's, or that comes in parts, is trained on by several calls of `accumulate` and one of
     `update`. Under a job in bfloat16 or float16, the optimizer updates float32 copies of the
     parameters; under mixed precision (`mixed-bfloat16`) parameters are float32 and the forward pass
-    runs under autocast. The loss always gets the model's output in float32. Initial parameters of
-    a factory are a function of the seed and their names; a module keeps its own.
+    runs under autocast. The loss always gets the model's output in float32; on a tensor-parallel
+    group every rank gets all of it. Initial parameters of a factory are a function of the seed and
+    their names; a module keeps its own. Where the plan has groups, or state that replicas share,
+    the optimizer gets parts of parameters, and must treat each number alone as AdamW and SGD do.
 
     Args:
         model: Returns a new module, built without memory on every rank; or a module.
@@ -143,8 +152,9 @@ class PipelineTrainer:
             The mean loss of the batch, on every rank.
 
         Raises:
-            HeterpsError: On every rank, where the batch has another size than the plan's, the model
-                does not fit the plan, or a rank failed.
+            HeterpsError: On every rank, where the batch has another size than the plan's, the first
+                one is not the same everywhere, model or optimizer do not fit the plan, or a rank
+                failed.
         """
         if self._executor is not None and self._executor.num_batches:
             loss = self.accumulate(inputs, target)
@@ -219,6 +229,7 @@ class PipelineTrainer:
     def _cut(self, inputs: Inputs, target: Tensor) -> tuple[AccumulatingExecutor, dict[int, Batch]]:
         """This rank's micro-batches of a batch; builds its stages the first time."""
         named = self._together(lambda: self._checked(inputs, target))
+        is_new = self._executor is None
         if self._executor is None:
             self._executor = self._built(inputs, target)
         start, batches, device = 0, {}, self._communicator.device
@@ -228,7 +239,17 @@ class PipelineTrainer:
                 parts = {name: tensor[part].to(device) for name, tensor in named.items()}
                 batches[index] = parts, target[part].to(device)
             start += size
+        if is_new:
+            self._check_samples(batches)
         return self._executor, batches
+
+    def _check_samples(self, batches: dict[int, Batch]) -> None:
+        """Refuses a first batch that is another one on another rank."""
+        is_last = any(module.is_last for module in self._owned.modules.values())
+        own = self._together(lambda: digests(batches, with_target=is_last))
+        with self._failures.shared():
+            rows = self._communicator.gather(own, list[list[int]])
+        check_same_samples(rows, self._plan.devices)
 
     def _checked(self, inputs: Inputs, target: Tensor) -> dict[str, Tensor]:
         named = named_inputs(inputs)
@@ -263,18 +284,23 @@ class PipelineTrainer:
         device = self._communicator.device
         with self._failures.shared():
             share_recordings(source, self._plan.job, self._communicator)
+            sums = group_sums(self._specification, self._device, self._communicator)
         modules = self._together(
-            lambda: build_stages(self._specification, self._device, start, device)
+            lambda: build_stages(
+                self._specification, self._device, start, device, sums, has_own_loss=True
+            )
         )
         if is_first and any(module.has_batch_norm for module in modules.values()):
             warnings.warn(batch_norm.REMARK, stacklevel=4)
-        self._owned = UserStages(
-            self._specification, modules, self._communicator, self._make_optimizer
-        )
+        with self._failures.shared():
+            self._owned = UserStages(
+                self._specification, modules, self._communicator, self._make_optimizer
+            )
+        self._together(self._check_optimizer)
         if self._resume is not None:
             self._together(self._restore)
         messenger = messenger_for(self._specification, self._communicator)
-        loss = MeanLoss(self._loss)
+        loss = MeanLoss(self._loss if sums is None else without_draws(self._loss))
         return AccumulatingExecutor(
             self._specification, self._device, self._owned, messenger, HostClock(), loss
         )
@@ -284,12 +310,17 @@ class PipelineTrainer:
         if self._executor is not None:
             self._executor.abandon()
 
-    def _restore(self) -> None:
-        from heterps_runtime.state.checkpoint import restore
+    def _check_optimizer(self) -> None:
+        """It may get parts of parameters."""
+        optimizer = self._owned.optimizer
+        if optimizer is not None and self._owned.state_slices:
+            check_elementwise(optimizer)
 
-        buffers = [module.buffers_by_name() for module in self._owned.modules.values()]
+    def _restore(self) -> None:
+        from heterps_runtime.state.checkpoint import restore_stages
+
         assert self._resume is not None
-        restore(self._resume, self._owned.parameters, buffers, self._owned.optimizer)
+        restore_stages(self._resume, self._owned)
 
     def _together(self, make: Callable[[], _Value]) -> _Value:
         """What `make` returns; where it fails on one rank, all ranks raise the same error."""

@@ -77,6 +77,11 @@ class MasterWeights(torch.optim.Optimizer):
         """Makes it part of the state of each parameter."""
         self._states.loss_scale = loss_scale
 
+    @property
+    def inner(self) -> torch.optim.Optimizer:
+        """The optimizer over the copies."""
+        return self._inner
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step of all parameters that have a gradient, some of them at a time."""

@@ -33,6 +33,8 @@ def build_stages(
     start: StartValues | None = None,
     torch_device: torch.device | str = "cpu",
     sums: GroupSums | None = None,
+    *,
+    has_own_loss: bool = False,
 ) -> dict[str, StageModule]:
     """Builds the stages of one device, and nothing else of the model.
 
@@ -44,6 +46,8 @@ def build_stages(
         start: Where the values come from; by default as the specification says.
         torch_device: Where the stages compute.
         sums: Over the device's tensor-parallel group; None where it is alone.
+        has_own_loss: Whether the loss is another than the model's source names: it reads whole
+            outputs.
     """
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
@@ -67,7 +71,7 @@ def build_stages(
                 split=specification.splits,
                 sums=sums,
                 # Torch's engine computes the loss of whole outputs.
-                keeps_logits=specification.engine == "heterps",
+                keeps_logits=specification.engine == "heterps" and not has_own_loss,
             )
             module = build_stage(profile.source, profile, part, Sharing(start, shared))
             module.train()
@@ -151,11 +155,7 @@ class OwnedStages:
         alone = {n: p for n, p in self.parameters.items() if n not in self._sharded.names}
         self.stepped = {**alone, **self._sharded.stepped}
         self.state_slices = {**self.slices, **self._sharded.places}
-        self.optimizer = build_optimizer(
-            specification.plan.job.optimizer,
-            self.stepped.values(),
-            specification.learning_rate,
-        )
+        self.optimizer = self._optimizer_of(specification)
         self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
         use_loss_scale(self.optimizer, self.loss_scale)
         self._gradient_factor: float | None = 1.0
@@ -167,6 +167,12 @@ class OwnedStages:
             groups.append(self.ranks)
         communicator.groups([ranks for ranks in groups if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
+
+    def _optimizer_of(self, specification: RunSpecification) -> torch.optim.Optimizer | None:
+        """Over what this rank steps; None where that is nothing."""
+        return build_optimizer(
+            specification.plan.job.optimizer, self.stepped.values(), specification.learning_rate
+        )
 
     def stands_for(self, name: str) -> bool:
         """Whether this rank's part of a parameter is that which counts, of all that hold it."""

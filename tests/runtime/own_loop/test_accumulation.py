@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.execution.batches import micro_batches
 from heterps_runtime.execution.emulation import HostClock
@@ -92,12 +92,16 @@ def test_a_norm_that_is_not_above_zero_is_refused() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("sharded", [(), (LayerRange(first_layer=0, last_layer=7),)])
 @pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
-def test_replicas_sum_once_behind_the_last_part(schedule: str) -> None:
+def test_replicas_sum_once_behind_the_last_part(
+    schedule: str, sharded: tuple[LayerRange, ...]
+) -> None:
     """Two passes over one batch have its mean gradient: one step, as without accumulation."""
     problem = problem_of("sequential", schedule=schedule)
     stages = {"a": (0, 2, "d0"), "b": (0, 2, "d1"), "c": (3, -1, "d2")}
     plan = plan_of(problem, stages, {("a", "c"): (0, 2), ("b", "c"): (1, 3)})
+    plan = plan.changed(sharded_state=sharded)
     usual, run = LocalRun.of(problem, plan), LocalRun.of(problem, plan)
     expected = usual.step()
     executors = {

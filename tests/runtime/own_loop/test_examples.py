@@ -1,4 +1,4 @@
-"""The examples run, on two processes, and learn."""
+"""The examples run on several processes, and learn."""
 
 from __future__ import annotations
 
@@ -7,28 +7,45 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
+from heterps_configs.documents.plan import Plan
 from tests.runtime.torchrun import torchrun_command
-from tests.runtime.trainer_plans import plan_of_cuts
+from tests.runtime.trainer_plans import chain_of_groups, plan_of_cuts
+
+STEPS = "20"
+
+
+def _losses(plan: Plan, num_processes: int, module: str, folder: Path) -> tuple[str, str]:
+    """The first and the last loss that each rank of an example prints."""
+    path = folder / f"plan-{num_processes}.yaml"
+    plan.to_file(path)
+    command = torchrun_command(path, num_processes, module=f"heterps_runtime.examples.{module}")
+    done = subprocess.run([*command, STEPS], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # Several processes may print into one line.
+    found = re.findall(r"loss (\d+\.\d+) -> (\d+\.\d+)", done.stdout)
+    assert len(found) == num_processes
+    assert len(set(found)) == 1, "every rank knows the loss"
+    first, last = found[0]
+    assert float(last) < float(first)
+    return first, last
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "cut", "num_layers"),
-    [("finetune_llama", 3, 6), ("train_click_through", 26, 38)],
-)
-def test_example_trains_on_two_processes(
-    module: str, cut: int, num_layers: int, tmp_path: Path
-) -> None:
-    if module == "finetune_llama":
-        pytest.importorskip("transformers")
-    plan = tmp_path / "plan.yaml"
-    plan_of_cuts(cut, num_layers=num_layers).to_file(plan)
-    command = torchrun_command(plan, 2, module=f"heterps_runtime.examples.{module}")
-    done = subprocess.run([*command, "30"], timeout=60, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    # Two processes may print into one line.
-    found = re.findall(r"loss (\d+\.\d+) -> (\d+\.\d+)", done.stdout)
-    assert len(found) == 2
-    assert found[0] == found[1], "every rank knows the loss"
-    assert float(found[0][1]) < float(found[0][0])
+def test_click_through_rates_are_learned_on_two_processes(tmp_path: Path) -> None:
+    _losses(plan_of_cuts(26, num_layers=38), 2, "train_click_through", tmp_path)
+
+
+@pytest.mark.slow
+def test_llama_learns_on_two_groups_of_two_what_it_learns_on_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from heterps_runtime.examples import finetune_llama
+
+    together = _losses(chain_of_groups(3, num_layers=6), 4, "finetune_llama", tmp_path)
+    plan_of_cuts(num_layers=6).to_file(tmp_path / "plan-1.yaml")
+    try:
+        alone = finetune_llama.main(str(tmp_path / "plan-1.yaml"), int(STEPS))
+    finally:
+        dist.destroy_process_group()
+    assert list(map(float, together)) == pytest.approx([alone[0], alone[-1]], abs=1e-4)

@@ -15,7 +15,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.own_loop.trainer import PipelineTrainer
 from heterps_runtime.state.checkpoint import load_state_dict
 from tests.runtime.torchrun import torchrun_command
-from tests.runtime.trainer_plans import plan_of_cuts
+from tests.runtime.trainer_plans import plan_of_cuts, replicas_of_groups
 
 
 def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]:
@@ -34,14 +34,18 @@ def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
-    (alone,) = _run(tmp_path / "one", plan_of_cuts(), 1)
-    together = _run(tmp_path / "two", plan_of_cuts(2), 2)
+def test_replicas_of_groups_learn_what_one_process_learns(tmp_path: Path) -> None:
+    """Dropout, clipping, recompute, shared state, uneven shares; and on from a checkpoint."""
+    (alone,) = _run(tmp_path / "one", plan_of_cuts(), 1, "again")
+    together = _run(tmp_path / "four", replicas_of_groups(), 4, "again")
     for text in together:
         assert ast.literal_eval(text) == pytest.approx(ast.literal_eval(alone), abs=1e-5)
-    saved, expected = (load_state_dict(tmp_path / name).model for name in ("two", "one"))
-    for name, tensor in expected.items():
-        torch.testing.assert_close(saved[name], tensor, atol=1e-5, rtol=1e-4)
+    saved, expected = (load_state_dict(tmp_path / name) for name in ("four", "one"))
+    assert saved.optimizer.keys() == expected.optimizer.keys()
+    for name, tensor in expected.model.items():
+        torch.testing.assert_close(saved.model[name], tensor, atol=1e-5, rtol=1e-4)
+    for name, state in expected.optimizer.items():
+        torch.testing.assert_close(saved.optimizer[name], state, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow
