@@ -24,7 +24,12 @@ from heterps_envs.device_classes import (
     device_groups,
     first_like_nodes,
 )
-from heterps_envs.layer_costs.groups import Group, profile_on_group, times_on_group
+from heterps_envs.layer_costs.groups import (
+    Group,
+    profile_on_group,
+    slowest_times,
+    times_on_group,
+)
 from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
@@ -49,6 +54,8 @@ class Problem:
             (`heterps_envs.options`).
         degree: Devices of a tensor-parallel group: seconds and bytes are those of one of them.
         share: Of what a group splits, the share of that device; None: all have the same.
+        members: Of a group of unlike devices, class and share of each: seconds are then, for all
+            classes alike, those of the slowest device, layer by layer.
         whole: The problem that `at_degree` was asked of; None: this one.
     """
 
@@ -63,6 +70,7 @@ class Problem:
     strategy: Strategy = PLAIN
     degree: int = 1
     share: float | None = None
+    members: tuple[tuple[int, float | None], ...] = ()
     whole: Problem | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -103,13 +111,45 @@ class Problem:
 
         Args:
             stage: The stage.
-            rank: Which of its devices; by default the one with the largest share, which decides how
-                long a pass takes.
+            rank: Which of its devices; by default the one with the largest share. That one decides
+                how long a pass takes, or in a group of unlike devices the slowest at each layer.
         """
         shares = stage.uneven_shares
+        if rank is None and self.has_unlike_devices(stage):
+            kinds = [self.class_of[name] for name in stage.devices]
+            own = shares or (None,) * stage.degree
+            return (self.whole or self)._slowest(tuple(zip(kinds, own, strict=True)))
         if not shares:
             return self.at_degree(stage.degree)
         return self.at_degree(stage.degree, max(shares) if rank is None else shares[rank])
+
+    def has_unlike_devices(self, stage: Stage) -> bool:
+        """Whether the devices of a stage's group are of several classes."""
+        if stage.degree == 1:
+            return False
+        return len({self.class_of[name] for name in stage.devices}) > 1
+
+    def by_rank(self, stage: Stage) -> list[tuple[str, Problem]]:
+        """Devices of a stage's group that may hold most, with the problem as each has it.
+
+        The first one stands for all where they are alike: it is seen with the largest share.
+        """
+        if not self.has_unlike_devices(stage):
+            return [(stage.devices[0], self.for_stage(stage))]
+        return [(name, self.for_stage(stage, rank)) for rank, name in enumerate(stage.devices)]
+
+    def _slowest(self, members: tuple[tuple[int, float | None], ...]) -> Problem:
+        found = self._of_members.get(members)
+        if found is None:
+            shares = [share for _, share in members if share is not None]
+            most = self.at_degree(len(members), max(shares, default=None))
+            found = replace(most, members=members)
+            self._of_members[members] = found
+        return found
+
+    @cached_property
+    def _of_members(self) -> dict[tuple[tuple[int, float | None], ...], Problem]:
+        return {}
 
     @cached_property
     def _at_degree(self) -> dict[tuple[int, float | None], Problem]:
@@ -145,6 +185,7 @@ class Problem:
         self, nodes_apart: NodesApart | None = None, has_fastest_links: bool | None = None
     ) -> Problem:
         """The same, looked at in another way; so is the problem that a group's was asked of."""
+        assert not self.members, "they name classes, which depend on the view"
         apart = nodes_apart or self.nodes_apart
         is_fastest = self.has_fastest_links if has_fastest_links is None else has_fastest_links
         whole = self.whole and self.whole._viewed(apart, is_fastest)
@@ -267,6 +308,10 @@ class Problem:
     @cached_property
     def layer_times(self) -> LayerTimes:
         """(L, T) seconds for each layer and class, and where they come from."""
+        if self.whole is not None and self.members:
+            whole, degree = self.whole, self.degree
+            columns = [(whole.at_degree(degree, s).layer_times, kind) for kind, s in self.members]
+            return slowest_times(columns[0][0], columns)
         if self.whole is not None:
             estimator = self.whole.layer_times.estimator
             return times_on_group(

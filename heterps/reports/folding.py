@@ -62,7 +62,8 @@ def stage_groups(problem: Problem, plan: Plan) -> list[StageGroup]:
     """
     found: dict[tuple[int, int, str, int, str], list[Stage]] = {}
     for stage in plan.stages:
-        kind = problem.device_named[stage.devices[0]].type.name
+        types = dict.fromkeys(problem.device_named[name].type.name for name in stage.devices)
+        kind = " and ".join(types)
         way = way_text(plan, stage)
         key = stage.first_layer, stage.last_layer, kind, stage.degree, way
         found.setdefault(key, []).append(stage)

@@ -12,6 +12,9 @@ from heterps_envs.schedule.workload import workload
 def way_text(plan: Plan, stage: Stage) -> str:
     """How a stage is carried out, where it is not one device that keeps all."""
     texts = [f"tensor parallel {stage.degree}"] if stage.degree > 1 else []
+    if stage.uneven_shares:
+        shares = " and ".join(f"{100 * share:.3g}" for share in stage.uneven_shares)
+        texts = [f"{texts[0]} ({shares} %)"]
     if stage.recompute_layers:
         texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
     if stage.offloaded_layers:

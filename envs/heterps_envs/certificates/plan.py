@@ -192,7 +192,7 @@ class _Check:
             self.problems.append(f"several stages on one device: {', '.join(twice)}")
         used: Counter[int] = Counter()
         for entry in self.plan.stages:
-            used[self.problem.class_of[entry.devices[0]]] += entry.degree
+            used.update(self.problem.class_of[name] for name in entry.devices)
         for kind, count in used.items():
             if count > self.tables.device_count[kind]:
                 self.problems.append(

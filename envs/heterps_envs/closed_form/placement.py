@@ -139,8 +139,9 @@ def check_plan(problem: Problem, plan: Plan) -> None:
 
     Raises:
         PlanMismatchError: It was made for other layers, another cluster or another job.
-        HeterpsError: The devices of a group are unequal or on several nodes, layers are offloaded
-            where the device has no link to its host, or there are more than `MOST_PASSES`.
+        HeterpsError: The devices of a group are on several nodes, or only some of them are
+            emulated, layers are offloaded where a device has no link to its host or is unlike
+            others of its group, or there are more than `MOST_PASSES`.
     """
     if plan.model_fingerprint != problem.layers_fingerprint:
         raise PlanMismatchError(
@@ -179,11 +180,15 @@ def _check_group(problem: Problem, stage: Stage) -> None:
                 f"stage {stage.name!r}: {first.name!r} is on node {first.node!r} and "
                 f"{other.name!r} on {other.node!r}; a tensor-parallel group must be on one node"
             )
-        if (other.type.name, other.memory_bytes) != (first.type.name, first.memory_bytes):
+        if (other.type.emulation is None) != (first.type.emulation is None):
             raise HeterpsError(
-                f"stage {stage.name!r}: {first.name!r} is {first.type.name} with "
-                f"{first.memory_bytes} bytes and {other.name!r} {other.type.name} with "
-                f"{other.memory_bytes}; the devices of a tensor-parallel group must be equal"
+                f"stage {stage.name!r}: of {first.name!r} and {other.name!r} one is emulated; in a "
+                "tensor-parallel group all devices are, or none"
+            )
+        if stage.offloaded_layers and other.type.name != first.type.name:
+            raise HeterpsError(
+                f"stage {stage.name!r} offloads layers, and {first.name!r} is {first.type.name} "
+                f"and {other.name!r} {other.type.name}; a group that offloads has equal devices"
             )
     if stage.offloaded_layers and first.type.host_bandwidth_bytes_per_s is None:
         raise HeterpsError(

@@ -100,6 +100,32 @@ def times_on_group(
     )
 
 
+def slowest_times(base: LayerTimes, columns: Sequence[tuple[LayerTimes, int]]) -> LayerTimes:
+    """(L, T) seconds of a group whose devices are unlike, in every column.
+
+    Layer by layer those of the device that takes longest: at the sums of a layer all wait for it.
+
+    Args:
+        base: Says all but seconds.
+        columns: For each device, times of its share, and its column there.
+    """
+
+    def slowest(field: str) -> Floats:
+        found = np.max([getattr(times, field)[:, kind] for times, kind in columns], axis=0)
+        return np.repeat(found[:, None], len(base.types), axis=1)
+
+    return replace(
+        base,
+        forward_s=slowest("forward_s"),
+        backward_s=slowest("backward_s"),
+        optimizer_s=slowest("optimizer_s"),
+        weight_gradient_s=slowest("weight_gradient_s"),
+        stage_forward_s=slowest("stage_forward_s"),
+        stage_backward_s=slowest("stage_backward_s"),
+        cut_s=slowest("cut_s"),
+    )
+
+
 # What of a layer an equal part is smaller of.
 _SPLIT_NUMBERS = (
     "num_parameters",

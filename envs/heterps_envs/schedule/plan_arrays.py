@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -126,7 +127,7 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         send_s=send_s,
         receive_s=receive_s,
         step_s=np.array([host.step_s for host in hosts], float),
-        optimizer_s=_optimizer_s(problem, plan, devices),
+        optimizer_s=_optimizer_s(problem, plan),
         node=node,
         slowdown=slowdown,
         step_slowdown=step_slowdown,
@@ -162,16 +163,17 @@ def _links(
     return latency_s, s_per_byte
 
 
-def _optimizer_s(problem: Problem, plan: Plan, devices: dict[str, int]) -> Floats:
-    seconds, parts = np.zeros(len(devices)), state_parts(plan)
+def _optimizer_s(problem: Problem, plan: Plan) -> Floats:
+    """(D,) of the device of each group that takes longest."""
+    seconds, parts = defaultdict[str, float](float), state_parts(plan)
     for stage in plan.stages:
-        name = stage.devices[0]
-        column = problem.for_stage(stage).tables.optimizer_s[:, problem.class_of[name]]
-        own_s = column[stage.first_layer : stage.last_layer + 1]
-        if plan.sharded_state:
-            own_s = own_s / parts[stage.first_layer : stage.last_layer + 1]
-        seconds[devices[name]] += own_s.sum()
-    return seconds
+        for name, own in problem.by_rank(stage):
+            column = own.tables.optimizer_s[:, problem.class_of[name]]
+            own_s = column[stage.first_layer : stage.last_layer + 1]
+            if plan.sharded_state:
+                own_s = own_s / parts[stage.first_layer : stage.last_layer + 1]
+            seconds[name] += float(own_s.sum())
+    return np.array([max(seconds[name] for name in group) for group in plan.device_groups])
 
 
 def state_parts(plan: Plan) -> Floats:

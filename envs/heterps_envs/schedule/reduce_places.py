@@ -154,8 +154,7 @@ class _Shares:
         return (
             stage.first_layer,
             stage.last_layer,
-            self._problem.class_of[stage.devices[0]],
-            stage.degree,
+            tuple(self._problem.class_of[name] for name in stage.devices),
             stage.uneven_shares,
             stage.recompute_layers,
             stage.offloaded_layers,

@@ -15,9 +15,10 @@ class StageCost(NamedTuple):
     """One stage of a plan: its device, seconds of a full micro-batch, bytes over the cut behind.
 
     Of a tensor-parallel group the first device stands for all: they run each pass together, and the
-    largest share decides how long it takes. `backward_s` holds the forward passes of layers that
-    are computed again, and `weight_gradient_s`, the part that a zero-bubble schedule may put off;
-    both passes hold what the link to the host takes longer than layers that are offloaded.
+    largest share decides how long it takes, or of unlike devices the slowest at each layer.
+    `backward_s` holds the forward passes of layers that are computed again, and
+    `weight_gradient_s`, the part that a zero-bubble schedule may put off; both passes hold what the
+    link to the host takes longer than layers that are offloaded.
     """
 
     device: str

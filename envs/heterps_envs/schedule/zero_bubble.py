@@ -39,24 +39,22 @@ def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
             share[name] += len(pipeline.micro_batches)
             wanted[name] = max(wanted[name], held[pipeline.stages[0]])
     stages_on = Counter(stage.devices[0] for stage in plan.stages)
-    # Of a tensor-parallel group the device with the largest share stands for all.
-    room = {
-        stage.devices[0]: float(
-            problem.for_stage(stage).tables.memory_bytes[problem.class_of[stage.devices[0]]]
-        )
-        for stage in plan.stages
-    }
-    activations = {}
+    room: dict[str, float] = {}
+    activations: dict[tuple[str, str], float] = {}
     for stage in plan.stages:
-        tables = problem.for_stage(stage).tables
         part = slice(stage.first_layer, stage.last_layer + 1)
-        activations[stage.name] = float(tables.activation_bytes[part].sum())
-        room[stage.devices[0]] -= float(tables.state_bytes[part].sum())
-        room[stage.devices[0]] -= held[stage.name] * activations[stage.name]
+        for name, own in problem.by_rank(stage):
+            tables, key = own.tables, (stage.name, name)
+            room.setdefault(name, float(tables.memory_bytes[problem.class_of[name]]))
+            activations[key] = float(tables.activation_bytes[part].sum())
+            room[name] -= float(tables.state_bytes[part].sum())
+            room[name] -= held[stage.name] * activations[key]
     for stage in plan.stages:
         more = min(wanted[stage.name], share[stage.name]) - held[stage.name]
-        if activations[stage.name] > 0:
-            spare = room[stage.devices[0]] / stages_on[stage.devices[0]]
-            more = min(more, max(int(spare / activations[stage.name]), 0))
+        for name in stage.devices:
+            kept = activations.get((stage.name, name), 0.0)
+            if kept > 0:
+                spare = room[name] / stages_on[stage.devices[0]]
+                more = min(more, max(int(spare / kept), 0))
         held[stage.name] += more
     return held

@@ -15,12 +15,16 @@ Groups = Sequence[tuple[str, ...]]
 
 
 def timelines_by_rank(prepared: PreparedPlan) -> tuple[MemoryTimeline, ...]:
-    """What devices of each rank hold; one for all, where all groups are even.
+    """What devices of each rank hold; one for all, where all groups are even and of like devices.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    uneven = [stage.degree for stage in prepared.plan.stages if stage.uneven_shares]
+    uneven = [
+        stage.degree
+        for stage in prepared.plan.stages
+        if stage.uneven_shares or prepared.problem.has_unlike_devices(stage)
+    ]
     if not uneven:
         return (memory_timeline(prepared),)
     return tuple(memory_timeline(prepared, rank) for rank in range(max(uneven)))

@@ -43,9 +43,18 @@ def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     """Where the times of tensor-parallel groups come from, and what of a plan cannot be run yet."""
     notes, scaled = [], dict[tuple[str, int], None]()
     for group in plan.device_groups:
-        kind, degree = problem.class_of[group[0]], len(group)
-        if degree > 1 and problem.at_degree(degree).layer_times.sources[kind] == "scaled":
-            scaled[problem.classes[kind].type.name, degree] = None
+        kinds, degree = {problem.class_of[name]: None for name in group}, len(group)
+        if degree == 1:
+            continue
+        sources = problem.at_degree(degree).layer_times.sources
+        types = dict.fromkeys(problem.classes[kind].type.name for kind in kinds)
+        if any(sources[kind] == "scaled" for kind in kinds):
+            scaled[" and ".join(types), degree] = None
+        if len(kinds) > 1:
+            notes.append(
+                f"{', '.join(group)} are unlike: at each layer their group takes as long as the "
+                "slowest of them with its share"
+            )
     for name, degree in scaled:
         notes.append(
             f"groups of {degree} {name}: times measured on one device, scaled by a roofline of the "

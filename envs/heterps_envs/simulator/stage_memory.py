@@ -99,10 +99,11 @@ def stage_bytes(
     buffers = [_buffer_bytes(problem, layers) for layers in held]
     casts = np.array([_cast_bytes(layers, problem) for layers in held])
     gradients = _new_gradients(own, plan, tied, first_gradient)
-    freed = tuple(_freed(*each) for each in zip(own, plan.stages, strict=True))
+    kinds = [problem.class_of[stage.devices[_position(stage, rank)]] for stage in plan.stages]
+    freed = tuple(_freed(*each) for each in zip(own, plan.stages, kinds, strict=True))
     rows = [
         _micro_batch(*each)
-        for each in zip(own, plan.stages, gradients, freed, first_share, strict=True)
+        for each in zip(own, plan.stages, kinds, gradients, freed, first_share, strict=True)
     ]
     columns = np.array(rows).T
     return StageBytes(
@@ -123,16 +124,21 @@ def stage_bytes(
     )
 
 
-def _freed(problem: Problem, stage: Stage) -> Floats:
+def _freed(problem: Problem, stage: Stage, kind: int) -> Floats:
     """(n + 1,) of one micro-batch, see `LayerMemory.freed_bytes`."""
-    kind, memory = problem.class_of[stage.devices[0]], problem.layer_memory
+    memory = problem.layer_memory
     away = stage.recompute_layers, stage.offloaded_layers
     return memory.freed_bytes(stage.first_layer, stage.last_layer, kind, *away)
 
 
 def _as_held(problem: Problem, stage: Stage, rank: int | None) -> Problem:
     """The problem with layers as one device of a stage's group holds them."""
-    return problem.for_stage(stage, rank if rank is None else min(rank, stage.degree - 1))
+    return problem.for_stage(stage, None if rank is None else _position(stage, rank))
+
+
+def _position(stage: Stage, rank: int | None) -> int:
+    """Of the device in the stage's group; groups may be of unlike sizes."""
+    return min(rank or 0, stage.degree - 1)
 
 
 def _cast_bytes(layers: Layers, problem: Problem) -> float:
@@ -201,10 +207,10 @@ def _new_gradients(
 
 
 def _micro_batch(
-    problem: Problem, stage: Stage, gradients: Floats, freed: Floats, share: float
+    problem: Problem, stage: Stage, kind: int, gradients: Floats, freed: Floats, share: float
 ) -> tuple[float, ...]:
     """The columns of `StageBytes` for one stage, from `kept_bytes` on."""
-    memory, kind = problem.layer_memory, problem.class_of[stage.devices[0]]
+    memory = problem.layer_memory
     first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
     part, back_first = slice(first, last + 1), np.arange(last, first - 1, -1)
     kept = memory.kept_bytes(first, last, kind, recomputed, stage.offloaded_layers)

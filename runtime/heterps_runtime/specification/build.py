@@ -132,7 +132,9 @@ def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) ->
         },
         optimizer_s=float(
             sum(
-                problem.for_stage(stage).tables.optimizer_s[list(stage.layers), kind].sum()
+                problem.for_stage(stage, stage.devices.index(name))
+                .tables.optimizer_s[list(stage.layers), kind]
+                .sum()
                 for stage in stages
             )
         ),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import DeviceGroup
+from heterps_configs.documents.device import Emulation
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
@@ -129,14 +130,24 @@ def test_a_plan_for_another_model_cluster_or_job_is_refused() -> None:
         check_plan(chain_problem([1, 1], [1, 1], num_micro_batches=4), plan)
 
 
-def test_a_tensor_parallel_group_has_equal_devices_on_one_node() -> None:
+def test_a_tensor_parallel_group_is_on_one_node_and_emulated_as_a_whole() -> None:
     problem = chain_problem([1, 1], [1, 1], speeds=(1, 2), counts=(2, 2))
     plan = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
     group = Stage(name="s0", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
     check_plan(problem, plan.changed(stages=(group,)))
     mixed = plan.changed(stages=(group.changed(devices=("d0-0", "d1-0")),))
-    with pytest.raises(HeterpsError, match="the devices of a tensor-parallel group must be equal"):
-        check_plan(problem, mixed)
+    check_plan(problem, mixed)
+    assert placement_of(problem, mixed) is None
+    slow = problem.cluster.device_types[1].changed(
+        emulation=Emulation(host_device_type="cpu", slowdown=2.0)
+    )
+    types = (problem.cluster.device_types[0], slow)
+    half = replace(problem, cluster=problem.cluster.changed(device_types=types))
+    with pytest.raises(HeterpsError, match="of 'd0-0' and 'd1-0' one is emulated"):
+        check_plan(half, mixed)
+    offloads = mixed.stages[0].changed(offloaded_layers=(1,))
+    with pytest.raises(HeterpsError, match="a group that offloads has equal devices"):
+        check_plan(problem, mixed.changed(stages=(offloads,)))
     (node,) = problem.cluster.nodes
     first, second = (
         node.changed(name=name, devices=(DeviceGroup(name=name, type="class0"),))

@@ -230,6 +230,33 @@ def test_the_largest_share_of_a_group_decides_its_times_and_each_device_holds_it
     assert simulate(problem, even) == simulate(problem, plan)
 
 
+def test_unlike_devices_of_a_group_wait_for_the_slowest_at_every_layer() -> None:
+    base = measured(degrees=(1,), speeds=(1, 3), counts=(4, 4))
+    (own,) = base.profile.measurements
+    slow = own.changed(device_type="class1", forward_s=(12.0, 6.0), optimizer_s=(5.0, 5.0))
+    problem = replace(base, profile=base.profile.changed(measurements=(own, slow)))
+    plan = groups_plan(problem, {"s0": (0, 1, [0, 1])})
+    even = plan.changed(stages=(plan.stages[0].changed(devices=("d0-0", "d1-0")),))
+    uneven = even.changed(stages=(even.stages[0].changed(tensor_shares=(0.75, 0.25)),))
+    large, small = problem.at_degree(2, 0.75).tables, problem.at_degree(2, 0.25).tables
+    # The first layer is three times as long on the slow device, the second one as long on both.
+    slowest_s = small.forward_s[0, 1], large.forward_s[1, 0]
+    assert slowest_s[0] > large.forward_s[0, 0]
+    assert slowest_s[1] > small.forward_s[1, 1]
+    found = simulate(problem, uneven)
+    ((start_s, end_s), *_) = spans(found, "d0-0", "forward")
+    assert end_s - start_s == pytest.approx(sum(slowest_s))
+    assert spans(found, "d1-0", "forward")[0] == (start_s, end_s)
+    ((start_s, end_s),) = spans(found, "d1-0", "step")
+    assert end_s - start_s == pytest.approx(small.optimizer_s[:, 1].sum())
+    assert found.closed_form_step_time_s is None
+    assert found.memory_bytes == {
+        "d0-0": 8 * 2 * (20 + 60) + 2 * (20 + 45),
+        "d1-0": 8 * 2 * (20 + 20) + 2 * (20 + 15),
+    }
+    assert "d0-0, d1-0 are unlike" in " ".join(found.notes)
+
+
 def test_all_devices_of_a_group_share_the_cores_of_their_node() -> None:
     base = measured()
     host = HostTimes(slowdown_together=(1.0, 1.5, 2.0))

@@ -50,8 +50,8 @@ def _stages(**last: object) -> list[dict[str, object]]:
         ({"stages": _stages(devices=["d9"])}, "has no device called 'd9'"),
         ({"model_fingerprint": "of another model"}, "was made for the model"),
         (
-            {"stages": _stages(devices=["d1", "d2"])},
-            "the devices of a tensor-parallel group must be equal",
+            {"stages": _stages(devices=["d1", "d2"], tensor_shares=[0.5, 0.4])},
+            "they sum to 0.9; must sum to 1",
         ),
     ],
 )

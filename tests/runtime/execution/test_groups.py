@@ -22,19 +22,6 @@ from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 SIZES = (4, 4, 2)
 
 
-def _on_equal_devices(problem: Problem) -> Problem:
-    """The same on four devices of one type: a group needs equal ones."""
-    cluster = problem.cluster
-    (node,) = cluster.nodes
-    kind = cluster.device_types[0]
-    groups = tuple(entry.changed(type=kind.name) for entry in node.devices)
-    return Problem(
-        profile=problem.profile,
-        cluster=cluster.changed(device_types=(kind,), nodes=(node.changed(devices=groups),)),
-        job=problem.job,
-    )
-
-
 def _grouped(
     problem: Problem,
     groups: Mapping[str, Sequence[str]],
@@ -70,7 +57,7 @@ def _grouped(
     [*(("llama", schedule) for schedule in SCHEDULES), ("gpt2", "zero-bubble"), ("bert", "1f1b")],
 )
 def test_two_groups_in_a_chain(model: str, schedule: Schedule) -> None:
-    problem = _on_equal_devices(problem_with(model, schedule, SIZES))
+    problem = problem_with(model, schedule, SIZES)
     check_parity(problem, _grouped(problem, {"a": DEVICES[:2], "b": DEVICES[2:]}))
 
 
@@ -86,7 +73,7 @@ def test_two_groups_in_a_chain(model: str, schedule: Schedule) -> None:
 def test_unlike_groups_with_uneven_shares(
     model: str, groups: dict[str, str], shares: Sequence[float]
 ) -> None:
-    problem = _on_equal_devices(problem_with(model, "1f1b", SIZES))
+    problem = problem_with(model, "1f1b", SIZES)
     named = {name: [f"d{number}" for number in own] for name, own in groups.items()}
     plan = _grouped(problem, named, shares)
     if problem.profile.tied_layers and len(groups) > 1:
@@ -98,13 +85,13 @@ def test_unlike_groups_with_uneven_shares(
 
 @pytest.mark.parametrize("model", ["gpt2", "sequential"])
 def test_replicas_of_groups(model: str) -> None:
-    problem = _on_equal_devices(problem_with(model, "1f1b", SIZES))
+    problem = problem_with(model, "1f1b", SIZES)
     groups = {"a": DEVICES[:2], "b": DEVICES[2:]}
     check_parity(problem, _grouped(problem, groups, (0.25, 0.75), are_replicas=True))
 
 
 def test_checkpoint_of_groups_is_the_same_under_any_other_plan(tmp_path: Path) -> None:
-    problem = _on_equal_devices(problem_of("llama", global_batch_size=8, micro_batch_size=4))
+    problem = problem_of("llama", global_batch_size=8, micro_batch_size=4)
     everything = LayerRange(first_layer=0, last_layer=problem.profile.num_layers - 1)
     replicas = {"a": DEVICES[:2], "b": DEVICES[2:]}
     plans = (
