@@ -25,6 +25,8 @@ from heterps_agents.finishing.strategies import (
     NEAR_KNOWN_SUMS,
     allows_plain,
     best_with_options,
+    is_hopeless,
+    promised_cost,
     worth_simulating,
 )
 from heterps_agents.interface.answer import NOT_WITH_OPTIONS
@@ -118,7 +120,7 @@ class AutoPlanner:
         if plans[0] is not None and problem.job.objective == "throughput":
             assert plans[0].predicted_step_time_s is not None, "it was simulated"
             budget.known_cost = min(known, plans[0].predicted_step_time_s)
-        if allows_plain(problem.strategy):
+        if allows_plain(problem.strategy) and self._may_be_plain(plain, budget):
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self.plan(plain, budget))
         found = [plan for plan in plans if plan is not None]
@@ -132,6 +134,16 @@ class AutoPlanner:
         step_time_s = simulated_step_time_s(plain, best)
         best = best.changed(predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_for(problem, best))
+
+    def _may_be_plain(self, plain: Problem, budget: Budget) -> bool:
+        """Whether plans without options may be better than what is known.
+
+        The searches with options know them too. So where no simple one fits, none is sought again.
+        """
+        if math.isinf(budget.known_cost):
+            return True
+        cost = promised_cost(plain, budget)
+        return math.isfinite(cost) and not is_hopeless(cost, budget.known_cost)
 
     def _planned(self, problem: Problem, asked: Problem, budget: Budget) -> Plan:
         """The best plan by one view of what was asked, with a bound for all of them."""

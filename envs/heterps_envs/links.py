@@ -11,23 +11,50 @@ import numpy as np
 from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import RingLinks
-from heterps_envs.device_classes import DeviceClass
+from heterps_envs.device_classes import DeviceClass, Groups, NodesApart, device_groups
 
 DevicesByNode = Mapping[str, Sequence[Device]]
 
 
 class Links:
-    """Of one cluster; pairs of devices with equal ends are looked up once."""
+    """Of one cluster; pairs of devices with equal ends are looked up once.
+
+    What else follows from a cluster alone is kept here, too: many problems share one.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._by_ends: dict[tuple[str, str, bool], Link] = {}
+        self._groups: dict[NodesApart, Groups] = {}
+        self._of_classes: dict[tuple[NodesApart, bool], tuple[Floats, Floats]] = {}
+
+    def groups(self, apart: NodesApart) -> Groups:
+        """The devices that are equal (`heterps_envs.device_classes.device_groups`)."""
+        if apart not in self._groups:
+            self._groups[apart] = device_groups(self.cluster, apart)
+        return self._groups[apart]
+
+    def of_classes(
+        self, classes: Sequence[DeviceClass], apart: NodesApart, *, is_fastest: bool
+    ) -> tuple[Floats, Floats]:
+        """Copies of the arrays of `class_links`.
+
+        Args:
+            classes: Those of the problems that keep nodes apart in this way.
+            apart: On which nodes equal devices are apart.
+            is_fastest: See `class_links`.
+        """
+        key = apart, is_fastest
+        if key not in self._of_classes:
+            self._of_classes[key] = class_links(self, classes, is_fastest=is_fastest)
+        latency_s, inverse_bandwidth = self._of_classes[key]
+        return latency_s.copy(), inverse_bandwidth.copy()
 
     def between(self, a: Device, b: Device) -> Link:
         """The link from one device to another."""
         ends = self._ends(a, b)
         if ends not in self._by_ends:
-            self._by_ends[ends] = self._cluster.link(a, b)
+            self._by_ends[ends] = self.cluster.link(a, b)
         return self._by_ends[ends]
 
     def different(self, pairs: Iterable[tuple[Device, Device]]) -> list[Link]:
@@ -62,12 +89,12 @@ class Links:
     @cached_property
     def _directed_nodes(self) -> frozenset[str]:
         """Nodes whose devices have another link to those in front of them."""
-        nodes = self._cluster.nodes
+        nodes = self.cluster.nodes
         return frozenset(node.name for node in nodes if node.reverse_link is not None)
 
     @cached_property
     def _order(self) -> dict[str, int]:
-        return {device.name: index for index, device in enumerate(self._cluster.devices)}
+        return {device.name: index for index, device in enumerate(self.cluster.devices)}
 
 
 def devices_by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:

@@ -21,7 +21,6 @@ from heterps_envs.device_classes import (
     DeviceClass,
     NodesApart,
     classes_of,
-    device_groups,
     first_like_nodes,
 )
 from heterps_envs.layer_costs.groups import (
@@ -34,7 +33,7 @@ from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
-from heterps_envs.links import Links, class_links, class_rings, links_inside_nodes
+from heterps_envs.links import Links, class_rings, links_inside_nodes
 
 # One device for each stage, which keeps all.
 PLAIN = Strategy()
@@ -57,6 +56,7 @@ class Problem:
         members: Of a group of unlike devices, class and share of each: seconds are then, for all
             classes alike, those of the slowest device, layer by layer.
         whole: The problem that `at_degree` was asked of; None: this one.
+        known_links: What follows from the cluster alone, see `links`; of another one: made anew.
     """
 
     profile: ModelProfile
@@ -72,6 +72,12 @@ class Problem:
     share: float | None = None
     members: tuple[tuple[int, float | None], ...] = ()
     whole: Problem | None = field(default=None, repr=False, compare=False)
+    known_links: Links | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Copies of a problem (`dataclasses.replace`) share what is known of its cluster."""
+        if self.known_links is None or self.known_links.cluster is not self.cluster:
+            object.__setattr__(self, "known_links", Links(self.cluster))
 
     def __repr__(self) -> str:
         """One line: a profile and a cluster have hundreds."""
@@ -171,9 +177,9 @@ class Problem:
         Raises:
             HeterpsError: There are more than `MAX_CLASSES`.
         """
-        groups = device_groups(self.cluster, self.nodes_apart)
+        groups = self.links.groups(self.nodes_apart)
         if len(groups) > MAX_NODE_CLASSES:
-            groups = device_groups(self.cluster, "none")
+            groups = self.links.groups("none")
         if len(groups) > MAX_CLASSES:
             raise HeterpsError(
                 f"cluster {self.cluster.name!r} has {len(groups)} classes of devices (type, "
@@ -201,14 +207,12 @@ class Problem:
         """Whether equal nodes share classes, so that their links differ inside and between."""
         if self.nodes_apart != "unequal":
             return False
-        return (
-            self.has_equal_nodes and len(device_groups(self.cluster, "unequal")) <= MAX_NODE_CLASSES
-        )
+        return self.has_equal_nodes and len(self.links.groups("unequal")) <= MAX_NODE_CLASSES
 
     @cached_property
     def has_equal_nodes(self) -> bool:
         """Whether equal devices stand on nodes that equal each other."""
-        return len(device_groups(self.cluster, "unequal")) < len(device_groups(self.cluster, "all"))
+        return len(self.links.groups("unequal")) < len(self.links.groups("all"))
 
     @cached_property
     def equal_nodes(self) -> dict[str, str]:
@@ -295,10 +299,11 @@ class Problem:
         """The link between two devices, by their names."""
         return self.links.between(self.device_named[first], self.device_named[second])
 
-    @cached_property
+    @property
     def links(self) -> Links:
         """Between the devices of the cluster."""
-        return Links(self.cluster)
+        assert self.known_links is not None, "set when the problem was made"
+        return self.known_links
 
     @cached_property
     def layers_fingerprint(self) -> str:
@@ -370,8 +375,8 @@ class Problem:
         scale = self.profile.activation_scale(job.dtype) * job.micro_batch_size
         output = np.array([layer.output_bytes for layer in layers]) * scale
         output[-1] = 0.0
-        latency, inverse_bandwidth = class_links(
-            self.links, self.classes, is_fastest=self.has_fastest_links
+        latency, inverse_bandwidth = self.links.of_classes(
+            self.classes, self.nodes_apart, is_fastest=self.has_fastest_links
         )
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
         rule = self.memory_rule

@@ -130,7 +130,7 @@ def place(
         typer.Option(
             "--explain",
             help="Show what one other choice would cost for each stage: tensor parallel, recompute,"
-            " offload, sharded state.",
+            " offload, sharded state; and why other sizes of micro-batches lost.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,

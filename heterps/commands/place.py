@@ -113,6 +113,7 @@ def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) 
         dropped_lines,
         explanation_table,
         result_lines,
+        size_lines,
         stages_table,
     )
 
@@ -122,7 +123,7 @@ def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) 
     if explanation is not None:
         if explanation.stages:
             answer.print(explanation_table(explanation, answer.width))
-        for line in dropped_lines(result.problem, explanation):
+        for line in (*dropped_lines(result.problem, explanation), *size_lines(explanation)):
             answer.print(line)
         if explanation.note:
             answer.print(explanation.note)

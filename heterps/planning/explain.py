@@ -2,17 +2,19 @@
 
 Of each stage one choice is exchanged, and the plan simulated: twice or half as many devices split
 its layers (the same devices, in more or fewer replicas), its activations are kept, computed again
-or offloaded, its optimizer state is whole or sharded. All else stays.
+or offloaded, its optimizer state is whole or sharded. All else stays. Where the size of
+micro-batches was left open, all that were looked at are told.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from heterps.planning.place import PlaceResult
+from heterps.planning.place import PlaceResult, TriedSize
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import PlacedStage
@@ -74,12 +76,16 @@ class Explanation:
         stages: Front to back; empty where there was nothing to choose.
         note: Why there are none, or not all.
         dropped: Options that planners did not try, and why.
+        sizes: Of micro-batches, where several were looked at.
+        micro_batch_size: Of the plan.
     """
 
     step_time_s: float
     stages: tuple[ExplainedStage, ...] = ()
     note: str = ""
     dropped: tuple[DroppedOption, ...] = ()
+    sizes: tuple[TriedSize, ...] = ()
+    micro_batch_size: int = 1
 
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --explain --json`."""
@@ -112,6 +118,11 @@ class Explanation:
                 }
                 for each in self.dropped
             ],
+            "micro_batch_sizes": [
+                {name: _number(value) for name, value in each._asdict().items()}
+                | {"is_chosen": each.size == self.micro_batch_size}
+                for each in self.sizes
+            ],
         }
 
 
@@ -122,9 +133,16 @@ def explain(problem: Problem, result: PlaceResult) -> Explanation:
         problem: What was asked, with its strategy; the size of its micro-batches does not count.
         result: What a planner answered.
     """
+    found = _of_stages(problem, result)
+    return replace(
+        found, sizes=result.tried_sizes, micro_batch_size=result.plan.job.micro_batch_size
+    )
+
+
+def _of_stages(problem: Problem, result: PlaceResult) -> Explanation:
     step_s = result.estimate.step_time_s
     if problem.strategy.is_plain:
-        return Explanation(step_s, note=NOTHING_TO_CHOOSE)
+        return Explanation(step_s, note="" if result.tried_sizes else NOTHING_TO_CHOOSE)
     if result.problem.strategy.is_plain:
         return Explanation(step_s, note=NO_OPTIONS.format(result.requested_planner))
     started, stages = time.monotonic(), list[ExplainedStage]()
@@ -265,6 +283,11 @@ def _placed(
             offload=chosen.memory == "offload",
             shards_state=chosen.shards_state,
         )
+
+
+def _number(value: Any) -> Any:
+    """As JSON has it: what is not finite is none."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _words(option: StageOption) -> dict[str, Any]:

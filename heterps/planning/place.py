@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
@@ -23,6 +23,24 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
 
+class TriedSize(NamedTuple):
+    """A size of micro-batches that a plan could have had; costs are in what the job minimises.
+
+    Attributes:
+        size: Samples.
+        bound: No plan costs less; 0 where none is known.
+        promised: Of simple placements, by the closed form; inf where none fits.
+        found: Of the plan that was found, simulated; None without one.
+        why: Why nothing was found, or sought.
+    """
+
+    size: int
+    bound: float
+    promised: float
+    found: float | None = None
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class PlaceResult:
     """A plan, what the simulator says of it, and how good it can still become.
@@ -33,6 +51,7 @@ class PlaceResult:
         planning_s: Wall-clock seconds of planning alone.
         planning_cpu_s: The same in processor seconds of this process.
         own_cost: What a paper's method itself predicts; None for all other planners.
+        tried_sizes: Of micro-batches, where several were looked at; the smallest first.
     """
 
     problem: Problem
@@ -44,6 +63,7 @@ class PlaceResult:
     planning_s: float
     planning_cpu_s: float = 0.0
     own_cost: OwnCost | None = None
+    tried_sizes: tuple[TriedSize, ...] = ()
 
     def __repr__(self) -> str:
         """One line: the plan itself has hundreds."""

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from heterps.planning.place import PlaceResult, place
+from heterps.planning.place import PlaceResult, TriedSize, chooses_options, place
+from heterps_agents.finishing.strategies import is_hopeless, promised_cost
 from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import micro_batch_candidates
 from heterps_configs.documents.job import MOST_MICRO_BATCHES, Strategy
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
+
+# Why a size of micro-batches is not the one.
+BOUND_IS_ABOVE = "no plan is below the bound"
+IS_HOPELESS = "simple placements cost too much for any search to make up"
+NO_BUDGET = "the budget was spent before its turn"
+NO_PLAN = "no plan was found that fits"
+NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
 
 
 def strategy_of(
@@ -67,8 +78,9 @@ def place_over_sizes(
 ) -> PlaceResult:
     """`place` for each size of micro-batches, and the best of the answers by the simulator.
 
-    A size is left out whose lower bound is above what another one reaches. Of a budget each size
-    gets an equal part of what is left.
+    Those come first that simple placements promise most of. A size is left out whose lower bound is
+    above what another one reaches, or whose simple placements are so far above it that no search
+    makes up for that. Of a budget each size gets an equal part of what is left.
 
     Args:
         problem: The size of its job does not count.
@@ -82,21 +94,30 @@ def place_over_sizes(
         InfeasibleError: There is no plan with any size; the reason is that of the smallest.
     """
     spent, best = budget or Budget(), None
+    chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
     asked = [_with_size(problem, size) for size in sizes or _sizes(problem)]
-    bounds = [_bound(each) for each in asked]
+    outlooks = [_outlook(each, chosen, spent) for each in asked]
     reasons: list[InfeasibleError] = []
-    for number, index in enumerate(sorted(range(len(asked)), key=bounds.__getitem__)):
-        if best is not None and (_cost(best) <= bounds[index] or spent.is_exhausted):
+    tried: list[TriedSize] = []
+    for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
+        outlook, size = outlooks[index], asked[index].job.micro_batch_size
+        entry = TriedSize(size, outlook.bound, outlook.promised)
+        known = math.inf if best is None else _cost(best)
+        if best is not None and (outlook.loses_to(known) or spent.is_exhausted):
+            why = outlook.why(known) or NO_BUDGET
+            tried.append(entry._replace(why=why))
             continue
         own = spent.share(1 / (len(asked) - number))
         if best is not None and problem.job.objective == "throughput":
-            own.known_cost = _cost(best)
+            own.known_cost = known
         try:
-            found = place(asked[index], planner, budget=own, seed=seed, effort=effort)
+            found = place(asked[index], chosen, budget=own, seed=seed, effort=effort)
         except InfeasibleError as error:
             reasons.append(error)
+            tried.append(entry._replace(why=NO_PLAN if best is None else NO_BETTER_PLAN))
         else:
-            if best is None or _cost(found) < _cost(best):
+            tried.append(entry._replace(found=_cost(found)))
+            if best is None or _cost(found) < known:
                 best = found
         spent.spend(own.evaluations_used)
     if best is None:
@@ -106,7 +127,37 @@ def place_over_sizes(
         evaluations=spent.evaluations_used,
         planning_s=spent.seconds_used,
         planning_cpu_s=spent.cpu_seconds_used,
+        tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
     )
+
+
+class _Outlook(NamedTuple):
+    """What is known of a size before anything is searched; in what the job minimises."""
+
+    promised: float
+    bound: float
+
+    def loses_to(self, known: float) -> bool:
+        """Whether it can be left out beside a plan that costs so much."""
+        return known <= self.bound or is_hopeless(self.promised, known)
+
+    def why(self, known: float) -> str:
+        """Why it is left out; empty where it is not."""
+        if known <= self.bound:
+            return BOUND_IS_ABOVE
+        return IS_HOPELESS if is_hopeless(self.promised, known) else ""
+
+
+def _outlook(problem: Problem, planner: Planner, budget: Budget) -> _Outlook:
+    """Simple placements count as evaluations: where these are limited, none is made."""
+    bound = _bound(problem)
+    if budget.evaluations is not None or math.isinf(bound):
+        return _Outlook(bound, bound)
+    asked = problem if chooses_options(planner) else problem.plain
+    promised, job = promised_cost(asked, budget), problem.job
+    if job.objective == "price":  # of seconds times dollars per hour
+        promised *= 1e6 / 3600 / job.global_batch_size
+    return _Outlook(promised, bound)
 
 
 def _sizes(problem: Problem) -> list[int]:

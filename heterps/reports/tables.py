@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
 
 from heterps.planning.explain import Alternative, ExplainedStage, Explanation
-from heterps.planning.place import PlaceResult
+from heterps.planning.place import PlaceResult, TriedSize
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps_configs.documents.base import compute_format
@@ -104,6 +105,33 @@ def dropped_lines(problem: Problem, explanation: Explanation) -> list[str]:
         f"not tried: {option} on {', '.join(kinds)}: {why}"
         for (option, why), kinds in found.items()
     ]
+
+
+def size_lines(explanation: Explanation) -> list[str]:
+    """Sizes of micro-batches that were looked at, one line each: what was found, or why nothing."""
+    found = [each.found for each in explanation.sizes if each.found is not None]
+    least = max(min(found, default=0.0), 1e-30)
+    lines = []
+    for each in explanation.sizes:
+        if each.size == explanation.micro_batch_size:
+            text = f"chosen, {seconds_text(explanation.step_time_s)}"
+        elif each.found is not None:
+            more = percent_text(each.found / least - 1, 1, is_change=True)
+            text = f"the best found costs {more}"
+        else:
+            text = each.why + _outlook_text(explanation, each)
+        lines.append(f"micro-batch {each.size}: {text}")
+    return lines
+
+
+def _outlook_text(explanation: Explanation, size: TriedSize) -> str:
+    """Bound and simple placements of a size, beside what the plan costs."""
+    chosen = next(e for e in explanation.sizes if e.size == explanation.micro_batch_size)
+    words = []
+    for name, cost in (("bound", size.bound), ("simple placements", size.promised)):
+        if math.isfinite(cost) and chosen.found:
+            words.append(f"{name} {cost / chosen.found:.3g} x")
+    return f" ({', '.join(words)} of what was chosen)" if words else ""
 
 
 def option_text(option: StageOption) -> str:

@@ -99,6 +99,19 @@ def test_links_of_equal_nodes_are_kept_apart() -> None:
         assert rings.inverse_bandwidth_s_per_byte.tolist() == [[1 / 8, 0.5], [1 / 8, 0.5]]
 
 
+def test_what_is_known_of_a_cluster_is_shared_by_its_problems_and_by_no_others() -> None:
+    problem = equal_nodes()
+    problem.tables.latency_s[:] = 9.0
+    copy = replace(problem, job=problem.job.changed(global_batch_size=1))
+    assert copy.links is problem.links
+    assert copy.tables.latency_s.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    other = replace(problem, cluster=three_nodes().cluster)
+    assert other.links is not problem.links
+    assert [entry.count for entry in other.classes] == [
+        entry.count for entry in three_nodes().classes
+    ]
+
+
 def test_a_node_with_a_link_of_its_own_equals_no_other() -> None:
     problem = equal_nodes()
     override = LinkOverride(between=("fast-0", "slow-0"), link=INSIDE)

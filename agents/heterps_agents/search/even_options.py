@@ -61,9 +61,8 @@ def _cut(question: Question, kinds: Integers, replicas: Integers) -> Code:
     whole_s = np.maximum(compute_s.sum(axis=0), 1e-30)
     stops = cut_in_proportion(compute_s[:, kinds[0]], replicas / whole_s[kinds])
     count, layers = len(kinds), question.tables.num_layers
-    for row in range(count):
-        stops[row] = max(stops[row], row + 1 if row == 0 else stops[row - 1] + 1)
-    for row in range(count - 1, -1, -1):
-        stops[row] = min(stops[row], layers - (count - 1 - row))
+    rows = np.arange(1, count + 1)
+    stops = rows + np.maximum.accumulate(np.maximum(stops - rows, 0))
+    stops = np.minimum(stops, layers - count + rows)
     stages = np.stack([stops, kinds, replicas], axis=1).astype(np.int64)
     return code_of(np.ascontiguousarray(stages), count)

@@ -40,9 +40,13 @@ def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
         owners.update(dict.fromkeys(users, together))
     unsplit: dict[ReduceBucket, list[int]] = defaultdict(list)
     sharded, members = plan.sharded_layers, _Members(plan)
+    in_order: dict[frozenset[str], tuple[str, ...]] = {}
     for layer in range(plan.num_layers):
         if len(owners[layer]) > 1:
-            devices = tuple(d for d in problem.device_named if d in owners[layer])
+            own = frozenset(owners[layer])
+            if own not in in_order:
+                in_order[own] = tuple(name for name in problem.device_named if name in own)
+            devices = in_order[own]
             unsplit[members.bucket(devices, layer in sharded)].append(layer)
     buckets = [
         bucket._replace(layers=part)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from heterps.planning.explain import explain
-from heterps.planning.place import PlaceResult, place
+from heterps.planning.explain import Explanation, explain
+from heterps.planning.place import PlaceResult, TriedSize, place
 from heterps.planning.problems import load_problem
-from heterps.reports.tables import dropped_lines, explanation_table
+from heterps.planning.strategies import BOUND_IS_ABOVE
+from heterps.reports.tables import dropped_lines, explanation_table, size_lines
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.job import Strategy
 from heterps_envs.problem import Problem
@@ -88,7 +90,29 @@ def test_options_that_planners_left_out_come_with_their_reason() -> None:
 
 
 def test_the_answer_in_json_holds_all_choices(heterps: Heterps) -> None:
-    data = heterps(*GPT2, "--recompute", "auto", "--explain", "--json").data
+    data = heterps(
+        *GPT2, "--recompute", "auto", "--micro-batch", "auto", "--explain", "--json"
+    ).data
     for stage in data["explanation"]["stages"]:
         assert stage["option"]["memory"] == "keep"
         assert [each["option"]["memory"] for each in stage["alternatives"]] == ["recompute"]
+    sizes = {each["size"]: each for each in data["explanation"]["micro_batch_sizes"]}
+    assert list(sizes) == sorted(sizes)
+    best = data["estimate"]["step_time_s"]
+    chosen = [each for each in sizes.values() if each["is_chosen"]]
+    assert [each["found"] for each in chosen] == [best]
+    assert all(each["why"] or each["found"] >= best for each in sizes.values())
+
+
+def test_each_size_of_micro_batches_says_in_a_line_why_it_lost() -> None:
+    sizes = (
+        TriedSize(1, 1.0, 2.5, None, BOUND_IS_ABOVE),
+        TriedSize(2, 0.5, math.inf, 1.0),
+        TriedSize(4, 0.5, 2.0, 1.25),
+    )
+    assert size_lines(Explanation(1.0, sizes=sizes, micro_batch_size=2)) == [
+        "micro-batch 1: no plan is below the bound (bound 1 x, simple placements 2.5 x of what was "
+        "chosen)",
+        "micro-batch 2: chosen, 1 s",
+        "micro-batch 4: the best found costs +25.0 %",
+    ]
