@@ -159,6 +159,23 @@ def class_rings(
     return RingLinks(node_size, ring_s, ring_inverse)
 
 
+def measured_all_reduces(
+    cluster: Cluster, classes: Sequence[DeviceClass], devices: int
+) -> tuple[Link | None, ...]:
+    """For each class what so many devices of one of its nodes take for a sum, at the slowest node.
+
+    None where nobody has measured it on one of them.
+    """
+    nodes = {node.name: node for node in cluster.nodes}
+    slowest: list[Link | None] = []
+    for entry in classes:
+        names = dict.fromkeys(device.node for device in entry.devices)
+        found = [nodes[name].measured("all-reduce", devices) for name in names]
+        known = [link for link in found if link is not None]
+        slowest.append(_slowest(known) if len(known) == len(found) else None)
+    return tuple(slowest)
+
+
 def links_inside_nodes(cluster: Cluster, classes: Sequence[DeviceClass]) -> tuple[Link, ...]:
     """For each class the slowest link inside one of its nodes; none where one is missing."""
     nodes = {node.name: node for node in cluster.nodes}
@@ -169,10 +186,12 @@ def links_inside_nodes(cluster: Cluster, classes: Sequence[DeviceClass]) -> tupl
         if not found or not all(link.is_there for link in found):
             slowest.append(NO_LINK)
             continue
-        slowest.append(
-            Link(
-                latency_s=max(link.latency_s for link in found),
-                bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in found),
-            )
-        )
+        slowest.append(_slowest(found))
     return tuple(slowest)
+
+
+def _slowest(links: Sequence[Link]) -> Link:
+    return Link(
+        latency_s=max(link.latency_s for link in links),
+        bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in links),
+    )

@@ -33,7 +33,7 @@ from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
-from heterps_envs.links import Links, class_rings, links_inside_nodes
+from heterps_envs.links import Links, class_rings, links_inside_nodes, measured_all_reduces
 
 # One device for each stage, which keeps all.
 PLAIN = Strategy()
@@ -163,7 +163,8 @@ class Problem:
 
     def _group(self, degree: int, share: float | None) -> Group:
         types = tuple(entry.type for entry in self.classes)
-        return Group(degree, types, self.links_inside_nodes, share)
+        sums = measured_all_reduces(self.cluster, self.classes, degree)
+        return Group(degree, types, self.links_inside_nodes, share, sums)
 
     @cached_property
     def links_inside_nodes(self) -> tuple[Link, ...]:

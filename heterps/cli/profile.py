@@ -69,7 +69,7 @@ def profile(
         bool,
         typer.Option(
             "--links",
-            help="Measure links and host times of this machine.",
+            help="Measure links, collectives and host times of this machine.",
             rich_help_panel=LINKS,
         ),
     ] = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,14 @@ from rich.table import Table
 from heterps.commands.profile import HOST_TYPE
 from heterps.reports.console import answer, print_json, remarks, seconds_text
 from heterps.reports.run_progress import shown_progress
-from heterps_configs.documents.cluster import Cluster, DeviceGroup, HostTimes, Link, Node
+from heterps_configs.documents.cluster import (
+    Cluster,
+    Collective,
+    DeviceGroup,
+    HostTimes,
+    Link,
+    Node,
+)
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster
@@ -47,8 +54,11 @@ def run_links(
         host = measure_host_times(link, together, steps_together, progress=show)
     if document is None or node is None:
         result = new_cluster(count, link, host, reverse_link)
+        node = result.nodes[0]
     else:
         result = with_measured(document, node, link, host, reverse_link)
+    collectives = [found.collective for found in measured.collectives]
+    result = with_collectives(result, node.name, collectives)
     try:
         if output is not None:
             result.to_file(output)
@@ -76,6 +86,10 @@ def _print_json(measured: MeasuredHost, result: Cluster) -> None:
         {
             "cluster": result.model_dump(mode="json"),
             "links": links,
+            "collectives": [
+                {**found.collective.model_dump(), "residuals": found.residuals}
+                for found in measured.collectives
+            ],
             "together": {name: asdict(found) for name, found in measured.together.items()},
             "steps_together": {
                 name: asdict(found) for name, found in measured.steps_together.items()
@@ -87,6 +101,7 @@ def _print_json(measured: MeasuredHost, result: Cluster) -> None:
 def _print(measured: MeasuredHost, host: HostTimes, count: int) -> None:
     link, reverse_link = measured.node_links()
     answer.print(_table(measured))
+    answer.print(_collectives_table(measured))
     if reverse_link is None:
         answer.print(f"link        {_link_text(link)} between any two processes")
     else:
@@ -151,6 +166,15 @@ def with_measured(
     return cluster.changed(nodes=nodes)
 
 
+def with_collectives(cluster: Cluster, node: str, measured: Sequence[Collective]) -> Cluster:
+    """The cluster with what was measured of a node's collectives in place of what it had."""
+    nodes = tuple(
+        entry.changed(collectives=tuple(measured)) if entry.name == node else entry
+        for entry in cluster.nodes
+    )
+    return cluster.changed(nodes=nodes)
+
+
 def new_cluster(
     num_processes: int, link: Link, host: HostTimes, reverse_link: Link | None = None
 ) -> Cluster:
@@ -186,5 +210,23 @@ def _table(measured: MeasuredHost) -> Table:
             seconds_text(entry.link.latency_s),
             f"{entry.link.bandwidth_bytes_per_s / 1e9:.3g} GB/s",
             f"{100 * entry.residual:.1f} %",
+        )
+    return table
+
+
+def _collectives_table(measured: MeasuredHost) -> Table:
+    table = Table(title="collectives: fit to medians of even and uneven parts")
+    names = ("collective", "processes", "latency", "bandwidth", "mean error, even", "uneven")
+    for name in names:
+        table.add_column(name, justify="left" if name == "collective" else "right")
+    for entry in measured.collectives:
+        found, errors = entry.collective, entry.residuals
+        table.add_row(
+            found.kind,
+            str(found.devices),
+            seconds_text(found.latency_s),
+            f"{found.bandwidth_bytes_per_s / 1e9:.3g} GB/s",
+            f"{100 * errors['even']:.1f} %",
+            f"{100 * errors['uneven']:.1f} %" if "uneven" in errors else "",
         )
     return table

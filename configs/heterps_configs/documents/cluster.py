@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,6 +99,27 @@ NOTHING = "none"
 NO_LINK = Link.model_construct(latency_s=1e10, bandwidth_bytes_per_s=MOST_BYTES_PER_S)
 
 
+class Collective(Document):
+    """What some devices of a node take together: `latency_s + n / bandwidth_bytes_per_s`.
+
+    The n bytes are those of the tensor. Of an all-gather and a reduce-scatter, which fill parts up
+    to the largest one, and of an all-to-all, they are the largest part times the devices.
+
+    Attributes:
+        devices: How many of them.
+    """
+
+    kind: CollectiveKind
+    devices: Whole = Field(ge=2, le=MAX_GROUP_SIZE)
+    latency_s: Latency
+    bandwidth_bytes_per_s: BytesPerSecond
+
+    @property
+    def link(self) -> Link:
+        """The same as a link."""
+        return Link(latency_s=self.latency_s, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
+
+
 class DeviceGroup(Document):
     """Equal devices on one node.
 
@@ -151,6 +173,8 @@ class Node(Document):
         link: Between any two of its devices; `none` where they cannot talk to each other. A node
             with one device needs none.
         reverse_link: From a device to one that stands before it in `devices`; by default the same.
+        collectives: As measured, of each kind and number of devices once; without them, sums over
+            some of its devices are taken to be rings on `link`.
     """
 
     name: Name
@@ -159,6 +183,21 @@ class Node(Document):
     link: Link | None = None
     reverse_link: Link | None = None
     host: HostTimes = HostTimes()
+    collectives: tuple[Collective, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_each_collective_once(self) -> Self:
+        counts = Counter((entry.kind, entry.devices) for entry in self.collectives)
+        twice = [f"{kind} of {devices}" for (kind, devices), n in counts.items() if n > 1]
+        if twice:
+            raise InconsistentError([f"collectives: {', '.join(twice)} stands there twice"])
+        return self
+
+    def measured(self, kind: CollectiveKind, devices: int) -> Link | None:
+        """What so many of its devices take for a collective; None: nobody has measured it."""
+        return next(
+            (e.link for e in self.collectives if (e.kind, e.devices) == (kind, devices)), None
+        )
 
     def link_between(self, first: str, second: str) -> Link:
         """The link from one of its devices to another, by their names."""

@@ -34,12 +34,14 @@ class Group(NamedTuple):
         links: (T,) the link between the devices of a group of each.
         share: Of what is split, the share of the device; None: all have the same. Another share is
             taken to be possible for every layer, whatever its units.
+        sums: (T,) an all-reduce over a group of each, where it was measured.
     """
 
     degree: int
     types: tuple[DeviceType, ...]
     links: tuple[Link, ...]
     share: float | None = None
+    sums: tuple[Link | None, ...] = ()
 
 
 def profile_on_group(
@@ -86,7 +88,11 @@ def times_on_group(
     is_own = np.array(
         [group.share is None and _is_measured(whole, e, group.degree, job) for e in group.types]
     )
-    sums = [sum_seconds(whole, job, group.degree, link) for link in group.links]
+    all_reduces = group.sums or (None,) * len(group.links)
+    sums = [
+        sum_seconds(whole, job, group.degree, link, measured)
+        for link, measured in zip(group.links, all_reduces, strict=True)
+    ]
     forward_s, backward_s = (np.stack(columns, axis=1) for columns in zip(*sums, strict=True))
     sources: list[LayerTimesSource] = [
         "scaled" if source in ("measured", "corrected") and not own else source

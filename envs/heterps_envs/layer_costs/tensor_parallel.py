@@ -33,16 +33,20 @@ def split_profile(profile: ModelProfile, degree: int) -> ModelProfile:
     )
 
 
-def sum_seconds(profile: ModelProfile, job: Job, degree: int, link: Link) -> tuple[Floats, Floats]:
+def sum_seconds(
+    profile: ModelProfile, job: Job, degree: int, link: Link, measured: Link | None = None
+) -> tuple[Floats, Floats]:
     """(L,), (L,) seconds of a micro-batch's sums over a group, in the forward and backward pass.
 
-    Each is a ring all-reduce: 2 (d - 1) messages of one part in d.
+    Each takes what an all-reduce over so many devices was measured to take; where it was not, it is
+    a ring: 2 (d - 1) messages of one part in d.
 
     Args:
         profile: Of the whole layers.
         job: Its micro-batch size and dtype.
         degree: Devices of the group.
         link: Between two of them.
+        measured: An all-reduce over the group, by the bytes of its tensor.
     """
     scale = profile.activation_scale(job.dtype) * job.micro_batch_size
     splits = [split_at(layer, degree) for layer in profile.layers]
@@ -50,6 +54,9 @@ def sum_seconds(profile: ModelProfile, job: Job, degree: int, link: Link) -> tup
     def seconds(sums: list[tuple[float, ...]]) -> Floats:
         counts = np.array([len(each) for each in sums], float)
         num_bytes = np.array([sum(each) for each in sums]) * scale
+        if measured is not None:
+            whole_s = num_bytes / measured.bandwidth_bytes_per_s
+            return np.asarray(counts * measured.latency_s + whole_s)
         return np.asarray(
             2
             * (degree - 1)

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.links import measured_all_reduces
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, slowdown_of
 
@@ -41,7 +42,7 @@ def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
 
 def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     """Where the times of tensor-parallel groups come from, and what of a plan cannot be run yet."""
-    notes, scaled = [], dict[tuple[str, int], None]()
+    notes, scaled = [], dict[tuple[str, int, str], None]()
     for group in plan.device_groups:
         kinds, degree = {problem.class_of[name]: None for name in group}, len(group)
         if degree == 1:
@@ -49,16 +50,19 @@ def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
         sources = problem.at_degree(degree).layer_times.sources
         types = dict.fromkeys(problem.classes[kind].type.name for kind in kinds)
         if any(sources[kind] == "scaled" for kind in kinds):
-            scaled[" and ".join(types), degree] = None
+            measured = measured_all_reduces(problem.cluster, problem.classes, degree)
+            is_known = all(measured[kind] is not None for kind in kinds)
+            how = "as all-reduces were measured" if is_known else "by its link"
+            scaled[" and ".join(types), degree, how] = None
         if len(kinds) > 1:
             notes.append(
                 f"{', '.join(group)} are unlike: at each layer their group takes as long as the "
                 "slowest of them with its share"
             )
-    for name, degree in scaled:
+    for name, degree, how in scaled:
         notes.append(
             f"groups of {degree} {name}: times measured on one device, scaled by a roofline of the "
-            "split layers, with sums over the group by its link"
+            f"split layers, with sums over the group {how}"
         )
     cannot_run = not_run_yet(problem.profile, plan)
     if cannot_run is not None:

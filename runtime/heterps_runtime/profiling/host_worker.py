@@ -1,4 +1,4 @@
-"""One process of `heterps profile --links`: messages between ranks, computing side by side.
+"""One process of `heterps profile --links`: messages and collectives, computing side by side.
 
 Rank 0 writes `links.json`. The processes are of one host: they share the monotonic clock, so a
 message is timed one way, from the sender's stamp to the moment in which the receiver has it.
@@ -24,6 +24,7 @@ from torch import nn
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.yaml_files import write_text
 from heterps_runtime.process.allocator import keep_freed_memory
+from heterps_runtime.profiling.collectives import measured_collectives, num_groups
 from heterps_runtime.run.worker import report_error, watch_parents
 from heterps_runtime.stages.optimizer import build_optimizer
 from heterps_runtime.transport.communication import Communicator
@@ -67,12 +68,19 @@ def main(arguments: list[str]) -> int:
         communicator = Communicator()
         layers, optimizers = _layers_to_run(), _steps_to_take()
         world = communicator.world_size
-        begin = _told(rank, world * (world - 1) + len(layers) + len(optimizers))
+        kinds = len(layers) + len(optimizers)
+        begin = _told(rank, world * (world - 1) + num_groups(world) + kinds)
         links = _links(communicator, begin)
+        collectives = [found._asdict() for found in measured_collectives(communicator, begin)]
         together = _each_together(communicator, layers, num_rounds, begin)
         steps = _each_together(communicator, optimizers, num_rounds, begin)
         if rank == 0:
-            result = {"links": links, "together": together, "steps_together": steps}
+            result = {
+                "links": links,
+                "collectives": collectives,
+                "together": together,
+                "steps_together": steps,
+            }
             write_text(directory / RESULT_FILE, json.dumps(result))
         communicator.close()
     except BaseException as error:

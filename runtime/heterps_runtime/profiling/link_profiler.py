@@ -1,4 +1,4 @@
-"""Measures the links between the processes of this host, and how they disturb each other.
+"""Measures links and collectives of the processes of this host, and how they disturb each other.
 
 A link is fitted as `latency + bytes / bandwidth` to the median time of each message size: least
 squares of the relative errors, so that small messages count as much as large ones.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps_configs.documents.cluster import Link
+from heterps_configs.documents.cluster import Collective, CollectiveKind, Link
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.numbers import LEAST_BYTES_PER_S, MOST_BYTES_PER_S
 from heterps_runtime.profiling.host_worker import NUM_ROUNDS, RESULT_FILE
@@ -45,6 +45,21 @@ class MeasuredLink:
 
 
 @dataclass(frozen=True)
+class MeasuredCollective:
+    """One kind of collective over some processes; the fit is to even and uneven parts together.
+
+    Attributes:
+        seconds: Median seconds for even and for uneven parts, by the bytes that count.
+        collective: The fit.
+        residuals: Mean absolute relative error of the fit for even and for uneven parts.
+    """
+
+    seconds: dict[str, dict[int, float]]
+    collective: Collective
+    residuals: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Together:
     """How much slower each of k processes computes one kind of layer while k of them do.
 
@@ -65,11 +80,13 @@ class MeasuredHost:
         links: Every ordered pair of ranks.
         together: By kind of layer.
         steps_together: By kind of optimizer, of its step.
+        collectives: Each kind over the first 2, 3, .. processes.
     """
 
     links: tuple[MeasuredLink, ...]
     together: dict[str, Together]
     steps_together: dict[Optimizer, Together] = field(default_factory=dict)
+    collectives: tuple[MeasuredCollective, ...] = ()
 
     def node_links(self) -> tuple[Link, Link | None]:
         """One link between any two of them: to processes of higher rank, and to lower ones.
@@ -184,7 +201,37 @@ def measure_host(
         steps_together={
             name: _together(rounds) for name, rounds in content["steps_together"].items()
         },
+        collectives=tuple(
+            fit_collective(entry["kind"], entry["devices"], entry["seconds"])
+            for entry in content["collectives"]
+        ),
     )
+
+
+def fit_collective(
+    kind: CollectiveKind, devices: int, seconds: Mapping[str, Mapping[str, Sequence[float]]]
+) -> MeasuredCollective:
+    """Latency and bandwidth of a collective.
+
+    Args:
+        kind: What it does.
+        devices: How many processes took part.
+        seconds: For even and uneven parts, by the bytes that count: samples.
+    """
+    found = {
+        parts: {int(size): statistics.median(samples) for size, samples in by_size.items()}
+        for parts, by_size in seconds.items()
+    }
+    sizes = dict.fromkeys(size for by_size in found.values() for size in by_size)
+    link, _ = fit_link(
+        {size: statistics.mean(s[size] for s in found.values() if size in s) for size in sizes}
+    )
+    errors = {
+        parts: float(np.mean([abs(link.transfer_s(n) / took - 1) for n, took in by_size.items()]))
+        for parts, by_size in found.items()
+    }
+    fitted = Collective(kind=kind, devices=devices, **link.model_dump())
+    return MeasuredCollective(found, fitted, errors)
 
 
 def _measured_link(

@@ -266,3 +266,17 @@ def test_an_unknown_type_is_refused_in_python_too() -> None:
         Cluster.model_validate(cluster_data({"name": "g", "type": "T5"}))
     with pytest.raises(UnknownNameError, match="did you mean"):
         load_cluster("gpu-cpu").device_type("RTX-4080")
+
+
+def test_collectives_of_a_node_are_found_by_kind_and_devices_and_stand_there_once() -> None:
+    entry = {"kind": "all-reduce", "devices": 2, "latency_s": 0.5, "bandwidth_bytes_per_s": 4.0}
+    data = cluster_data()
+    plain = Cluster.from_mapping(data)
+    assert "collectives" not in plain.to_mapping()["nodes"][0]
+    data["nodes"][0]["collectives"] = [entry, {**entry, "kind": "grouped all-gather"}]
+    (node,) = Cluster.from_mapping(data).nodes
+    assert node.measured("all-reduce", 2) == Link(latency_s=0.5, bandwidth_bytes_per_s=4.0)
+    assert node.measured("all-reduce", 3) is None
+    data["nodes"][0]["collectives"].append(entry)
+    (problem,) = problems_of(data)
+    assert problem == "nodes.0.collectives: all-reduce of 2 stands there twice"

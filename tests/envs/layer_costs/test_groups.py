@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heterps_configs.documents.cluster import Link
+from heterps_configs.documents.cluster import Collective, Link
 from heterps_configs.documents.model_profile import Measurement, TensorSplit
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.problem import Problem
@@ -102,6 +102,19 @@ def test_times_nobody_measured_are_the_roofline_of_the_split_layers_and_their_su
     expected = alone.seconds(problem.classes[0].type).forward_s + np.array([2 * SUM_S, 0.0])
     assert half.layer_times.sources == ("roofline estimate",)
     assert half.tables.forward_s[:, 0] == pytest.approx(expected)
+
+
+def test_sums_take_what_was_measured_of_so_many_devices_of_the_node() -> None:
+    problem = two_layers()
+    (node,) = problem.cluster.nodes
+    measured = Collective(kind="all-reduce", devices=2, latency_s=0.5, bandwidth_bytes_per_s=2.0)
+    known = node.changed(collectives=(measured, measured.changed(devices=4, latency_s=0.1)))
+    found = replace(problem, cluster=problem.cluster.changed(nodes=(known,)))
+    more_s = found.at_degree(2).tables.forward_s - problem.at_degree(2).tables.forward_s
+    assert more_s[0, 0] == pytest.approx(2 * 0.5 + 16 / 2 - 2 * SUM_S)
+    assert more_s[1, 0] == 0
+    of_three = found.at_degree(3).tables.forward_s
+    assert (of_three == problem.at_degree(3).tables.forward_s).all()
 
 
 def test_a_degree_that_divides_no_units_leaves_the_layer_whole() -> None:
