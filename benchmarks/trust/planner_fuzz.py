@@ -1,18 +1,20 @@
 """Planners on drawn problems with hostile corners, their kernels compiled with bounds checks.
 
     python -m benchmarks.trust.planner_fuzz --count 20000
+    python -m benchmarks.trust.planner_fuzz --count 5000 --first 15000
     python -m benchmarks.trust.planner_fuzz --count 200 --json planners.json
 
-Every planner answers every problem of `hostile_problems`, systems of papers by turns; those that
-train a network for every problem come once in a thousand. What they answer is checked by
-`planner_checks`. They run in a process of their own, under `NUMBA_BOUNDSCHECK=1` with a cache of
-its own: a read out of bounds is an error there, and a crash or a hang ends that process alone. It
-goes on behind the problem that it was at.
+Every planner answers every problem of `hostile_problems`, systems of papers and `uniform-3d` by
+turns; those that train a network for every problem come once in a thousand. What they answer is
+checked by `planner_checks`. They run in a process of their own, under `NUMBA_BOUNDSCHECK=1` with a
+cache of its own: a read out of bounds is an error there, and a crash or a hang ends that process
+alone. It goes on behind the problem that it was at.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -23,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -41,7 +43,12 @@ _DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdi
 CACHE = Path(tempfile.gettempdir()) / f"heterps-bounds-checks-{os.getuid()}-{_DIGEST}"
 # Processor seconds of one problem, compilation included: other work beside it is no hang of ours.
 LONGEST_PROBLEM_CPU_S, LOOK_EVERY_S = 200.0, 2.0
+REPORT_EVERY = 250
 TRAINING_EVERY = 1000
+# It has no kernel of its own, and simulates for longer than all others plan.
+_ENUMERATES = "uniform-3d"
+_ALWAYS = tuple(name for name in QUICK if name != _ENUMERATES)
+_BY_TURNS = (*SYSTEMS, _ENUMERATES)
 
 
 @dataclass
@@ -63,7 +70,7 @@ class Outcome:
 
 def planners_of(index: int) -> tuple[str, ...]:
     """Who is asked problem `index`."""
-    names = (*QUICK, SYSTEMS[index % len(SYSTEMS)])
+    names = (*_ALWAYS, _BY_TURNS[index % len(_BY_TURNS)])
     return (*names, *TRAINING) if index % TRAINING_EVERY == TRAINING_EVERY - 1 else names
 
 
@@ -78,16 +85,29 @@ def check_problem(problem: Problem, names: tuple[str, ...]) -> Row:
     }
 
 
-def fuzz(count: int, seed: int = 0, first: int = 0) -> Outcome:
-    """Asks the planners `count` problems, the first of them number `first`."""
+def fuzz(
+    count: int, seed: int = 0, first: int = 0, tell: Callable[[str], None] = lambda line: None
+) -> Outcome:
+    """Asks the planners `count` problems, the first of them number `first`.
+
+    Args:
+        count: Problems.
+        seed: Of all of them.
+        first: Number of the first one: what was interrupted goes on there.
+        tell: Gets a line for each finding at once, and now and then for how far it is.
+    """
     outcome, start, index = Outcome(), time.perf_counter(), first
     while index < first + count:
         for row in _answers(index, first + count - index, seed):
             outcome.problems += 1
             outcome.asked.update(row["asked"])
             outcome.plans.update(row["plans"])
-            outcome.findings += [f"problem {index}: {text}" for text in row["findings"]]
+            for text in row["findings"]:
+                outcome.findings.append(f"problem {index}: {text}")
+                tell(outcome.findings[-1])
             index += 1
+            if outcome.problems % REPORT_EVERY == 0:
+                tell(f"{outcome.problems} of {count}, up to number {index - 1}")
     outcome.seconds = time.perf_counter() - start
     return outcome
 
@@ -185,14 +205,16 @@ def main() -> None:
         worker(*map(int, sys.argv[2:5]))
         return
     options = _options()
-    outcome = fuzz(200 if options.quick else int(options.count or 20_000), options.seed)
+    count = 200 if options.quick else int(options.count or 20_000)
+    tell = functools.partial(print, file=sys.stderr, flush=True)
+    outcome = fuzz(count, options.seed, int(options.first or 0), tell)
     report("Planners on hostile problems", rows(outcome), summary(outcome), options)
-    for text in outcome.findings:
-        print(text)
 
 
 def _options() -> argparse.Namespace:
-    return parse_options(__doc__ or "", count="problems, 20000 by default")
+    return parse_options(
+        __doc__ or "", count="problems, 20000 by default", first="number of the first"
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def run_compile() -> None:
     started = time.perf_counter()
     with (
         remarks.status("compiling kernels, one to two minutes"),
-        ProcessPoolExecutor(len(PARTS), get_context("spawn")) as pool,
+        ProcessPoolExecutor(2, get_context("spawn")) as pool,
     ):
         list(pool.map(compile_part, PARTS))
     remarks.print(f"kernels are compiled ({seconds_text(time.perf_counter() - started)})")

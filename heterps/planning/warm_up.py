@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
 from heterps_agents.auto import AutoPlanner
 from heterps_agents.interface.planner import Budget, Planner
-from heterps_agents.interface.registry import planner_named
+from heterps_agents.interface.registry import planner_named, system_names
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Objective
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 
-# Of all compiled code, about one half each.
-PARTS = ("policies", "searches")
+# Of all compiled code; two of them at a time, the longest first.
+PARTS = ("policies", "searches", "training", "systems")
 # Planners whose searches `auto` uses beside the policy.
 _OF_AUTO = ("annealing", "genetic", "cross-entropy", "random")
 # Enough for greedy, which every search starts from, and for an update of every network.
 _EVALUATIONS = 600
 # So many kinds of devices that the policy's search goes through all of its parts; and what for.
 _LARGER, _LARGER_EFFORT, _LARGER_EVALUATIONS = 8, "fast", 100_000
+# Of a training: an update of each kind.
+_SMALL_NETWORK = {"hidden": 8, "minibatch_size": 32, "evaluation_problems": 2}
 
 
 def warm_up(planner: Planner, objective: Objective) -> None:
@@ -56,10 +61,20 @@ def compile_part(part: str) -> None:
     Args:
         part: One of `PARTS`; each is the work of one process.
     """
-    if part == "policies":
-        warm_up(PolicyPlanner(), "throughput")
-        load_compiled_code(None)
-        return
+    {
+        "searches": _warm_up_searches,
+        "policies": _warm_up_policies,
+        "training": _warm_up_training,
+        "systems": _warm_up_systems,
+    }[part]()
+
+
+def _warm_up_policies() -> None:
+    warm_up(PolicyPlanner(), "throughput")
+    load_compiled_code(None)
+
+
+def _warm_up_searches() -> None:
     problem = _tiny_problem("throughput", 2)
     for name in ("exact", "auto", *_OF_AUTO):
         place(problem, name, budget=Budget(_LARGER_EVALUATIONS))
@@ -68,6 +83,47 @@ def compile_part(part: str) -> None:
     job = problem.job.changed(min_throughput_samples_per_s=1e9)
     with suppress(HeterpsError):
         place(replace(problem, job=job), "auto")
+
+
+def _warm_up_systems() -> None:
+    for name in system_names():
+        warm_up(planner_named(name), "throughput")
+
+
+def _warm_up_training() -> None:
+    # torch and stable-baselines3 take seconds to load, and only this part needs them.
+    from heterps_agents.training.train import train
+
+    chains = ChainTrainingConfig(
+        total_steps=64,
+        layers=(6, 8),
+        classes=(2, 3),
+        pool_size=8,
+        refreshed_per_update=2,
+        imitation_passes=1,
+        imitation_problems=8,
+        imitation_refreshed=2,
+        num_environments=4,
+        steps_per_update=8,
+        curve_problems=1,
+        **_SMALL_NETWORK,
+    )
+    graphs = GraphTrainingConfig(
+        problems="graphs",
+        total_steps=100,
+        nodes=(8, 12),
+        devices=(2, 3),
+        first_nodes=10,
+        node_width=8,
+        message_rounds=1,
+        problems_per_update=2,
+        rollouts=2,
+        polish_evaluations=20,
+        **_SMALL_NETWORK,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        train(chains, Path(folder) / "chains")
+        train(graphs, Path(folder) / "graphs")
 
 
 def warm_up_frontier() -> None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.allocator import return_freed_memory
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages, owners_by_name
 from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, pieces_of
@@ -158,6 +159,8 @@ class Checkpointer:
                 # Nothing else: a later generation may be writing by now.
                 shutil.rmtree(path, ignore_errors=True)
             raise
+        finally:
+            return_freed_memory()
 
     def _end_save(self) -> None:
         """Waits for the save under way, and reports it."""
