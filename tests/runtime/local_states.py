@@ -37,7 +37,7 @@ from heterps_runtime.state.checkpoint_files import (
 )
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
-from heterps_runtime.state.layout import State
+from heterps_runtime.state.layout import HeldState
 from heterps_runtime.state.migrate import Migration, load_optimizer_state, migrate_among, state_of
 from heterps_runtime.state.transfer import Peers
 
@@ -110,15 +110,20 @@ def loaded(specification: RunSpecification, checkpoint: Path | str) -> Owned:
     """Fresh stages of all devices, filled from a checkpoint."""
 
     def load(device: str, peers: Peers) -> OwnedStages:
-        rank = specification.ranks[device]
-        groups = [ranks for ranks in specification.group_ranks if rank in ranks]
-        sums = LocalGroupSums(LocalMessenger(rank, LetterBox(0)), groups[0]) if groups else None
-        modules = build_stages(specification, device, Blank(), sums=sums)
-        owned = OwnedStages(specification, modules, peers.gatherer)
+        owned = fresh(specification, device, peers)
         restore_stages(str(checkpoint), owned)
         return owned
 
     return together(specification, load)
+
+
+def fresh(specification: RunSpecification, device: str, peers: Peers) -> OwnedStages:
+    """Stages without values."""
+    rank = specification.ranks[device]
+    groups = [ranks for ranks in specification.group_ranks if rank in ranks]
+    sums = LocalGroupSums(LocalMessenger(rank, LetterBox(0)), groups[0]) if groups else None
+    modules = build_stages(specification, device, Blank(), sums=sums)
+    return OwnedStages(specification, modules, peers.gatherer)
 
 
 class Moved(NamedTuple):
@@ -132,11 +137,8 @@ def migrated(old: Mapping[str, OwnedStages], specification: RunSpecification) ->
     """All devices move to a plan."""
 
     def move(device: str, peers: Peers) -> Moved:
-        modules = build_stages(specification, device, Blank())
-        migration = migrate_among(peers, old[device], modules)
-        owned = OwnedStages(specification, modules, peers.gatherer)
-        load_optimizer_state(owned, migration.optimizer_state)
-        return Moved(owned, migration)
+        owned = fresh(specification, device, peers)
+        return Moved(owned, migrate_among(peers, old[device], owned))
 
     return together(specification, move)
 
@@ -149,7 +151,7 @@ class Back(NamedTuple):
 
 
 def recovered(
-    held: Mapping[str, tuple[State, int]],
+    held: Mapping[str, tuple[HeldState, int]],
     specification: RunSpecification,
     tiers: Callable[[str], CheckpointTiers] = lambda device: CheckpointTiers(None),
 ) -> dict[str, Back]:
@@ -162,12 +164,9 @@ def recovered(
     """
 
     def recover(device: str, peers: Peers) -> Back:
-        modules = build_stages(specification, device, Blank())
-        state, step = held.get(device, ({}, None))
-        found = Recovery(peers, state, step, specification, modules, tiers(device)).run()
-        owned = OwnedStages(specification, modules, peers.gatherer)
-        load_optimizer_state(owned, found.optimizer_state)
-        return Back(owned, found)
+        owned = fresh(specification, device, peers)
+        state, step = held.get(device, (HeldState({}), None))
+        return Back(owned, Recovery(peers, state, step, specification, owned, tiers(device)).run())
 
     return together(specification, recover)
 

@@ -23,12 +23,12 @@ from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.state_recovery import Recovered, recover
 from heterps_runtime.execution.local_run import LocalRun
-from heterps_runtime.stages.owned_stages import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
-from heterps_runtime.state.layout import State
-from heterps_runtime.state.migrate import state_of
+from heterps_runtime.state.layout import HeldState
+from heterps_runtime.state.migrate import held_by
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.lost_ranks import LostRankError
 from tests.runtime.local_states import save, specification_of
@@ -45,7 +45,7 @@ def main(folder: Path, rank: int) -> None:
         if step == SAVED and rank == 0:
             save(run, folder / "saved", SAVED)
         run.step()
-    held = {} if rank == 0 else state_of(run.owned[DEVICES[rank]])
+    held = HeldState({}) if rank == 0 else held_by(run.owned[DEVICES[rank]])
     tiers = CheckpointTiers(CheckpointSettings(folder=str(folder / "saved")))
     if rank == 2:
         tiers.saved_steps = _end  # type: ignore[method-assign]
@@ -70,17 +70,19 @@ def main(folder: Path, rank: int) -> None:
 
 
 def _recovered(
-    folder: Path, problem: Problem, rank: int, plan: Plan, held: State, tiers: CheckpointTiers
+    folder: Path, problem: Problem, rank: int, plan: Plan, held: HeldState, tiers: CheckpointTiers
 ) -> tuple[Recovered, dict[str, Tensor]]:
     """All ranks of a plan meet and recover; the parameters that this one has then."""
     size = len(plan.devices)
     store, limit = f"file://{folder / f'store-{size}'}", timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=limit)
     specification = specification_of(problem, plan)
+    communicator = Communicator()
     modules = build_stages(specification, DEVICES[rank], Blank())
-    step = STEPS if held else None
-    found = recover(held, step, specification, modules, Communicator(), tiers)
-    return found, {n: p for m in modules.values() for n, p in m.parameters_by_name().items()}
+    owned = OwnedStages(specification, modules, communicator)
+    step = STEPS if held.tensors else None
+    found = recover(held, step, specification, owned, communicator, tiers)
+    return found, dict(owned.parameters)
 
 
 def _end() -> tuple[list[SavedStep], list[str]]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from heterps_runtime.stages.owned_stages import OwnedStages
-from heterps_runtime.state.layout import State
-from heterps_runtime.state.migrate import state_of
+from heterps_runtime.state.layout import HeldState
+from heterps_runtime.state.migrate import held_by
 from heterps_runtime.transport.communication import Communicator
 
 logger = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ class Holding:
         self._buffers = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> HeldState:
         """Parameters, buffers and optimizer state by name; empty for a process without any."""
-        return {} if self.owned is None else state_of(self.owned)
+        return HeldState({}) if self.owned is None else held_by(self.owned)
 
     # -- a step
 

@@ -31,7 +31,6 @@ from heterps_runtime.run.result import RunResult
 from heterps_runtime.run.run_plan import working_directory
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.specification.build import check_importable, check_runnable
-from heterps_runtime.specification.groups import check_one_device_each
 from heterps_runtime.specification.run import SPECIFICATION_FILE
 
 
@@ -77,7 +76,6 @@ def run_elastic(
     if trust_code:
         trust_source(problem.profile.source)
     check_runnable(problem, plan, events)
-    check_one_device_each(plan, "an elastic run")
     check_importable(problem)
     _check(problem, plan, settings, events, absent)
     schedule = build_schedule(problem, plan)

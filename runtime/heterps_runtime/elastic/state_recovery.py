@@ -2,8 +2,10 @@
 
 Each tensor has one source, the nearest that holds it: this rank (not a byte moves), another rank
 that is alive, the memory snapshot of a checkpoint, a local checkpoint, a remote one,
-initialisation. Training goes on at the newest step at which every tensor has a source; only where
-nobody alive holds some tensor, that is a step back, for all ranks. (Local first: AutoHet, 2025.)
+initialisation. Where ranks hold slices, each part of a tensor has one: a rank gets rows that nobody
+has together from all that have some of them. Training goes on at the newest step at which every
+tensor has a source; only where nobody alive holds some tensor, or a part of it, that is a step
+back, for all ranks. (Local first: AutoHet, 2025.)
 """
 
 from __future__ import annotations
@@ -15,31 +17,35 @@ from typing import Literal, NamedTuple
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.elastic.state_sources import (
     Holding,
+    Needed,
     SavedNames,
     layouts_at,
     live_step,
     newest_step,
     nothing_left,
+    offers_at,
 )
 from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.stage import StageModule
-from heterps_runtime.stages.start_values import start_values
+from heterps_runtime.stages.owned_stages import OwnedStages
+from heterps_runtime.stages.start_values import sliced_values, start_values
 from heterps_runtime.state.checkpoint_storage import SavedTensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
 from heterps_runtime.state.layout import (
     VALUE,
+    HeldState,
     Layouts,
     State,
+    TensorLayout,
     blank_state,
     checkpoint_key,
     keys_by_name,
-    layouts_of,
+    places_of,
     state_bytes,
-    without_value,
 )
-from heterps_runtime.state.migrate import Wanted, install
-from heterps_runtime.state.transfer import Peers, Piece, Transfer, arriving_layouts, balanced_pieces
+from heterps_runtime.state.migrate import Wanted, gathered_state, install
+from heterps_runtime.state.regions import Box, num_elements, slice_around, view_of
+from heterps_runtime.state.transfer import Peers, Transfer, balanced_pieces
 from heterps_runtime.transport.communication import Communicator
 
 Source = Literal["replica", "snapshot", "local", "remote", "initialisation"]
@@ -49,11 +55,10 @@ _BATCH_BYTES = 64 * 2**20
 
 
 class Recovered(NamedTuple):
-    """What a rank holds after a recovery.
+    """What became of a recovery.
 
     Attributes:
         step: The next step to run: so many are done. The same on all ranks.
-        optimizer_state: Of each parameter of the stages, by its name in the whole model.
         bytes_by_source: What came to this rank, with what was read in vain; nothing for what it
             held itself.
         seconds: Of the whole recovery.
@@ -62,7 +67,6 @@ class Recovered(NamedTuple):
     """
 
     step: int
-    optimizer_state: State
     bytes_by_source: dict[str, int]
     seconds: float
     seconds_by_source: dict[str, float]
@@ -70,24 +74,24 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    held: State,
+    held: HeldState,
     held_step: int | None,
     specification: RunSpecification,
-    modules: Mapping[str, StageModule],
+    owned: OwnedStages,
     communicator: Communicator,
     tiers: CheckpointTiers | None = None,
     on_progress: Callable[[], None] = lambda: None,
 ) -> Recovered:
-    """Fills parameters and buffers of the new stages, and returns the optimizer's state.
+    """Fills parameters and buffers of the new stages, and the optimizer's state.
 
     What is held is never written to: where a rank is lost meanwhile, the others can call it again
     with new stages.
 
     Args:
-        held: `state_of` what this rank trained; empty where it trained nothing.
+        held: `held_by` what this rank trained; empty where it trained nothing.
         held_step: Steps that are done in it; None where it is empty.
         specification: The plan to come.
-        modules: Its stages on this rank, freshly built.
+        owned: Its stages on this rank, freshly built.
         communicator: All ranks of the generation call this together.
         tiers: Where checkpoints are; None: as the specification says.
         on_progress: Called now and then while this rank reads a checkpoint.
@@ -97,7 +101,7 @@ def recover(
         RuntimeError: A rank was lost.
     """
     tiers = tiers or CheckpointTiers(specification.checkpoint, specification.resume_from)
-    recovery = Recovery(Peers.of(communicator), held, held_step, specification, modules, tiers)
+    recovery = Recovery(Peers.of(communicator), held, held_step, specification, owned, tiers)
     return recovery.run(on_progress)
 
 
@@ -109,23 +113,23 @@ class Recovery:
         held: What this rank trained.
         held_step: Steps that are done in it.
         specification: The plan to come.
-        modules: Its stages here.
+        owned: Its stages here.
         tiers: Where checkpoints are.
     """
 
     def __init__(
         self,
         peers: Peers,
-        held: State,
+        held: HeldState,
         held_step: int | None,
         specification: RunSpecification,
-        modules: Mapping[str, StageModule],
+        owned: OwnedStages,
         tiers: CheckpointTiers,
     ) -> None:
         self._peers, self._rank = peers, peers.gatherer.rank
         self._held, self._held_step = held, held_step
-        self._specification, self._modules, self._tiers = specification, modules, tiers
-        self._wanted = Wanted.of(modules.values())
+        self._specification, self._owned, self._tiers = specification, owned, tiers
+        self._wanted = Wanted.of(owned)
         self._bytes: dict[str, int] = dict.fromkeys(SOURCES, 0)
         self._seconds: dict[str, float] = dict.fromkeys(SOURCES, 0.0)
         self._remarks: list[str] = []
@@ -136,21 +140,17 @@ class Recovery:
     def run(self, on_progress: Callable[[], None] = lambda: None) -> Recovered:
         """See `recover`."""
         started_s = time.perf_counter()
-        holding = Holding(
-            self._held_step,
-            layouts_of(self._held) if self._held_step is not None else {},
-            self._wanted,
-        )
+        layouts = self._held.layouts if self._held_step is not None else {}
+        holding = Holding(self._held_step, layouts, self._wanted)
         self._holdings: list[Holding] = self._peers.gatherer.gather(holding, Holding)
         step = live_step(self._holdings)
         if step is not None:
             state = self._from_ranks(step)
         else:
             step, state = self._from_everywhere(on_progress)
-        install(self._modules.values(), state)
+        install(self._owned, state)
         return Recovered(
             step=step,
-            optimizer_state={n: without_value(state[n]) for n in self._wanted.parameters},
             bytes_by_source=self._bytes,
             seconds=time.perf_counter() - started_s,
             seconds_by_source=self._seconds,
@@ -161,40 +161,33 @@ class Recovery:
 
     def _from_ranks(self, step: int) -> State:
         began_s = time.perf_counter()
-        layouts = [layouts_at(holding, step) for holding in self._holdings]
-        own = self._own(step)
-        transfer = self._transfer(layouts, own, self._missing(layouts))
-        state = {**own, **self._finish("replica", transfer)}
+        offers = [[layouts_at(holding, step) for holding in self._holdings]]
+        needed = Needed.of(self._holdings, offers)
+        held = self._held_at(step)
+        state = self._memory(needed, [held])
+        self._finish("replica", self._transfer(needed, 0, held, state))
         self._seconds["replica"] += time.perf_counter() - began_s
-        return state
+        return state.tensors
 
-    def _own(self, step: int) -> State:
-        return self._held if self._held_step == step else {}
+    def _held_at(self, step: int) -> HeldState:
+        return self._held if self._held_step == step else HeldState({})
 
-    def _missing(self, layouts: Sequence[Layouts]) -> list[frozenset[str]]:
-        """By rank, what it wants and does not hold, and somebody does."""
-        anywhere = frozenset(name for held in layouts for name in held)
-        return [
-            (holding.wanted.names - held.keys()) & anywhere
-            for holding, held in zip(self._holdings, layouts, strict=True)
-        ]
+    def _memory(self, needed: Needed, held: Sequence[HeldState]) -> HeldState:
+        """For what this rank wants, with what it has in it."""
+        cells = [cell for cell in needed.cells if cell.destination == self._rank]
+        return gathered_state(needed.targets[self._rank], cells, held, self._rank)
 
     def _transfer(
-        self,
-        layouts: Sequence[Layouts],
-        held: State,
-        missing: Sequence[Collection[str]],
-        first_tag: int = 0,
+        self, needed: Needed, offer: int, held: HeldState, state: HeldState, first_tag: int = 0
     ) -> Transfer:
         buffers = {name for holding in self._holdings for name in holding.wanted.buffers}
-        pieces: list[Piece] = balanced_pieces(layouts, missing, buffers)
-        arriving = arriving_layouts(layouts, missing[self._rank])
-        return Transfer(self._peers, pieces, held, arriving, first_tag)
+        cells = [cell for cell in needed.cells if cell.offer == offer]
+        pieces = balanced_pieces(cells, len(self._holdings), buffers)
+        return Transfer(self._peers, pieces, held, state, first_tag)
 
-    def _finish(self, source: Source, transfer: Transfer) -> State:
-        arrived = transfer.finish()
-        self._bytes[source] += state_bytes(arrived)
-        return arrived
+    def _finish(self, source: Source, transfer: Transfer) -> None:
+        transfer.finish()
+        self._bytes[source] += transfer.bytes_received
 
     # -- some tensors are not
 
@@ -202,7 +195,7 @@ class Recovery:
         """Tries one step after another, the newest first, until all ranks have all they want."""
         saved_steps, remarks = self._tiers.saved_steps()
         self._remarks += remarks
-        snapshots = {s: layouts_of(state) for s, state in self._tiers.snapshots.items()}
+        snapshots = {s: state.layouts for s, state in self._tiers.snapshots.items()}
         while True:
             readable = self._readable(saved_steps)
             gathered = self._peers.gatherer.gather(SavedNames(snapshots, readable), SavedNames)
@@ -211,7 +204,8 @@ class Recovery:
                 raise HeterpsError(nothing_left(gathered))
             state = self._at_step(step, gathered, saved_steps, on_progress)
             # A checkpoint may turn out to be damaged while it is read.
-            if all(self._peers.gatherer.gather(self._wanted.names <= state.keys(), bool)):
+            if all(self._peers.gatherer.gather(state is not None, bool)):
+                assert state is not None
                 return step, state
 
     def _readable(self, saved_steps: Sequence[SavedStep]) -> dict[int, frozenset[str]]:
@@ -240,69 +234,66 @@ class Recovery:
         gathered: Sequence[SavedNames],
         saved_steps: Sequence[SavedStep],
         on_progress: Callable[[], None],
-    ) -> State:
-        """What this rank wants, as far as it can be had at one step."""
-        live = [layouts_at(holding, step) for holding in self._holdings]
-        alive = {name for held in live for name in held}
-        kept = [
-            {name: entry for name, entry in saved.snapshots.get(step, {}).items()
-             if name not in alive}
-            for saved in gathered
-        ]  # fmt: skip
-        own = dict(self._own(step))
-        snapshot = {
-            name: tensors
-            for name, tensors in self._tiers.snapshots.get(step, {}).items()
-            if name in kept[self._rank]
-        }
+    ) -> State | None:
+        """What this rank wants at one step; None where not all of it could be had."""
+        needed = Needed.of(self._holdings, offers_at(step, self._holdings, gathered))
+        held = [self._held_at(step), self._tiers.snapshots.get(step, HeldState({}))]
         # Other ranks send while this one reads.
         began_s = time.perf_counter()
-        transfer = self._transfer(live, own, self._missing(live))
-        first_tag = 2**20
-        from_memory = self._transfer(kept, snapshot, self._missing(kept), first_tag)
-        state = own
-        copies = {n: snapshot[n] for n in self._wanted.names & snapshot.keys()}
-        state |= {n: {k: t.clone() for k, t in tensors.items()} for n, tensors in copies.items()}
-        self._bytes["snapshot"] += state_bytes(copies)
+        state = self._memory(needed, held)
+        transfer = self._transfer(needed, 0, held[0], state)
+        from_memory = self._transfer(needed, 1, held[1], state, first_tag=2**20)
+        self._bytes["snapshot"] += sum(
+            cell.num_bytes
+            for cell in needed.cells
+            if cell.offer == 1 and cell.destination == self._rank in cell.holders
+        )
         self._seconds["snapshot"] += time.perf_counter() - began_s
-        arriving = self._missing(live)[self._rank] | self._missing(kept)[self._rank]
-        self._read(step, state, arriving, saved_steps, on_progress)
+        is_complete = self._read(step, needed, state, saved_steps, on_progress)
         began_s = time.perf_counter()
-        state |= self._finish("replica", transfer)
+        self._finish("replica", transfer)
         self._seconds["replica"] += time.perf_counter() - began_s
-        state |= self._finish("snapshot", from_memory)
-        return state
+        self._finish("snapshot", from_memory)
+        return state.tensors if is_complete else None
 
     def _read(
         self,
         step: int,
-        state: State,
-        arriving: Collection[str],
+        needed: Needed,
+        state: HeldState,
         saved_steps: Sequence[SavedStep],
         on_progress: Callable[[], None],
-    ) -> None:
-        """Adds what no rank holds, from the nearest checkpoint that has it."""
+    ) -> bool:
+        """Adds what no rank holds, from the nearest checkpoint that has it; whether that is all."""
+        boxes: dict[tuple[str, str], list[Box]] = {}
+        for cell in needed.cells:
+            if cell.offer is None and cell.destination == self._rank:
+                boxes.setdefault((cell.name, cell.key), []).append(cell.box)
+        left = set(needed.missing[self._rank])
         for saved in saved_steps:
-            left = self._wanted.names - state.keys() - set(arriving)
             tensors = self._open(saved) if left and saved.step == step else None
             if tensors is None:
                 continue
             began_s = time.perf_counter()
-            for batch in _batches(tensors, left):
+            layouts = self._wanted.layouts(_saved_layouts(tensors, left))
+            parts = _parts(layouts, boxes, needed.targets[self._rank])
+            for batch in _batches(parts):
                 found = self._read_batch(saved, tensors, batch)
-                self._bytes[saved.tier] += state_bytes(found)
-                state |= found
+                self._bytes[saved.tier] += state_bytes(found.tensors)
+                _put(found, state, boxes)
+                left -= found.tensors.keys()
                 on_progress()
             self._seconds[saved.tier] += time.perf_counter() - began_s
-        left = self._wanted.names - state.keys() - set(arriving)
         if left and self._can_initialise(step):
             began_s = time.perf_counter()
             found = self._initial(left)
-            self._bytes["initialisation"] += state_bytes(found)
-            state |= found
+            self._bytes["initialisation"] += state_bytes(found.tensors)
+            _put(found, state, boxes)
+            left = set()
             self._seconds["initialisation"] += time.perf_counter() - began_s
+        return not left
 
-    def _read_batch(self, saved: SavedStep, tensors: SavedTensors, batch: Layouts) -> State:
+    def _read_batch(self, saved: SavedStep, tensors: SavedTensors, batch: Layouts) -> HeldState:
         """One by one where all together cannot be read: to know what is damaged."""
         groups = [batch] if len(batch) == 1 else [batch, *({n: e} for n, e in batch.items())]
         state: State = {}
@@ -313,8 +304,14 @@ class Recovery:
                 for name, own in found.items()
                 for key, tensor in own.items()
             }
+            places = {
+                checkpoint_key(name, layout.key): layout.place
+                for name, layouts in group.items()
+                for layout in layouts
+                if layout.place is not None
+            }
             try:
-                tensors.read(targets)
+                tensors.read(targets, places)
             except HeterpsError as error:
                 if len(group) == 1:
                     self._damaged.add((saved.place, next(iter(group))))
@@ -323,24 +320,27 @@ class Recovery:
                 state |= found
                 if index == 0:
                     break
-        return state
+        return HeldState(state, places_of({name: batch[name] for name in state}))
 
-    def _initial(self, names: Collection[str]) -> State:
+    def _initial(self, names: Collection[str]) -> HeldState:
         """What training begins with; the optimizer has no state yet."""
-        specification = self._specification
+        specification, slices = self._specification, self._wanted.slices
         source = specification.profile.source
         assert source is not None
         module = build_module(source, dtype=specification.plan.job.dtype)
         start = start_values(specification)
-        parameters = start.parameters(module, self._wanted.parameters & set(names))
+        values = sliced_values(start, module, self._wanted.parameters & set(names), slices)
         buffers = {
             name: buffer
-            for stage in self._modules.values()
-            for name, buffer in stage.buffers_by_name().items()
-            if name in names
+            for name, buffer in module.named_buffers()
+            if name in self._wanted.buffers & set(names)
         }
         start.fill(buffers)
-        return {name: {VALUE: value} for name, value in {**buffers, **parameters}.items()}
+        for name, buffer in buffers.items():
+            piece = slices.get(name)
+            values[name] = buffer if piece is None else piece.of(buffer)
+        places = {name: {VALUE: slices[name]} for name in values if name in slices}
+        return HeldState({name: {VALUE: value} for name, value in values.items()}, places)
 
     def _open(self, saved: SavedStep) -> SavedTensors | None:
         if saved.place not in self._opened and (saved.place, "") not in self._damaged:
@@ -356,19 +356,66 @@ class Recovery:
             self._remarks.append(text)
 
 
-def _batches(tensors: SavedTensors, names: Collection[str]) -> Iterator[Layouts]:
-    """Layouts of what a checkpoint has of some names, not too many bytes at a time."""
+def _saved_layouts(
+    tensors: SavedTensors, names: Collection[str]
+) -> dict[str, dict[str, TensorLayout]]:
+    """What a checkpoint has of some names."""
+    return {
+        name: {
+            key: TensorLayout(key, tensors.shape(text), tensors.blank(text).dtype)
+            for key, text in keys.items()
+        }
+        for name, keys in keys_by_name(tensors.names).items()
+        if name in names
+    }
+
+
+def _parts(
+    layouts: Layouts, boxes: Mapping[tuple[str, str], Sequence[Box]], targets: Layouts
+) -> Layouts:
+    """What has to be read of tensors: all that is wanted, or a slice around what is missing."""
+    found: Layouts = {}
+    for name, entries in layouts.items():
+        known = {layout.key: layout for layout in targets.get(name, ())}
+        parts = []
+        for layout in entries:
+            missing = boxes.get((name, layout.key), [])
+            if layout.key not in known:
+                parts.append(layout)
+            elif missing:
+                size = layout.dtype.itemsize * sum(num_elements(box) for box in missing)
+                place = slice_around(layout.whole_shape, missing)
+                parts.append(layout if size == layout.num_bytes else layout.part(place))
+        found[name] = tuple(parts)
+    return found
+
+
+def _put(
+    found: HeldState, state: HeldState, boxes: Mapping[tuple[str, str], Sequence[Box]]
+) -> None:
+    """Adds what was read: by reference what is all that is wanted of a tensor."""
+    for name, tensors in found.tensors.items():
+        own = state.tensors.setdefault(name, {})
+        for key, tensor in tensors.items():
+            missing, target = boxes.get((name, key), []), own.get(key)
+            if target is None or target.numel() == sum(map(num_elements, missing)):
+                own[key] = tensor
+                continue
+            for box in missing:
+                to = view_of(target, state.place(name, key), box)
+                to.copy_(view_of(tensor, found.place(name, key), box))
+
+
+def _batches(layouts: Layouts) -> Iterator[Layouts]:
+    """Not too many bytes at a time."""
     batch: Layouts = {}
     size = 0
-    for name, keys in keys_by_name(tensors.names).items():
-        if name not in names:
-            continue
-        entry = layouts_of({name: {part: tensors.blank(text) for part, text in keys.items()}})
-        need = sum(layout.num_bytes for layout in entry[name])
+    for name, entries in layouts.items():
+        need = sum(layout.num_bytes for layout in entries)
         if batch and size + need > _BATCH_BYTES:
             yield batch
             batch, size = {}, 0
-        batch |= entry
+        batch[name] = entries
         size += need
     if batch:
         yield batch

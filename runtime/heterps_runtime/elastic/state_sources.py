@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from heterps_runtime.state.layout import Layouts
-from heterps_runtime.state.migrate import Wanted
+from heterps_runtime.state.migrate import Wanted, known_tensors
+from heterps_runtime.state.transfer import Cell, wanted_cells
 
 
 class Holding(NamedTuple):
@@ -33,17 +34,13 @@ class SavedNames(NamedTuple):
 
 
 def live_step(holdings: Sequence[Holding]) -> int | None:
-    """The newest step at which some rank holds each tensor that any rank wants."""
-    wanted = frozenset(name for holding in holdings for name in holding.wanted.names)
+    """The newest step of which the ranks hold all that any of them wants."""
     steps = {holding.step for holding in holdings if holding.step is not None}
     for step in sorted(steps, reverse=True):
-        if all(_is_live(name, step, holdings) for name in wanted):
+        needed = Needed.of(holdings, [[layouts_at(holding, step) for holding in holdings]])
+        if not any(needed.missing):
             return step
     return None
-
-
-def _is_live(name: str, step: int, holdings: Sequence[Holding]) -> bool:
-    return any(holding.step == step and name in holding.layouts for holding in holdings)
 
 
 def layouts_at(holding: Holding, step: int) -> Layouts:
@@ -55,14 +52,49 @@ def newest_step(holdings: Sequence[Holding], gathered: Sequence[SavedNames]) -> 
     """The newest step at which each tensor has a source for each rank that wants it."""
     steps = {step for saved in gathered for step in (*saved.snapshots, *saved.readable)}
     for step in sorted(steps, reverse=True):
-        shared = {name for holding in holdings for name in layouts_at(holding, step)}
-        shared.update(name for saved in gathered for name in saved.snapshots.get(step, {}))
+        missing = Needed.of(holdings, offers_at(step, holdings, gathered)).missing
         if all(
-            holding.wanted.names <= shared | saved.readable.get(step, frozenset())
-            for holding, saved in zip(holdings, gathered, strict=True)
+            names <= saved.readable.get(step, frozenset())
+            for names, saved in zip(missing, gathered, strict=True)
         ):
             return step
     return None
+
+
+def offers_at(
+    step: int, holdings: Sequence[Holding], gathered: Sequence[SavedNames]
+) -> list[list[Layouts]]:
+    """What the ranks have of one step: in their stages, and in their snapshots."""
+    return [
+        [layouts_at(holding, step) for holding in holdings],
+        [saved.snapshots.get(step, {}) for saved in gathered],
+    ]
+
+
+class Needed(NamedTuple):
+    """What all ranks want, of what there is at one step.
+
+    Attributes:
+        targets: By rank.
+        cells: Of all of them.
+        missing: By rank, the names of which no rank has some part that it wants.
+    """
+
+    targets: list[Layouts]
+    cells: list[Cell]
+    missing: list[frozenset[str]]
+
+    @classmethod
+    def of(cls, holdings: Sequence[Holding], offers: Sequence[Sequence[Layouts]]) -> Needed:
+        """From what ranks want, and have; the nearest offer first."""
+        known = known_tensors(layouts for own in offers for layouts in own)
+        targets = [holding.wanted.layouts(known) for holding in holdings]
+        cells = list(wanted_cells(offers, targets))
+        missing = [set(holding.wanted.names - known.keys()) for holding in holdings]
+        for cell in cells:
+            if cell.offer is None:
+                missing[cell.destination].add(cell.name)
+        return cls(targets, cells, [frozenset(names) for names in missing])
 
 
 def nothing_left(gathered: Sequence[SavedNames]) -> str:

@@ -24,8 +24,8 @@ from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.state.checkpointer import Checkpointer
-from heterps_runtime.state.migrate import load_optimizer_state
 from heterps_runtime.transport.communication import Communicator
+from heterps_runtime.transport.group_sums import group_sums
 
 
 class ElasticTrainer(Trainer):
@@ -111,20 +111,20 @@ class ElasticTrainer(Trainer):
         if known is not None and self._is_first_rank:
             self._on_step({"committed": known._asdict()})
         self._phase = "building"
-        modules = build_stages(specification, self._device, Blank(), communicator.device)
+        sums = group_sums(specification, self._device, communicator)
+        modules = build_stages(specification, self._device, Blank(), communicator.device, sums)
+        self.owned = OwnedStages(specification, modules, communicator)
         self._phase = "recovering"
         built_s = time.monotonic()
         found = recover(
             self._holding.state,
             self._holding.step,
             specification,
-            modules,
+            self.owned,
             communicator,
             self._tiers,
             on_progress=self._note_read,
         )
-        self.owned = OwnedStages(specification, modules, communicator)
-        load_optimizer_state(self.owned, found.optimizer_state)
         self._holding.take(self.owned, found.step)
         if specification.checkpoint is not None:
             self._checkpointer = self._new_checkpointer()

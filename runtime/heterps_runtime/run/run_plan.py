@@ -30,7 +30,6 @@ from heterps_runtime.run.several_hosts import announce
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.run.world import World
 from heterps_runtime.specification.build import check_importable, check_runnable
-from heterps_runtime.specification.groups import check_one_device_each
 from heterps_runtime.specification.hosts import gloo_environment
 from heterps_runtime.specification.run import SPECIFICATION_FILE
 from heterps_runtime.specification.torch_plan import check_torch_engine, devices_in_order
@@ -72,8 +71,6 @@ def run_plan(
         trust_source(problem.profile.source)
     is_online = hooks.controller is not None or bool(updates)
     _check(problem, plan, events)
-    if is_online:
-        check_one_device_each(plan, "an online run")
     if settings.engine == "torch":
         check_torch_engine(plan, is_online)
     schedule = build_schedule(problem, plan)

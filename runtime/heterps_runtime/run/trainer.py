@@ -38,7 +38,7 @@ from heterps_runtime.stages import batch_norm
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.stages.start_values import Blank, start_values
-from heterps_runtime.state.migrate import load_optimizer_state, migrate
+from heterps_runtime.state.migrate import migrate
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
 from heterps_runtime.transport.group_sums import group_sums
@@ -350,9 +350,11 @@ class Trainer:
         modules = build_stages(
             self._specification, self._device, Blank(), self._communicator.device, sums
         )
-        migration = migrate(self.owned, modules, self._communicator)
-        self.owned = OwnedStages(self._specification, modules, self._communicator)
-        load_optimizer_state(self.owned, migration.optimizer_state)
+        old, self.owned = (
+            self.owned,
+            OwnedStages(self._specification, modules, self._communicator),
+        )
+        migration = migrate(old, self.owned, self._communicator)
         self._begin_generation(step)
         seconds = time.perf_counter() - started_s
         rows = self._communicator.gather_numbers(seconds, migration.bytes_received)

@@ -242,4 +242,5 @@ def replanned(
         buckets=schedule.buckets,
         overlaps_reduce=schedule.overlaps_reduce,
         emulation=emulation_of(problem, plan, schedule),
+        splits=_splits(problem, plan),
     )

@@ -82,26 +82,3 @@ def check_groups(profile: ModelProfile, plan: Plan) -> None:
     reason = not_run_yet(profile, plan)
     if reason is not None:
         raise HeterpsError(reason)
-
-
-def check_one_device_each(plan: Plan, who: str) -> None:
-    """Refuses a plan whose devices share layers or state, where that cannot be run.
-
-    Args:
-        plan: The plan.
-        who: Cannot run it: the beginning of a sentence.
-
-    Raises:
-        HeterpsError: A stage is on several devices, or optimizer state is sharded.
-    """
-    for stage in plan.stages:
-        if stage.degree > 1:
-            raise HeterpsError(
-                f"{who} cannot have tensor-parallel groups yet, and stage {stage.name!r} is on a "
-                f"group of {stage.degree} devices; a plain `heterps run` can"
-            )
-    if plan.sharded_state:
-        raise HeterpsError(
-            f"{who} cannot have optimizer state that replicas share yet, and the plan shards it; a "
-            "plain `heterps run` can"
-        )

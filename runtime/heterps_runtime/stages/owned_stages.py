@@ -174,6 +174,17 @@ class OwnedStages:
             specification.plan.job.optimizer, self.stepped.values(), specification.learning_rate
         )
 
+    @property
+    def not_handed_out(self) -> frozenset[str]:
+        """Parameters whose state replicas share, after a step, until `gather_bucket`."""
+        return self._sharded.not_handed_out
+
+    def take_values(self, values: Mapping[str, Tensor]) -> None:
+        """Gives parameters their values, by reference where they compute."""
+        for name, parameter in self.parameters.items():
+            parameter.data = values[name].to(parameter.device)
+        self._sharded.look_anew()
+
     def stands_for(self, name: str) -> bool:
         """Whether this rank's part of a parameter is that which counts, of all that hold it."""
         has_own_part = self.position == 0 or name in self.slices

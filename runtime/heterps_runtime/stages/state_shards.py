@@ -45,7 +45,8 @@ class Shard(NamedTuple):
             held: Where that is a slice of the parameter, its place.
         """
         if held is None:
-            return TensorSlice(tuple(shape), self.dim, ((self.start, self.stop),))
+            own = ((self.start, self.stop),) if self.start < self.stop else ()
+            return TensorSlice(tuple(shape), self.dim, own)
         assert held.dim == self.dim
         ranges, before = [], 0
         for start, stop in held.ranges:
@@ -96,7 +97,8 @@ class ShardedState:
         rank: The own one.
 
     Attributes:
-        stepped: The own parts, by name: parameters that share the memory of the whole ones.
+        stepped: The own parts, by name: parameters that share the memory of the whole ones. Of
+            some a rank has none; it still knows what state they have.
         places: Where they are in the whole model's parameters.
     """
 
@@ -113,16 +115,18 @@ class ShardedState:
         self.stepped: dict[str, nn.Parameter] = {}
         self.places: dict[str, TensorSlice] = {}
         self._own: dict[str, Shard] = {}
+        # Buckets that have been stepped, and not been handed out since.
+        self._stepped_buckets: set[int] = set()
         for index, (ranks, names) in buckets.items():
             # A number alone cannot be divided.
             held = {n: p for n in names if (p := parameters[n]).requires_grad and p.dim()}
             self._shards[index], self.ranks[index] = shards_of(held, slices, ranks), ranks
-            for shard in self._shards[index]:
-                if shard.rank == rank:
-                    parameter = parameters[shard.name]
-                    self._own[shard.name] = shard
-                    self.stepped[shard.name] = nn.Parameter(shard.of(parameter.detach()))
-                    self.places[shard.name] = shard.place(parameter.shape, slices.get(shard.name))
+            nothing = {s.name: Shard(s.name, rank, s.dim, 0, 0) for s in self._shards[index]}
+            own = {s.name: s for s in self._shards[index] if s.rank == rank}
+            for name, shard in {**nothing, **own}.items():
+                self._own[name] = shard
+                self.stepped[name] = nn.Parameter(shard.of(parameters[name].detach()))
+                self.places[name] = shard.place(parameters[name].shape, slices.get(name))
 
     @property
     def names(self) -> frozenset[str]:
@@ -131,13 +135,26 @@ class ShardedState:
 
     def is_first(self, name: str) -> bool:
         """Whether this rank has the first part of a parameter."""
-        return name in self._own and self._own[name].start == 0
+        own = self._own.get(name)
+        return own is not None and own.start == 0 < own.stop
+
+    @property
+    def not_handed_out(self) -> frozenset[str]:
+        """Parameters of which each replica has only its own part as it is since the last step."""
+        found = (self._shards[index] for index in self._stepped_buckets)
+        return frozenset(shard.name for shards in found for shard in shards)
+
+    def look_anew(self) -> None:
+        """The parameters have other memory: the parts become views of that."""
+        for name, part in self.stepped.items():
+            part.data = self._own[name].of(self._parameters[name].detach())
 
     def take_gradients(self) -> None:
         """The own parts get their parts of the gradients, without a copy."""
         for name, part in self.stepped.items():
             gradient = self._parameters[name].grad
             part.grad = None if gradient is None else self._own[name].of(gradient)
+        self._stepped_buckets.update(self._shards)
 
     def gather(self, index: int, messenger: Messenger) -> None:
         """All replicas get what the others have stepped of one bucket; all of them call it."""
@@ -151,6 +168,7 @@ class ShardedState:
                 for rank, found in by_rank.items()
             }
             self._gather(parts, messenger, self.ranks[index])
+        self._stepped_buckets.discard(index)
 
     def _gather(
         self, parts: Mapping[int, Sequence[Tensor]], messenger: Messenger, ranks: tuple[int, ...]

@@ -33,6 +33,7 @@ from heterps_runtime.state.layout import (
     state_of_keys,
     without_value,
 )
+from heterps_runtime.state.migrate import held_by
 from heterps_runtime.state.remote_checkpoint import newest_remote
 from heterps_runtime.state.remote_storage import RemoteStorage, is_url
 from heterps_runtime.state.stored_files import LocalFiles, RemoteFiles, StoredFiles
@@ -131,8 +132,8 @@ def owned_tensors(owned: OwnedStages, buffers: Iterable[str]) -> dict[str, Tenso
         if owned.optimizer is None or not owned.saves_state_of(name):
             continue  # a rank whose layers are all frozen has no optimizer
         for key, value in owned.optimizer.state.get(parameter, {}).items():
-            is_own = value.shape == parameter.shape or owned.saves_counts_of(name)
-            if isinstance(value, Tensor) and is_own:
+            is_count = key == LOSS_SCALE or value.shape != parameter.shape
+            if isinstance(value, Tensor) and (not is_count or owned.saves_counts_of(name)):
                 tensors[checkpoint_key(name, key)] = value
     held = buffers_of(owned)
     tensors.update((checkpoint_key(name, VALUE), held[name]) for name in buffers)
@@ -141,21 +142,9 @@ def owned_tensors(owned: OwnedStages, buffers: Iterable[str]) -> dict[str, Tenso
 
 def pieces_of(owned: OwnedStages, keys: Iterable[str]) -> dict[str, TensorSlice]:
     """The places of those tensors of a checkpoint that are pieces of larger ones, by key."""
-    found = {}
-    for text in keys:
-        name, key = split_checkpoint_key(text)
-        places = owned.slices if key == VALUE else owned.state_slices
-        if name in places and (key == VALUE or _is_sliced(owned, name, key)):
-            found[text] = places[name]
-    return found
-
-
-def _is_sliced(owned: OwnedStages, name: str, key: str) -> bool:
-    """Whether a tensor of the optimizer's state has a number for each of the parameter's."""
-    assert owned.optimizer is not None
-    parameter = owned.stepped[name]
-    tensor: Tensor = owned.optimizer.state[parameter][key]
-    return tensor.shape == parameter.shape
+    held = held_by(owned)
+    places = {text: held.place(*split_checkpoint_key(text)) for text in keys}
+    return {text: place for text, place in places.items() if place is not None}
 
 
 def buffers_of(owned: OwnedStages) -> dict[str, Tensor]:
@@ -241,7 +230,8 @@ def _blank_optimizer_state(
         for part, key in keys.get(name, {}).items():
             if part == VALUE:
                 continue
-            piece = own if own is not None and saved.shape(key) == own.shape else None
+            is_part = own is not None and part != LOSS_SCALE and saved.shape(key) == own.shape
+            piece = own if is_part else None
             blank = saved.blank(key, piece)
             # Counters of steps stay on the CPU, as the optimizer makes them.
             state[part] = blank if part == "step" else blank.to(parameter.device)

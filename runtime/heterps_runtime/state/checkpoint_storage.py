@@ -20,6 +20,7 @@ from heterps_runtime.state.checkpoint_files import tensors_path
 from heterps_runtime.state.checksums import CHECKSUMS_FILE, read_checksums, read_head
 from heterps_runtime.state.layout import is_checkpoint_key
 from heterps_runtime.state.old_checkpoint import is_old, old_tensor, read_old_tables
+from heterps_runtime.state.regions import copy_common
 from heterps_runtime.state.stored_files import StoredFiles
 from heterps_runtime.state.tensor_file import (
     StoredTensor,
@@ -28,7 +29,7 @@ from heterps_runtime.state.tensor_file import (
     parse_table,
     write_tensor_file,
 )
-from heterps_runtime.state.tensor_pieces import check_complete, copy_overlap, overlaps
+from heterps_runtime.state.tensor_pieces import check_complete, overlaps
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.typed_messages import gather_messages
 
@@ -49,11 +50,15 @@ def write_tensors(
         tensors: On the CPU; nobody may change them meanwhile.
         group: Used by nothing else at the same time; None for this process alone.
         rank: The own one.
-        pieces: The place of each tensor that is a piece of a larger one.
+        pieces: The place of each tensor that is a piece of a larger one; those of which there is
+            nothing are not written.
 
     Raises:
         HeterpsError: On every rank, where one rank could not write.
     """
+    empty = {name for name, piece in (pieces or {}).items() if not piece.ranges}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in empty}
+    pieces = {name: piece for name, piece in (pieces or {}).items() if name not in empty}
     # All come here before anybody writes: until then, the first rank removes what others left.
     _agree(group, None)
     failure: OSError | None = None
@@ -196,10 +201,7 @@ class StoredTensors:
         memory, staged = self._memory(entry, found)
         self._files.fill(entry.file, entry.start, [memory])
         self._check(name, entry, memory, found, staged)
-        try:
-            copy_overlap(found, entry.piece, target, wanted)
-        except ValueError as error:
-            raise HeterpsError(f"{self._files.place}: {name} {error}") from None
+        copy_common(found, entry.piece, target, wanted)
 
     def _memory(self, entry: StoredTensor, target: Tensor) -> tuple[memoryview, bytearray | None]:
         """Where to read a tensor to, which is its own memory where that is possible."""

@@ -21,11 +21,12 @@ from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.state.checkpoint_files import CheckpointDocument, complete_checkpoints
 from heterps_runtime.state.checkpoint_storage import SavedTensors, StoredTensors
-from heterps_runtime.state.layout import State, state_of_keys
+from heterps_runtime.state.layout import HeldState, split_checkpoint_key, state_of_keys
 from heterps_runtime.state.remote_checkpoint import remote_checkpoints, remote_document
 from heterps_runtime.state.remote_storage import RemoteStorage, is_url
 from heterps_runtime.state.remote_upload import Uploader
 from heterps_runtime.state.stored_files import LocalFiles, RemoteFiles, StoredFiles
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 Tier = Literal["local", "remote"]
 
@@ -62,20 +63,27 @@ class CheckpointTiers:
     ) -> None:
         self._settings, self._resume_from = settings, resume_from
         self._keeps_copies = keeps_copies
-        self._snapshots: dict[int, State] = {}
+        self._snapshots: dict[int, HeldState] = {}
         self._uploader: Uploader | None = None
 
     # -- keeping
 
-    def hold(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+    def hold(
+        self, step: int, tensors: Mapping[str, Tensor], pieces: Mapping[str, TensorSlice]
+    ) -> None:
         """Keeps the copies of a save that begins; nobody changes them.
 
         Args:
             step: Steps that are done.
             tensors: By key in the checkpoint.
+            pieces: The places of those that are pieces of larger ones.
         """
         if self._keeps_copies:
-            self._snapshots[step] = state_of_keys(tensors)
+            places: dict[str, dict[str, TensorSlice]] = {}
+            for text, piece in pieces.items():
+                name, key = split_checkpoint_key(text)
+                places.setdefault(name, {})[key] = piece
+            self._snapshots[step] = HeldState(state_of_keys(tensors), places)
 
     def saved(self, step: int, path: Path | None) -> None:
         """The checkpoint is complete: older copies go, and the remote gets it.
@@ -124,7 +132,7 @@ class CheckpointTiers:
     # -- reading
 
     @property
-    def snapshots(self) -> Mapping[int, State]:
+    def snapshots(self) -> Mapping[int, HeldState]:
         """The copies in memory, by step."""
         return self._snapshots
 

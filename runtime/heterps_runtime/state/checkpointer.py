@@ -98,7 +98,7 @@ class Checkpointer:
             held = self._ask(owned)
             tensors = owned_tensors(owned, held.buffers)
             pieces = pieces_of(owned, tensors)
-            self._tiers.hold(step, tensors)
+            self._tiers.hold(step, tensors, pieces)
             document = _document(step, held.tied_names, specification)
             generation = specification.generation
             self._saving = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from heterps_runtime.models.dtypes import TorchDtype
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 VALUE = "value"  # key of the parameter or buffer itself, beside the keys of the optimizer state
 _MODEL, _OPTIMIZER = "model.", "optimizer."
@@ -19,16 +21,32 @@ State = dict[str, dict[str, Tensor]]  # name in the whole model -> key -> tensor
 
 
 class TensorLayout(NamedTuple):
-    """One tensor of a parameter or buffer: `VALUE` or a key of the optimizer's state."""
+    """One tensor of a parameter or buffer: `VALUE` or a key of the optimizer's state.
+
+    Attributes:
+        shape: Of what is there.
+        place: Of which part of the whole model's tensor that is; None: it is all of it.
+    """
 
     key: str
     shape: tuple[NonNegativeInt, ...]
     dtype: TorchDtype
+    place: TensorSlice | None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes that the tensor takes."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Of the whole model's tensor."""
+        return self.shape if self.place is None else self.place.shape
+
+    def part(self, place: TensorSlice | None) -> TensorLayout:
+        """The same tensor of a rank that has another part of it."""
+        shape = self.whole_shape if place is None else place.local_shape
+        return self._replace(shape=shape, place=place)
 
     def blank(self) -> Tensor:
         """Uninitialised memory of a CPU."""
@@ -38,11 +56,48 @@ class TensorLayout(NamedTuple):
 Layouts = dict[str, tuple[TensorLayout, ...]]  # by name in the whole model
 
 
-def layouts_of(state: Mapping[str, Mapping[str, Tensor]]) -> Layouts:
+Places = Mapping[str, Mapping[str, TensorSlice]]  # by name and key, of what is a part
+
+
+class HeldState(NamedTuple):
+    """A state of which some tensors are parts of those of the whole model.
+
+    Attributes:
+        tensors: What is there.
+        places: Of those that are parts, where they belong.
+    """
+
+    tensors: State
+    places: Places = MappingProxyType({})
+
+    def place(self, name: str, key: str) -> TensorSlice | None:
+        """Where a tensor belongs; None: it is the whole one."""
+        return self.places.get(name, {}).get(key)
+
+    @property
+    def layouts(self) -> Layouts:
+        """What it consists of."""
+        return layouts_of(self.tensors, self.places)
+
+
+def layouts_of(
+    state: Mapping[str, Mapping[str, Tensor]], places: Places = MappingProxyType({})
+) -> Layouts:
     """What a state consists of."""
     return {
-        name: tuple(TensorLayout(key, tuple(t.shape), t.dtype) for key, t in tensors.items())
+        name: tuple(
+            TensorLayout(key, tuple(t.shape), t.dtype, places.get(name, {}).get(key))
+            for key, t in tensors.items()
+        )
         for name, tensors in state.items()
+    }
+
+
+def places_of(layouts: Layouts) -> dict[str, dict[str, TensorSlice]]:
+    """Where those tensors belong that are parts."""
+    return {
+        name: {layout.key: layout.place for layout in entries if layout.place is not None}
+        for name, entries in layouts.items()
     }
 
 

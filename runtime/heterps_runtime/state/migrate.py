@@ -1,58 +1,74 @@
 """Migration: parameters and optimizer state go from the old plan's owners to those of the new one.
 
-A tensor comes once to each rank that needs it and does not hold it, in pieces from all ranks that
-hold it (`transfer`). What stays on its rank is handed over by reference: not a byte of it
-moves. Running statistics (persistent buffers) travel like parameters, from the first replica.
+A rank gets what its new stages need of a tensor and it does not hold: whole, as the slice of its
+tensor-parallel group, or as the rows whose optimizer state it keeps of what replicas share; in
+pieces from all ranks that hold any of it (`transfer`). What stays on its rank as it is is handed
+over by reference: not a byte of it moves. Running statistics (persistent buffers) travel like
+parameters, from the first replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from heterps_runtime.stages.loss_scale import LOSS_SCALE
 from heterps_runtime.stages.owned_stages import OwnedStages
-from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.state.layout import (
     VALUE,
+    HeldState,
     Layouts,
     State,
-    layouts_of,
-    state_bytes,
+    TensorLayout,
+    places_of,
     without_value,
 )
-from heterps_runtime.state.transfer import Peers, Transfer, arriving_layouts, balanced_pieces
+from heterps_runtime.state.regions import view_of
+from heterps_runtime.state.transfer import Cell, Peers, Transfer, balanced_pieces, wanted_cells
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.communication import Communicator
 
 
 @dataclass
 class Migration:
-    """What a rank holds after a migration.
+    """What came to a rank in a migration.
 
     Attributes:
-        optimizer_state: Of each parameter of the new stages, by its name in the whole model.
         bytes_received: From other ranks.
     """
 
-    optimizer_state: State = field(default_factory=dict)
     bytes_received: int = 0
 
 
 class Wanted(NamedTuple):
-    """Names of what the stages of a rank consist of."""
+    """What the stages of a rank consist of.
+
+    Attributes:
+        parameters: Names.
+        buffers: Names.
+        slices: Of those of which the rank has a part, where that belongs.
+        stepped: Names of parameters whose optimizer state it has.
+        state_slices: Of those of which it has a part of that state, where that belongs.
+    """
 
     parameters: frozenset[str]
     buffers: frozenset[str]
+    slices: dict[str, TensorSlice]
+    stepped: frozenset[str]
+    state_slices: dict[str, TensorSlice]
 
     @classmethod
-    def of(cls, modules: Iterable[StageModule]) -> Wanted:
-        """All names of some stages."""
-        stages = list(modules)
+    def of(cls, owned: OwnedStages) -> Wanted:
+        """All of a rank."""
         return cls(
-            frozenset(name for stage in stages for name in stage.parameters_by_name()),
-            frozenset(name for stage in stages for name in stage.buffers_by_name()),
+            frozenset(owned.parameters),
+            frozenset(name for stage in owned.modules.values() for name in stage.buffers_by_name()),
+            owned.slices,
+            frozenset(owned.stepped),
+            owned.state_slices,
         )
 
     @property
@@ -60,55 +76,146 @@ class Wanted(NamedTuple):
         """Names of parameters and buffers."""
         return self.parameters | self.buffers
 
+    def layouts(self, known: Mapping[str, Mapping[str, TensorLayout]]) -> Layouts:
+        """What the rank has to have of the tensors that there are.
 
-def migrate(
-    old: OwnedStages, modules: Mapping[str, StageModule], communicator: Communicator
-) -> Migration:
-    """Brings the state of the new stages to this rank, and puts parameters and buffers into them.
+        Args:
+            known: By name and key; of any part.
+        """
+        found: Layouts = {}
+        for name in sorted(self.names & known.keys()):
+            entries = []
+            for key, layout in known[name].items():
+                if key == VALUE:
+                    entries.append(layout.part(self.slices.get(name)))
+                elif name in self.stepped:
+                    place = self.state_slices.get(name)
+                    is_divided = place is not None and is_part_of(key, layout, place)
+                    entries.append(layout.part(place if is_divided else None))
+            found[name] = tuple(entries)
+        return found
+
+
+def is_part_of(key: str, layout: TensorLayout, place: TensorSlice) -> bool:
+    """Whether a tensor of the optimizer's state has a number for each of the parameter's."""
+    return key != LOSS_SCALE and layout.whole_shape == place.shape
+
+
+def known_tensors(layouts: Iterable[Layouts]) -> dict[str, dict[str, TensorLayout]]:
+    """All tensors that anybody has any of, by name and key."""
+    found: dict[str, dict[str, TensorLayout]] = {}
+    for own in layouts:
+        for name, entries in own.items():
+            keys = found.setdefault(name, {})
+            for layout in entries:
+                keys.setdefault(layout.key, layout)
+    return found
+
+
+def migrate(old: OwnedStages, new: OwnedStages, communicator: Communicator) -> Migration:
+    """Brings the state of its new stages to this rank, and puts it into them.
 
     Args:
         old: What this rank holds.
-        modules: The new stages, freshly built.
+        new: The new stages, freshly built.
         communicator: All ranks call this together.
     """
-    return migrate_among(Peers.of(communicator), old, modules)
+    return migrate_among(Peers.of(communicator), old, new)
 
 
-def migrate_among(peers: Peers, old: OwnedStages, modules: Mapping[str, StageModule]) -> Migration:
+def migrate_among(peers: Peers, old: OwnedStages, new: OwnedStages) -> Migration:
     """`migrate` for any kind of ranks."""
-    held, own = state_of(old), Wanted.of(modules.values())
-    gathered = peers.gatherer.gather((layouts_of(held), own), tuple[Layouts, Wanted])
+    held, own = held_by(old), Wanted.of(new)
+    gathered = peers.gatherer.gather((held.layouts, own), tuple[Layouts, Wanted])
     layouts = [layout for layout, _ in gathered]
-    missing = [wanted.names - layout.keys() for layout, wanted in gathered]
+    known = known_tensors(layouts)
+    targets = [wanted.layouts(known) for _, wanted in gathered]
+    cells = list(wanted_cells([layouts], targets))
+    rank = peers.gatherer.rank
+    state = gathered_state(targets[rank], [c for c in cells if c.destination == rank], [held], rank)
     buffers = {name for _, wanted in gathered for name in wanted.buffers}
-    pieces = balanced_pieces(layouts, missing, buffers)
-    arriving = arriving_layouts(layouts, missing[peers.gatherer.rank])
-    arrived = Transfer(peers, pieces, held, arriving).finish()
-    state = {**held, **arrived}
-    install(modules.values(), state, old.parameters)
-    return Migration(
-        optimizer_state={name: without_value(state[name]) for name in own.names},
-        bytes_received=state_bytes(arrived),
+    transfer = Transfer(peers, balanced_pieces(cells, len(gathered), buffers), held, state)
+    transfer.finish()
+    install(new, state.tensors)
+    return Migration(transfer.bytes_received)
+
+
+def gathered_state(
+    targets: Layouts, cells: Sequence[Cell], held: Sequence[HeldState], rank: int
+) -> HeldState:
+    """Memory for what a rank wants, with what it has itself in it.
+
+    What it has as it wants it in the first place is there by reference.
+
+    Args:
+        targets: What it wants.
+        cells: Of that.
+        held: What it has, of each offer.
+        rank: The own one.
+    """
+    tensors: State = {}
+    copied: set[tuple[str, str]] = set()
+    for name, layouts in targets.items():
+        tensors[name] = {}
+        for layout in layouts:
+            found = held[0].tensors.get(name, {}).get(layout.key)
+            if found is not None and held[0].place(name, layout.key) == layout.place:
+                tensors[name][layout.key] = found
+            else:
+                tensors[name][layout.key] = layout.blank()
+                copied.add((name, layout.key))
+    state = HeldState(tensors, places_of(targets))
+    for cell in cells:
+        if (cell.name, cell.key) in copied and rank in cell.holders and cell.offer is not None:
+            _copy_cell(cell, held[cell.offer], state)
+    return state
+
+
+def _copy_cell(cell: Cell, source: HeldState, target: HeldState) -> None:
+    own, wanted = (
+        view_of(state.tensors[cell.name][cell.key], state.place(cell.name, cell.key), cell.box)
+        for state in (source, target)
     )
+    wanted.copy_(own)
+
+
+def held_by(owned: OwnedStages) -> HeldState:
+    """All that belongs to the stages of a rank, and where parts of tensors belong."""
+    tensors: State = {}
+    places: dict[str, dict[str, TensorSlice]] = {}
+
+    def add(name: str, key: str, tensor: Tensor, place: TensorSlice | None) -> None:
+        tensors.setdefault(name, {})[key] = tensor
+        if place is not None:
+            places.setdefault(name, {})[key] = place
+
+    for name, parameter in owned.parameters.items():
+        # Until replicas have handed out what they stepped, each has only its own part of it.
+        is_own = name in owned.not_handed_out
+        value = owned.stepped[name] if is_own else parameter
+        add(name, VALUE, value.detach(), (owned.state_slices if is_own else owned.slices).get(name))
+    for name, parameter in owned.stepped.items():
+        if owned.optimizer is None:
+            break
+        place = owned.state_slices.get(name)
+        for key, value in owned.optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                is_part = value.shape == parameter.shape and key != LOSS_SCALE
+                add(name, key, value, place if is_part else None)
+    for module in owned.modules.values():
+        for name, buffer in module.buffers_by_name().items():
+            add(name, VALUE, buffer, owned.slices.get(name))
+    return HeldState(tensors, places)
 
 
 def state_of(owned: OwnedStages) -> State:
     """All that belongs to the stages of a rank: parameters, buffers, optimizer state."""
-    state: State = {}
-    for name, parameter in owned.parameters.items():
-        state[name] = {VALUE: parameter.detach()}
-        if owned.optimizer is not None:
-            for key, value in owned.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    state[name][key] = value
-    for module in owned.modules.values():
-        state.update((name, {VALUE: buffer}) for name, buffer in module.buffers_by_name().items())
-    return state
+    return held_by(owned).tensors
 
 
 def load_optimizer_state(owned: OwnedStages, state: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Gives a fresh optimizer the state that its parameters had."""
-    for name, parameter in owned.parameters.items():
+    for name, parameter in owned.stepped.items():
         if state[name]:
             assert owned.optimizer is not None
             # Counts of steps stay on the CPU, as optimizers keep them.
@@ -118,24 +225,15 @@ def load_optimizer_state(owned: OwnedStages, state: Mapping[str, Mapping[str, Te
             }
 
 
-def install(
-    modules: Iterable[StageModule],
-    state: Mapping[str, Mapping[str, Tensor]],
-    parameters: Mapping[str, nn.Parameter] | None = None,
-) -> None:
-    """Puts values into stages: parameters by reference where they compute, buffers as copies.
+def install(owned: OwnedStages, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Puts values into stages: by reference where they compute, buffers as copies.
 
     Args:
-        modules: Freshly built. Two of them that use one parameter share it afterwards.
-        state: Of all their parameters and buffers.
-        parameters: Of the rank as it was; they are used again.
+        owned: Freshly built.
+        state: Of all their parameters and buffers, with the optimizer's.
     """
-    shared = dict(parameters or {})
-    for module in modules:
-        for name, fresh in module.parameters_by_name().items():
-            if name not in shared:
-                value = state[name][VALUE].to(fresh.device)
-                shared[name] = nn.Parameter(value, fresh.requires_grad)
-        module.use(shared)
+    owned.take_values({name: state[name][VALUE] for name in owned.parameters})
+    for module in owned.modules.values():
         for name, buffer in module.buffers_by_name().items():
             buffer.copy_(state[name][VALUE])
+    load_optimizer_state(owned, {name: without_value(state[name]) for name in owned.stepped})

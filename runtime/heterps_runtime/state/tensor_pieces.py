@@ -1,4 +1,4 @@
-"""Pieces of tensors in a checkpoint: which of their numbers another slice of the tensor needs.
+"""Pieces of tensors in a checkpoint: how their places are written down, and what they make up.
 
 Ranks of a tensor-parallel group write what they hold. A piece's place in the whole tensor stands
 behind its checksum in the table of its file: `12ab34cd;0;96,32;0-16+32-48` is of a tensor of 96 x
@@ -8,9 +8,7 @@ behind its checksum in the table of its file: `12ab34cd;0;96,32;0-16+32-48` is o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 
@@ -64,32 +62,6 @@ def check_complete(pieces: Sequence[TensorSlice]) -> None:
         raise ValueError("has pieces that leave a gap")
 
 
-def copy_overlap(
-    source: Tensor, held: TensorSlice | None, target: Tensor, wanted: TensorSlice | None
-) -> None:
-    """Copies what two slices of one tensor have in common.
-
-    Args:
-        source: What is there.
-        held: Its place; None: it is the whole tensor.
-        target: What is filled.
-        wanted: Its place; None: it is the whole tensor.
-
-    Raises:
-        ValueError: They are sliced along different dimensions.
-    """
-    if held is None and wanted is None:
-        target.copy_(source)
-        return
-    dims = {piece.dim for piece in (held, wanted) if piece is not None}
-    if len(dims) > 1:
-        raise ValueError("is split along another dimension")
-    (dim,) = dims
-    for from_start, to_start, length in _common(_ranges(held, source, dim), wanted, target, dim):
-        part = source.narrow(dim, from_start, length)
-        target.narrow(dim, to_start, length).copy_(part)
-
-
 def overlaps(held: TensorSlice | None, wanted: TensorSlice | None) -> bool:
     """Whether two slices of one tensor have numbers in common."""
     if held is None or wanted is None or held.dim != wanted.dim:
@@ -99,22 +71,3 @@ def overlaps(held: TensorSlice | None, wanted: TensorSlice | None) -> bool:
         for start, stop in held.ranges
         for first, last in wanted.ranges
     )
-
-
-def _ranges(piece: TensorSlice | None, tensor: Tensor, dim: int) -> Sequence[tuple[int, int]]:
-    return ((0, tensor.shape[dim]),) if piece is None else piece.ranges
-
-
-def _common(
-    held: Sequence[tuple[int, int]], wanted: TensorSlice | None, target: Tensor, dim: int
-) -> Iterator[tuple[int, int, int]]:
-    """(place in the source, place in the target, length) of each run in common."""
-    before = 0
-    for start, stop in held:
-        filled = 0
-        for first, last in _ranges(wanted, target, dim):
-            begin, end = max(start, first), min(stop, last)
-            if begin < end:
-                yield before + begin - start, filled + begin - first, end - begin
-            filled += last - first
-        before += stop - start

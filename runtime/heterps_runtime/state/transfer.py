@@ -1,20 +1,22 @@
 """States go from rank to rank: who sends what to whom, and the sending.
 
-Every rank makes the same plan from what all hold and want: nobody is asked, nobody waits. Large
-tensors are cut into pieces. A piece goes to each rank that wants it from one holder: the largest
-first, each from the holder that sends the fewest bytes so far. Small pieces between two ranks
-travel in one message. (Balanced sources: Jang et al., Oobleck, SOSP 2023, section 5.)
+Every rank makes the same plan from what all hold and want: nobody is asked, nobody waits. A tensor
+that a rank wants, whole or a slice of it, is cut into cells at the edges of what the ranks have of
+it, and large cells into pieces. A piece goes to each rank that wants it from one holder: the
+largest first, each from the holder that sends the fewest bytes so far. Small pieces between two
+ranks travel in one message. (Balanced sources: Jang et al., Oobleck, SOSP 2023, section 5.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from heterps_runtime.state.layout import Layouts, State, blank_state
+from heterps_runtime.state.layout import HeldState, Layouts, TensorLayout
+from heterps_runtime.state.regions import Box, boxes_of, contains, cut, num_elements, view_of
 from heterps_runtime.transport.communication import Communicator, Gatherer
 from heterps_runtime.transport.messenger import Messenger, ProcessMessenger, Work
 
@@ -34,11 +36,31 @@ class Peers(NamedTuple):
         return cls(communicator, ProcessMessenger(communicator))
 
 
-class Piece(NamedTuple):
-    """Some bytes of a tensor, from one rank to another."""
+class Cell(NamedTuple):
+    """A part of a tensor that a rank wants, and who has all of it.
+
+    Attributes:
+        box: In the whole tensor.
+        destination: Who wants it.
+        offer: Index of the first offer in which anybody has it; None: nobody has.
+        holders: The ranks that have it there.
+    """
 
     name: str
     key: str
+    box: Box
+    num_bytes: int
+    destination: int
+    offer: int | None
+    holders: tuple[int, ...]
+
+
+class Piece(NamedTuple):
+    """Some bytes of a part of a tensor, from one rank to another."""
+
+    name: str
+    key: str
+    box: Box
     start: int
     stop: int
     source: int
@@ -57,33 +79,37 @@ class Transfer:
         peers: All ranks start the same transfer together.
         pieces: All of them, in the order of `balanced_pieces`.
         held: What this rank holds; nobody may change it until the transfer has ended.
-        arriving: What comes to this rank.
+        arriving: Memory on the CPU for what this rank wants; it is filled.
         first_tag: Of its messages; transfers at the same time have tags of their own.
+
+    Attributes:
+        bytes_received: From other ranks, when all has come.
     """
 
     def __init__(
         self,
         peers: Peers,
         pieces: Sequence[Piece],
-        held: State,
-        arriving: Layouts,
+        held: HeldState,
+        arriving: HeldState,
         first_tag: int = 0,
     ) -> None:
         self._messenger, rank = peers.messenger, peers.gatherer.rank
-        self._arriving = blank_state(arriving)
         self._works: list[Work] = []
         # Each with what must be copied out of it in the end.
         self._packed: list[tuple[Tensor, list[Tensor]]] = []
+        self._apart: list[tuple[Tensor, Tensor]] = []
         self._sent: list[Tensor] = []
-        self._flat: dict[tuple[str, str], Tensor] = {}
+        self._flat: dict[tuple[str, str, Box], Tensor] = {}
+        self.bytes_received = 0
         for tag, message in enumerate(messages_of(pieces), first_tag):
             if message[0].source == rank:
                 self._send(message, held, tag)
             elif message[0].destination == rank:
-                self._receive(message, tag)
+                self._receive(message, arriving, tag)
 
-    def finish(self) -> State:
-        """Waits for all that is under way; returns what came."""
+    def finish(self) -> None:
+        """Waits for all that is under way."""
         for work in self._works:
             work.wait()
         for buffer, parts in self._packed:
@@ -91,67 +117,124 @@ class Transfer:
             for part in parts:
                 part.copy_(buffer[start : start + part.numel()])
                 start += part.numel()
-        return self._arriving
+        for view, flat in self._apart:
+            view.copy_(flat.view(view.shape))
 
-    def _send(self, message: Sequence[Piece], held: State, tag: int) -> None:
-        parts = [self._bytes(held, piece) for piece in message]
+    def _send(self, message: Sequence[Piece], held: HeldState, tag: int) -> None:
+        parts = [self._bytes_of(held, piece) for piece in message]
         buffer = parts[0] if len(parts) == 1 else torch.cat(parts)
         self._sent.append(buffer)
         self._works.append(self._messenger.send(buffer, message[0].destination, "forward", tag))
 
-    def _receive(self, message: Sequence[Piece], tag: int) -> None:
-        parts = [self._bytes(self._arriving, piece) for piece in message]
+    def _receive(self, message: Sequence[Piece], arriving: HeldState, tag: int) -> None:
+        parts = [self._bytes_for(arriving, piece) for piece in message]
         buffer = parts[0]
         if len(parts) > 1:
             buffer = torch.empty(sum(part.numel() for part in parts), dtype=torch.uint8)
             self._packed.append((buffer, parts))
+        self.bytes_received += buffer.numel()
         self._works.append(self._messenger.receive(buffer, message[0].source, "forward", tag))
 
-    def _bytes(self, state: State, piece: Piece) -> Tensor:
-        key = piece.name, piece.key
-        if key not in self._flat:
+    def _bytes_of(self, held: HeldState, piece: Piece) -> Tensor:
+        ident = piece.name, piece.key, piece.box
+        if ident not in self._flat:
             # Through host memory, whatever either rank computes on.
-            tensor = state[piece.name][piece.key].detach().cpu().contiguous()
-            self._flat[key] = tensor.reshape(-1).view(torch.uint8)
-        return self._flat[key][piece.start : piece.stop]
+            tensor = _view(held, piece).detach().cpu().contiguous()
+            self._flat[ident] = _as_bytes(tensor)
+        return self._flat[ident][piece.start : piece.stop]
+
+    def _bytes_for(self, arriving: HeldState, piece: Piece) -> Tensor:
+        """Where bytes come to: their own place where it is in one run, else memory beside it."""
+        ident = piece.name, piece.key, piece.box
+        if ident not in self._flat:
+            view = _view(arriving, piece)
+            flat = view
+            if not view.is_contiguous():
+                flat = torch.empty(view.shape, dtype=view.dtype)
+                self._apart.append((view, flat))
+            self._flat[ident] = _as_bytes(flat)
+        return self._flat[ident][piece.start : piece.stop]
+
+
+def _view(state: HeldState, piece: Piece) -> Tensor:
+    tensor = state.tensors[piece.name][piece.key]
+    return view_of(tensor, state.place(piece.name, piece.key), piece.box)
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def wanted_cells(offers: Sequence[Sequence[Layouts]], wanted: Sequence[Layouts]) -> Iterator[Cell]:
+    """What each rank wants, in parts that ranks have all of, or nothing: alike on every rank.
+
+    Args:
+        offers: What each rank holds, by rank; of several places (its stages, its copies of them),
+            the nearest first. What the first one has comes from there.
+        wanted: What each rank wants, by rank.
+    """
+    held = [_by_tensor(layouts) for layouts in offers]
+    for destination, layouts in enumerate(wanted):
+        # Names in order, so that equal sizes are dealt alike on every rank.
+        for name in sorted(layouts):
+            for layout in layouts[name]:
+                offered = [own.get((name, layout.key), ()) for own in held]
+                yield from _cells(name, layout, destination, offered)
+
+
+_Holder = tuple[int, TensorLayout]
+
+
+def _by_tensor(layouts: Iterable[Layouts]) -> dict[tuple[str, str], list[_Holder]]:
+    found: dict[tuple[str, str], list[_Holder]] = {}
+    for rank, own in enumerate(layouts):
+        for name, entries in own.items():
+            for layout in entries:
+                found.setdefault((name, layout.key), []).append((rank, layout))
+    return found
+
+
+def _cells(
+    name: str, layout: TensorLayout, destination: int, offered: Sequence[Sequence[_Holder]]
+) -> Iterator[Cell]:
+    places = [other.place for holders in offered for _, other in holders]
+    size = layout.dtype.itemsize
+    for box in boxes_of(layout.whole_shape, layout.place):
+        for part in cut(box, places):
+            offer, ranks = None, tuple[int, ...]()
+            for index, holders in enumerate(offered):
+                ranks = tuple(rank for rank, other in holders if contains(other.place, part))
+                if ranks:
+                    offer = index
+                    break
+            num_bytes = size * num_elements(part)
+            yield Cell(name, layout.key, part, num_bytes, destination, offer, ranks)
 
 
 def balanced_pieces(
-    layouts: Sequence[Layouts],
-    wanted: Sequence[Collection[str]],
-    unequal: Collection[str] = (),
+    cells: Iterable[Cell], num_ranks: int, unequal: Collection[str] = ()
 ) -> list[Piece]:
     """Who sends what: the same list on every rank.
 
     Args:
-        layouts: What each rank holds, by rank.
-        wanted: What each rank wants and does not hold, by rank; somebody holds it.
+        cells: What ranks want of one offer; what a rank has itself is not sent.
+        num_ranks: How many ranks there are.
         unequal: Names whose holders differ (running statistics): the smallest rank sends them.
     """
-    holders: dict[str, list[int]] = {}
-    for rank, held in enumerate(layouts):
-        for name in held:
-            holders.setdefault(name, []).append(rank)
-    # Names in order, so that equal sizes are dealt alike on every rank.
-    uncut = [
-        (name, layout, destination)
-        for destination, names in enumerate(wanted)
-        for name in sorted(names)
-        for layout in layouts[holders[name][0]][name]
-    ]
     cuts = [
-        (name, layout.key, start, min(start + PIECE_BYTES, layout.num_bytes), destination)
-        for name, layout, destination in uncut
-        for start in range(0, layout.num_bytes, PIECE_BYTES)
+        (cell, start, min(start + PIECE_BYTES, cell.num_bytes))
+        for cell in cells
+        if cell.holders and cell.destination not in cell.holders
+        for start in range(0, cell.num_bytes, PIECE_BYTES)
     ]
-    cuts.sort(key=lambda cut: cut[2] - cut[3])
-    load = [0] * len(layouts)
+    cuts.sort(key=lambda entry: entry[1] - entry[2])
+    load = [0] * num_ranks
     pieces: list[Piece] = []
-    for name, key, start, stop, destination in cuts:
-        possible = holders[name][:1] if name in unequal else holders[name]
+    for cell, start, stop in cuts:
+        possible = cell.holders[:1] if cell.name in unequal else cell.holders
         source = min(possible, key=lambda rank: (load[rank], rank))
         load[source] += stop - start
-        pieces.append(Piece(name, key, start, stop, source, destination))
+        pieces.append(Piece(cell.name, cell.key, cell.box, start, stop, source, cell.destination))
     return pieces
 
 
@@ -167,11 +250,3 @@ def messages_of(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         open_messages.setdefault(pair, []).append(piece)
         sizes[pair] = sizes.get(pair, 0) + piece.num_bytes
     yield from open_messages.values()
-
-
-def arriving_layouts(layouts: Sequence[Layouts], wanted: Collection[str]) -> Layouts:
-    """Of the names that come to a rank."""
-    found: Layouts = {}
-    for held in reversed(layouts):
-        found.update((name, held[name]) for name in wanted if name in held)
-    return found

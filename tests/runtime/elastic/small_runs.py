@@ -27,6 +27,7 @@ from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
+from tests.runtime.group_plans import grouped, sharing
 from tests.runtime.processes import ranks_of
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
@@ -71,8 +72,28 @@ class Chains:
         self._before(change)
         if len(change.alive) < self._least:
             raise NotEnoughDevicesError(f"{len(change.alive)} devices; at least {self._least}")
-        plan = chain(self._problem, change.alive)
+        plan = self.plan_for(change.alive)
         return PlanUpdate(plan, self._problem, change.step, f"a chain of {len(change.alive)}")
+
+    def plan_for(self, devices: Sequence[str]) -> Plan:
+        """What runs on some devices."""
+        return chain(self._problem, devices)
+
+
+class Groups(Chains):
+    """The same with tensor-parallel groups, of two devices and of what is left.
+
+    Args:
+        problem: Of a model that groups can split.
+    """
+
+    def plan_for(self, devices: Sequence[str]) -> Plan:
+        """An uneven group at the front; on four devices two groups, which share the state."""
+        if len(devices) == 4:
+            groups = {"a": devices[:2], "b": devices[2:]}
+            return sharing(grouped(self._problem, groups, (0.25, 0.75), are_replicas=True))
+        groups = {"a": devices[:2], "b": devices[2:]} if len(devices) > 2 else {"a": devices}
+        return grouped(self._problem, groups, (0.75, 0.25))
 
 
 @dataclass
@@ -99,6 +120,7 @@ class ElasticCase:
         *,
         events: Sequence[RunEvent] = (),
         absent: Sequence[str] | None = None,
+        plan: Plan | None = None,
         on_plan: Callable[..., None] = lambda update, alive: None,
         limits: ElasticSettings = PATIENT,
         **settings: Any,
@@ -109,7 +131,7 @@ class ElasticCase:
         given = {"timeout_s": LIMIT_S, **settings}
         return run_elastic(
             self.problem,
-            chain(self.problem, self.devices),
+            plan or chain(self.problem, self.devices),
             RunSettings(
                 steps=self.steps, run_directory=str(self.directory), elastic=limits, **given
             ),
@@ -136,7 +158,7 @@ def uninterrupted(
     problem: Problem, steps: int, checkpoint: Path | None = None, first_step: int = 0
 ) -> list[float]:
     """The losses of one process that nothing happens to; or its losses behind a checkpoint."""
-    plan = chain(problem, DEVICES[:1])
+    plan = chain_of(problem, devices=DEVICES[:1])
     schedule = build_schedule(problem, plan)
     specification = build_specification(
         problem, plan, schedule, RunSettings(steps=steps), devices=plan.devices

@@ -31,12 +31,14 @@ from tests.runtime.elastic.small_runs import (
     STEP_S,
     Chains,
     ElasticCase,
+    Groups,
     elastic_problem,
     send,
     uninterrupted,
     wait_until,
 )
 from tests.runtime.processes import processes_of, ranks_of
+from tests.runtime.small_runs import DEVICES, problem_of
 
 ENDLESS = ElasticSettings(heartbeat_s=LIMIT_S, stall_s=LIMIT_S)
 
@@ -81,6 +83,24 @@ def test_a_device_is_killed_and_another_one_hangs(case: ElasticCase) -> None:
     # Nobody else holds the layers of either, and there is no checkpoint: all steps come again.
     assert [recovery.from_step for recovery in result.recoveries] == [0, 0]
     assert set(result.generations) == {2}
+
+
+def test_ranks_of_groups_are_killed_one_after_the_other(tmp_path: Path) -> None:
+    """Groups of two replicas that share state, then groups in a chain, then one device."""
+    problem = problem_of("llama", slowdowns=(1.0,) * 4, step_s=STEP_S)
+    case = ElasticCase(problem, tmp_path / "run", steps=14, devices=DEVICES)
+    plans = Groups(problem)
+    events = tuple(RunEvent(step=s, lose=d) for s, d in ((4, "d1"), (7, "d2"), (10, "d0")))
+    settings = CheckpointSettings(folder=str(tmp_path / "saved"), every=2)
+    plan = plans.plan_for(DEVICES)
+    result = case.run(plans, plan=plan, events=events, checkpoint=settings)
+    check_losses(case, result)
+    assert [r.lost for r in result.recoveries] == [("d1",), ("d2",), ("d0",)]
+    # What a lost rank alone had is read, and not all of the state.
+    num_parameters = sum(layer.num_parameters for layer in problem.profile.layers)
+    read = [r.bytes_by_source["local"] for r in result.recoveries]
+    assert all(0 < num_bytes < 0.9 * 3 * 4 * num_parameters for num_bytes in read)
+    assert not processes_of(case.directory)
 
 
 def test_a_device_that_gets_slow_is_not_taken_for_dead(case: ElasticCase) -> None:

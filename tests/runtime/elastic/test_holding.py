@@ -13,6 +13,7 @@ from heterps_runtime.elastic.holding import Committed, Holding
 from heterps_runtime.execution.batches import micro_batches
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.stages.owned_stages import OwnedStages
+from heterps_runtime.state.layout import HeldState
 from tests.runtime.small_runs import chain_of, problem_of
 
 
@@ -91,7 +92,7 @@ def test_a_committed_step_is_not_taken_back() -> None:
 def test_a_process_that_holds_nothing_settles_nothing() -> None:
     holding = Holding()
     assert holding.settle(_Rows((5, 0, 4, 1.5, 1))) == Committed(4, 1.5, 1)  # type: ignore[arg-type]
-    assert (holding.step, holding.state) == (None, {})
+    assert (holding.step, holding.state) == (None, HeldState({}))
 
 
 class _Steps:

@@ -18,12 +18,13 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.stages.owned_stages import OwnedStages
-from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.state.checkpoint import load_state_dict, pieces_of
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
-from heterps_runtime.state.layout import State, state_bytes
-from heterps_runtime.state.migrate import state_of
+from heterps_runtime.state.layout import HeldState, state_bytes
+from heterps_runtime.state.migrate import held_by, state_of
 from heterps_runtime.state.remote_storage import RemoteStorage
 from heterps_runtime.state.remote_upload import upload_checkpoint
+from tests.runtime.group_plans import grouped, sharing
 from tests.runtime.local_states import (
     Back,
     assert_equal,
@@ -39,8 +40,8 @@ from tests.runtime.recovery_script import SAVED
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 
 
-def _survivors(run: LocalRun, *lost: str) -> dict[str, tuple[State, int]]:
-    return {d: (state_of(o), run.num_steps) for d, o in run.owned.items() if d not in lost}
+def _survivors(run: LocalRun, *lost: str) -> dict[str, tuple[HeldState, int]]:
+    return {d: (held_by(o), run.num_steps) for d, o in run.owned.items() if d not in lost}
 
 
 def _settings(folder: Path, remote: str | None = None) -> CheckpointTiers:
@@ -108,7 +109,7 @@ def test_all_go_back_together_where_nobody_alive_holds_a_layer(
     specification = specification_of(problem, chain_of(problem, 2, 3, devices=("d3", "d0", "d1")))
     tiers = {device: _settings(tmp_path) for device in specification.devices}
     for device in ("d1", "d3"):
-        tiers[device].hold(2, kept[device])
+        tiers[device].hold(2, kept[device], pieces_of(run.owned[device], kept[device]))
     found = recovered(_survivors(run, "d2"), specification, tiers.__getitem__)
     assert {back.recovered.step for back in found.values()} == {2}
     owned = _owned(found)
@@ -259,6 +260,65 @@ def test_held_state_is_as_it_was_where_a_recovery_fails(broken: _Broken) -> None
 
 def _lost() -> tuple[list[SavedStep], list[str]]:
     raise RuntimeError("Connection closed by peer")
+
+
+def _groups(problem: Problem) -> dict[str, Plan]:
+    """Two replicas in uneven groups with and without shared state; and no replicas."""
+    two = {"a": DEVICES[:2], "b": DEVICES[2:]}
+    replicas = grouped(problem, two, (0.25, 0.75), are_replicas=True)
+    return {"replicas": replicas, "shared": sharing(replicas), "chain": grouped(problem, two)}
+
+
+@pytest.mark.parametrize(
+    ("before", "lost", "sources"),
+    [
+        ("replicas", "d1", {"replica"}),
+        # Each slice is alive in the other group.
+        ("replicas", "d1 d2", {"replica"}),
+        ("shared", "d1", {"replica", "snapshot", "local"}),
+        ("chain", "d1", {"replica", "local"}),
+    ],
+)
+def test_slices_that_nobody_alive_has_are_read(
+    before: str, lost: str, sources: set[str], tmp_path: Path
+) -> None:
+    problem = problem_of("llama", global_batch_size=8)
+    run = trained(problem, _groups(problem)[before], 2)
+    checkpoint = save(run, tmp_path, 2)
+    left = [device for device in DEVICES if device not in lost.split()]
+    groups = {"a": left[:2], "b": left[2:]} if len(left) > 2 else {"a": left[::-1]}
+    plan = grouped(problem, groups, (0.75, 0.25))
+    specification = specification_of(problem, plan)
+    held = _survivors(run, *lost.split())
+    found = recovered(held, specification, lambda device: _settings(tmp_path))
+    assert {back.recovered.step for back in found.values()} == {2}
+    assert_equal(_owned(found), loaded(specification, checkpoint))
+    assert _total(found).keys() <= sources
+    if "local" in sources:
+        # Not a whole state: the rest is alive.
+        every = trained(problem, chain_of(problem, devices=("d0",)), 1)
+        assert 0 < _total(found)["local"] < 0.8 * state_bytes(state_of(every.owned["d0"]))
+
+
+def test_parts_that_were_not_handed_out_count_where_they_were_stepped() -> None:
+    """A rank is lost between the update of the others and the gathering that follows it."""
+    problem = problem_of("llama", global_batch_size=8)
+    run = trained(problem, sharing(_groups(problem)["replicas"]), 2)
+    expected = {
+        device: {name: p.detach().clone() for name, p in owned.parameters.items()}
+        for device, owned in run.owned.items()
+    }
+    for owned in run.owned.values():
+        owned.apply_gradients()  # there are none: nothing changes
+        assert owned.not_handed_out == owned.parameters.keys()
+        for name in owned.not_handed_out:
+            kept = owned.stepped[name].detach().clone()
+            owned.parameters[name].data.zero_()
+            owned.stepped[name].data.copy_(kept)
+    found = recovered(_survivors(run), run.specification)
+    for device, back in found.items():
+        for name, parameter in back.owned.parameters.items():
+            assert torch.equal(parameter, expected[device][name])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -67,5 +67,5 @@ def test_a_generation_that_begins_after_the_last_step_saves_what_the_one_before_
     assert trainer(1).train()
     state = load_state_dict(folder)
     assert state.document.step == holding.step == STEPS
-    for name, tensors in holding.state.items():
+    for name, tensors in holding.state.tensors.items():
         assert tensors["value"].equal(state.model[name])

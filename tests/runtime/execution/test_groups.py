@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from heterps_configs.documents.job import Schedule
-from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.plan import LayerRange
 from heterps_configs.errors import HeterpsError
-from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.specification.build import check_runnable
 from heterps_runtime.state.checkpoint import load_state_dict
+from tests.runtime.group_plans import grouped
 from tests.runtime.local_states import loaded, save, save_stages
 from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
-from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
+from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
 SIZES = (4, 4, 2)
-
-
-def _grouped(
-    problem: Problem,
-    groups: Mapping[str, Sequence[str]],
-    shares: Sequence[float] = (),
-    *,
-    are_replicas: bool = False,
-) -> Plan:
-    """A chain of stages on groups, or replicas of the whole model."""
-    num_layers = problem.profile.num_layers
-    if are_replicas:
-        spans = dict.fromkeys(groups, (0, num_layers - 1))
-    else:
-        cuts = [num_layers * i // len(groups) for i in range(len(groups) + 1)]
-        spans = {name: (cuts[i], cuts[i + 1] - 1) for i, name in enumerate(groups)}
-    every = range(problem.job.num_micro_batches)
-    routes: dict[tuple[str, ...], Sequence[int]] | None = None
-    if are_replicas:
-        routes = {(name,): every[i::2] for i, name in enumerate(groups)}
-    alone = plan_of(problem, {name: (*spans[name], own[0]) for name, own in groups.items()}, routes)
-    return alone.changed(
-        stages=tuple(
-            stage.changed(
-                devices=tuple(groups[stage.name]),
-                tensor_shares=tuple(shares) if len(groups[stage.name]) == len(shares) else (),
-            )
-            for stage in alone.stages
-        )
-    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +28,7 @@ def _grouped(
 )
 def test_two_groups_in_a_chain(model: str, schedule: Schedule) -> None:
     problem = problem_with(model, schedule, SIZES)
-    check_parity(problem, _grouped(problem, {"a": DEVICES[:2], "b": DEVICES[2:]}))
+    check_parity(problem, grouped(problem, {"a": DEVICES[:2], "b": DEVICES[2:]}))
 
 
 @pytest.mark.parametrize("model", ["llama", "bert"])
@@ -75,7 +45,7 @@ def test_unlike_groups_with_uneven_shares(
 ) -> None:
     problem = problem_with(model, "1f1b", SIZES)
     named = {name: [f"d{number}" for number in own] for name, own in groups.items()}
-    plan = _grouped(problem, named, shares)
+    plan = grouped(problem, named, shares)
     if problem.profile.tied_layers and len(groups) > 1:
         with pytest.raises(HeterpsError, match="hold the same parameters"):
             check_runnable(problem, plan)
@@ -87,7 +57,7 @@ def test_unlike_groups_with_uneven_shares(
 def test_replicas_of_groups(model: str) -> None:
     problem = problem_with(model, "1f1b", SIZES)
     groups = {"a": DEVICES[:2], "b": DEVICES[2:]}
-    check_parity(problem, _grouped(problem, groups, (0.25, 0.75), are_replicas=True))
+    check_parity(problem, grouped(problem, groups, (0.25, 0.75), are_replicas=True))
 
 
 def test_checkpoint_of_groups_is_the_same_under_any_other_plan(tmp_path: Path) -> None:
@@ -95,10 +65,10 @@ def test_checkpoint_of_groups_is_the_same_under_any_other_plan(tmp_path: Path) -
     everything = LayerRange(first_layer=0, last_layer=problem.profile.num_layers - 1)
     replicas = {"a": DEVICES[:2], "b": DEVICES[2:]}
     plans = (
-        _grouped(problem, replicas, (0.25, 0.75), are_replicas=True).changed(
+        grouped(problem, replicas, (0.25, 0.75), are_replicas=True).changed(
             sharded_state=(everything,)
         ),
-        _grouped(problem, {"a": DEVICES}),
+        grouped(problem, {"a": DEVICES}),
         chain_of(problem, 2, 4),
     )
     runs = [LocalRun.of(problem, plan) for plan in plans]

@@ -6,11 +6,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heterps_runtime.state.layout import state_bytes
-from heterps_runtime.state.migrate import state_of
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_runtime.state.layout import HeldState, state_bytes
+from heterps_runtime.state.migrate import held_by, state_of
+from heterps_runtime.state.regions import copy_common
+from tests.runtime.group_plans import group_plans
 from tests.runtime.local_states import (
     assert_equal,
     loaded,
@@ -31,7 +36,8 @@ pytestmark = [
 @given(data=st.data())
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_migration_is_like_loading_a_checkpoint_under_the_new_plan(data: st.DataObject) -> None:
-    _check_move(data, data.draw(st.sampled_from(["sequential", "dropping"])))
+    problem = problem_of(data.draw(st.sampled_from(["sequential", "dropping"])))
+    _check_move(problem, data.draw(plans(problem)), data.draw(plans(problem)))
 
 
 @pytest.mark.slow
@@ -39,26 +45,47 @@ def test_migration_is_like_loading_a_checkpoint_under_the_new_plan(data: st.Data
 @given(data=st.data())
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 def test_migration_of_tied_weights_and_running_statistics(model: str, data: st.DataObject) -> None:
-    _check_move(data, model)
-
-
-def _check_move(data: st.DataObject, model: str) -> None:
-    """From a random plan to another one, beside a checkpoint loaded under that."""
     problem = problem_of(model)
-    old, new = data.draw(plans(problem)), data.draw(plans(problem))
+    plan, other = data.draw(plans(problem)), data.draw(plans(problem))
+    # Replicas have running statistics of their own, which those that stay keep.
+    _check_move(problem, plan, other, with_statistics=model != "resnet")
+
+
+def _check_move(problem: Problem, old: Plan, new: Plan, *, with_statistics: bool = True) -> None:
+    """From a plan to another one, beside a checkpoint loaded under that."""
     run = trained(problem, old, 2, DEVICES)
     specification = specification_of(problem, new, DEVICES)
-    before = {device: state_of(owned) for device, owned in run.owned.items()}
+    before = {device: held_by(owned) for device, owned in run.owned.items()}
     with tempfile.TemporaryDirectory() as folder:
         expected = loaded(specification, save(run, Path(folder), 2))
     moved = migrated(run.owned, specification)
     owned = {device: entry.owned for device, entry in moved.items()}
-    # Replicas have running statistics of their own, which those that stay keep.
-    assert_equal(owned, expected, with_statistics=model != "resnet")
+    assert_equal(owned, expected, with_statistics=with_statistics)
     assert losses_from(owned, specification, 2) == losses_from(expected, specification, 2)
     for device, entry in moved.items():
-        fresh = {n: s for n, s in state_of(entry.owned).items() if n not in before[device]}
-        assert entry.migration.bytes_received == state_bytes(fresh)
+        assert entry.migration.bytes_received == _num_missing(held_by(entry.owned), before[device])
+
+
+def _num_missing(found: HeldState, before: HeldState) -> int:
+    """Bytes of a state that were not in another one."""
+    count = 0
+    for name, tensors in found.tensors.items():
+        for key, tensor in tensors.items():
+            is_new = torch.ones(tensor.shape, dtype=torch.bool)
+            if key in before.tensors.get(name, {}):
+                known = torch.zeros(before.tensors[name][key].shape, dtype=torch.bool)
+                copy_common(known, before.place(name, key), is_new, found.place(name, key))
+            count += int(is_new.sum()) * tensor.itemsize
+    return count
+
+
+@given(data=st.data())
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+def test_groups_and_shared_state_move_as_a_checkpoint_is_loaded(data: st.DataObject) -> None:
+    problem = problem_of("llama", global_batch_size=8)
+    old = data.draw(group_plans(problem))
+    new = data.draw(st.one_of(group_plans(problem), plans(problem)))
+    _check_move(problem, *data.draw(st.permutations([old, new])))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -25,7 +25,7 @@ from heterps_runtime.transport.typed_messages import (
 )
 
 LAYOUTS = {"a.weight": (TensorLayout("value", (2, 0, 3), torch.bfloat16),), "b": ()}
-WANTED = Wanted(frozenset({"a", "b"}), frozenset())
+WANTED = Wanted(frozenset({"a", "b"}), frozenset(), {}, frozenset(), {})
 
 
 @pytest.mark.parametrize(
