@@ -1,6 +1,44 @@
-"""`python -m heterps` is the `heterps` command."""
+"""The process of the `heterps` command, which `python -m heterps` is, too."""
 
-from heterps.cli.app import main
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+
+_left_with = {"code": 1}
+
+
+def _leave() -> None:
+    """Ends the process without taking apart what the system frees at once.
+
+    Python would go through millions of objects, and torch and numba through all that they compiled
+    and registered: a second, and several on a busy machine, after all is done.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        # As Python itself ends where its output cannot be written.
+        os._exit(_left_with["code"] or 120)
+    os._exit(_left_with["code"])
+
+
+def entry() -> None:
+    """Runs one command, and ends the process."""
+    # Called after all that register later: what they end or write comes first.
+    atexit.register(_leave)
+    from heterps.cli.app import main
+
+    try:
+        main()
+    except SystemExit as stop:
+        _left_with["code"] = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        raise
+    _left_with["code"] = 0
+
 
 if __name__ == "__main__":
-    main()
+    entry()
