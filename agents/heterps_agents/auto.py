@@ -49,8 +49,8 @@ from heterps_envs.closed_form.bounds import (
     least_cost,
     lower_bound,
 )
-from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import ROUNDING, Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices

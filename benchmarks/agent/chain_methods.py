@@ -24,7 +24,7 @@ from heterps_agents.search.random import random_code
 from heterps_agents.training.evaluation import GREEDY_TARGETS
 from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import KernelTables
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import pack_problems

@@ -11,7 +11,7 @@ from benchmarks.agent.set_tables import digest, numbers, set_tables
 from heterps_agents.exact.solve import solve
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.evaluation import CHEAPEST_FLOOR
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint

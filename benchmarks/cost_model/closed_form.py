@@ -23,7 +23,8 @@ from benchmarks.shared.common import interleaved_medians, parse_options, report
 from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_configs.documents.job import Job
 from heterps_configs.library import load_cluster, load_profile
-from heterps_envs.closed_form.formula import FITS, KernelTables, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, decode, encode
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.chains import generate

@@ -27,7 +27,8 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.library import load_profile
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, closed_form_step_time_s, encode
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule

@@ -16,7 +16,7 @@ from benchmarks.online.drift_methods import ADAPTATIONS, FINE_TUNE_S, Case
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
 from heterps_agents.exact.solve import solve
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint
 from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from heterps_envs.arrays import Code, Floats
-from heterps_envs.closed_form.formula import KernelTables, evaluate_one
+from heterps_envs.closed_form.formula import evaluate_one
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.online.belief import DEFAULT_SPREADS, Factors, Spreads, StageTime, TypeBelief

@@ -22,7 +22,7 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.search.stage_changes import change_stages, num_changes
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.cost_tables import CostTables
 

@@ -24,7 +24,7 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.training.fine_tune import fine_tune
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint

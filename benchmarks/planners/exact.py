@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.shared.common import PLAIN_FAMILIES
 from heterps_agents.exact.solve import predicted_seconds, solve, table_bytes
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.problem_sets.chains import generate
 from heterps_envs.problem_sets.model_families import FAMILIES
 

@@ -26,7 +26,7 @@ from heterps_agents.systems.heterps.elastic_counts import (
     steady_chain,
 )
 from heterps_envs.closed_form.bounds import lower_bound, price_bound
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import generate
 

@@ -19,7 +19,7 @@ from heterps_agents.interface.registry import (
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.certificates.plan import check_certificate
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import (
     Placement,

@@ -75,11 +75,7 @@ def options_of(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
         for degree in _degrees(problem, kind, strategy)
     ]
     if not allowed:
-        degrees = ", ".join(map(str, strategy.tensor_parallel))
-        raise HeterpsError(
-            f"tensor_parallel: no node of {problem.cluster.name!r} holds groups of {degrees} equal "
-            "devices"
-        )
+        raise HeterpsError(_no_groups(problem, strategy))
     if len(allowed) > MAX_OPTIONS:
         raise HeterpsError(
             f"{len(allowed)} ways to carry out a stage on {len(problem.classes)} device classes; "
@@ -87,6 +83,17 @@ def options_of(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
         )
     # Stable: by what they are, then by class.
     return tuple(sorted(allowed, key=lambda option: option.order))
+
+
+def _no_groups(problem: Problem, strategy: Strategy) -> str:
+    """Why a strategy allows nothing: no node has the devices, or no layer is split among them."""
+    degrees = strategy.tensor_parallel
+    text = ", ".join(map(str, degrees))
+    layers = problem.profile.layers
+    if 1 in degrees or any(split_at(layer, each) for layer in layers for each in degrees):
+        cluster = problem.cluster.name
+        return f"tensor_parallel: no node of {cluster!r} holds groups of {text} equal devices"
+    return f"tensor_parallel: no layer of {problem.profile.name!r} is split over groups of {text}"
 
 
 def _actions(strategy: Strategy) -> list[Memory]:
@@ -137,6 +144,9 @@ def bounding_tables(problem: Problem) -> CostTables:
     that divide nodes otherwise, and those that fit by the simulator alone. So there is an option
     for every degree that some node has room for, links are the fastest, and a layer holds only what
     it holds in any stage: weights, optimizer state, what it saves beside the tensors at its cuts.
+
+    Raises:
+        HeterpsError: A strategy allows nothing: no layer is split at its degrees.
     """
     if problem.strategy.is_plain:
         return problem.bounding_tables
@@ -161,7 +171,7 @@ def _all_options(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...
     }
     asked = strategy.tensor_parallel or range(1, max(most.values()) + 1)
     linked = _have_host_links(problem)
-    return tuple(
+    allowed = tuple(
         StageOption(kind, degree, action, is_shared)
         for action, is_shared in product(_actions(strategy), _sharing(strategy))
         for degree in asked
@@ -169,6 +179,9 @@ def _all_options(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...
         for kind in most
         if degree <= most[kind] and (action != "offload" or linked[kind])
     )
+    if not allowed:
+        raise HeterpsError(_no_groups(problem, strategy))
+    return allowed
 
 
 def _least_bytes(problem: Problem, option: StageOption) -> tuple[Floats, Floats, Floats]:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import MAX_REPLICAS, ring_links
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.kernel_tables import ring_links
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import StageOption, option_tables, options_of
 from heterps_envs.problem import Problem

@@ -97,6 +97,8 @@ def print_comparison(comparison: Comparison) -> None:
             "these planners choose no tensor parallel, recompute, offload and sharded state",
             soft_wrap=True,
         )
+    if comparison.beyond_strategy:
+        remarks.print(_beyond_line(comparison), soft_wrap=True)
     answer.print("to 1 %: CPU until its best was within 1 % of the best of all, by the closed form")
     for row in comparison.rows:
         if row.own_cost_s is not None:
@@ -115,6 +117,21 @@ def print_comparison(comparison: Comparison) -> None:
             f"left out, for they train a network for every problem: {names}; "
             "--all shows them, and a smaller budget does"
         )
+
+
+def _beyond_line(comparison: Comparison) -> str:
+    """That some plans are of another kind than what the others may answer with."""
+    found = {name: comparison.results[name].plan for name in comparison.beyond_strategy}
+    options = {
+        "--tensor-parallel": any(s.degree > 1 for plan in found.values() for s in plan.stages),
+        "--recompute": any(s.recompute_layers for plan in found.values() for s in plan.stages),
+        "--shard-state": any(plan.sharded_state for plan in found.values()),
+    }
+    used = " and ".join(f"{name} auto" for name, is_used in options.items() if is_used)
+    return (
+        f"{', '.join(found)}: not like the others: its stages are carried out in ways that they "
+        f"may not choose, so it has no gap; with {used} they may"
+    )
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -145,7 +162,7 @@ def comparison_table(comparison: Comparison) -> Table:
             cells = (
                 f"{row.throughput_samples_per_s:.5g}",
                 f"{row.price_usd_per_million_samples:.5g}",
-                percent_text(row.gap or 0, 2),
+                "" if row.gap is None else percent_text(row.gap, 2),
             )
         near_s = row.near_best_cpu_s
         spent = [seconds_text(row.planning_cpu_s), "" if near_s is None else _rounded_text(near_s)]

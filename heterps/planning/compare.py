@@ -22,6 +22,7 @@ from heterps_configs.documents.plan import Bound, BoundStatus
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
 
 # Planners that train a network for every problem are left out where they would take longer.
@@ -80,6 +81,9 @@ class Comparison:
         left_out: Planners that would have taken long, and that nobody asked for.
         without_options: Planners that place each stage on one device that keeps all, although a
             strategy allows more.
+        beyond_strategy: Planners whose plans are carried out in ways that the strategy does not
+            allow the others, as even plans may be. Where others are measured against a bound,
+            these have no gap.
         curves: By planner, its best cost over the processor seconds that it had spent.
     """
 
@@ -91,6 +95,7 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     curves: dict[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
     without_options: tuple[str, ...] = ()
+    beyond_strategy: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """One line: the planners, the best first."""
@@ -110,6 +115,7 @@ class Comparison:
             "bound_is_proven": self.bound_is_proven,
             "rows": [asdict(row) for row in self.rows],
             "left_out": list(self.left_out),
+            "beyond_strategy": list(self.beyond_strategy),
             "curves": {
                 name: [point._asdict() for point in points] for name, points in self.curves.items()
             },
@@ -188,15 +194,22 @@ def compare(
         raise next(iter(failures.values())).error
     is_open = chooses_micro_batch or not problem.strategy.is_plain
     reference, is_proven = (None, False) if is_open else _reference(problem, results)
+    beyond = tuple(n for n, r in results.items() if not keeps_to(r.plan, problem.strategy))
     if reference is not None and problem.job.objective == "throughput":
-        results = {name: _judged(result, reference) for name, result in results.items()}
+        results = {
+            name: result if name in beyond else _judged(result, reference)
+            for name, result in results.items()
+        }
     near_s = near_best_s(curves)
     rows = [
         replace(_row(problem, name, results, failures, reference), near_best_cpu_s=near_s.get(name))
         for name in names
     ]
+    if reference is not None and problem.job.objective == "throughput":
+        # A bound of the plans that a strategy allows is none of others.
+        rows = [replace(row, gap=None) if row.planner in beyond else row for row in rows]
     return Comparison(
-        problem, tuple(rows), reference, is_proven, results, left_out, curves, without
+        problem, tuple(rows), reference, is_proven, results, left_out, curves, without, beyond
     )
 
 

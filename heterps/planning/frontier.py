@@ -12,8 +12,8 @@ from heterps_agents.exact.solve import predicted_seconds
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
-from heterps_envs.closed_form.formula import kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.closed_form.usable import on_usable_devices

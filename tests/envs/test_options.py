@@ -12,7 +12,8 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import (
     PlacedStage,
     closed_form_of_plan_s,
@@ -102,6 +103,14 @@ def test_a_degree_that_no_node_has_is_refused_in_one_line() -> None:
     problem = load_problem("gpt2", "a100-v100-t4")
     with pytest.raises(HeterpsError, match="no node of 'a100-v100-t4' holds groups of 3 equal"):
         options_of(problem, Strategy(tensor_parallel=(3,)))
+
+
+def test_a_degree_that_splits_no_layer_is_refused_in_one_line_by_bounds_too() -> None:
+    strategy = Strategy(tensor_parallel=(2,))
+    problem = load_problem("perceptron", "h100-pod", strategy=strategy)
+    for asked in (lambda: options_of(problem, strategy), lambda: bounding_tables(problem)):
+        with pytest.raises(HeterpsError, match="no layer of 'perceptron' is split over groups"):
+            asked()
 
 
 def test_offloading_frees_the_device_and_takes_what_the_host_link_cannot_hide() -> None:

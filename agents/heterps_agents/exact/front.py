@@ -21,12 +21,8 @@ from numpy.typing import NDArray
 from heterps_agents.exact.kernels import largest_total_after, link_s
 from heterps_agents.exact.state import Ports, can_be_reached
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import (
-    KernelTables,
-    in_flight,
-    never_helps,
-    stage_after_option_s,
-)
+from heterps_envs.closed_form.formula import in_flight, never_helps, stage_after_option_s
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.compiled import uncounted
 
 

@@ -16,16 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.exact.kernels import SweepLimits, sweep
-from heterps_agents.exact.solve import (
-    MAX_SECONDS,
-    SECONDS_PER_TRANSITION,
-    Status,
-    scratch,
-    search_space,
-    solve,
-)
+from heterps_agents.exact.solve import MAX_SECONDS, SECONDS_PER_TRANSITION, Status, scratch, solve
+from heterps_agents.exact.space import search_space
 from heterps_agents.exact.trace import trace_back
-from heterps_envs.closed_form.formula import KernelTables, evaluate_one
+from heterps_envs.closed_form.formula import evaluate_one
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import ROUNDING, Goal
 
 
@@ -61,7 +56,7 @@ def solve_frontier(
     """All placements that are optimal for some price of time.
 
     Args:
-        kernel: From `heterps_envs.closed_form.formula.kernel_tables`.
+        kernel: From `heterps_envs.closed_form.kernel_tables.kernel_tables`.
         floor_s: Longest step time that is allowed.
         max_seconds: For each of the three sweeps, see `heterps_agents.exact.solve.solve`.
     """

@@ -21,8 +21,8 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_by_optimum, lower_bound
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
 from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.cost_tables import CostTables

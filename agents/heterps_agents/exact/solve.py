@@ -25,21 +25,17 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.exact.front import Needs, completions
 from heterps_agents.exact.kernels import SweepLimits, sweep
+from heterps_agents.exact.space import limited, search_space
 from heterps_agents.exact.state import Labels, Reached, Space, ports_of, state_shape
 from heterps_agents.exact.trace import trace_back
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
-from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import KernelTables, evaluate_one, never_helps
-from heterps_envs.closed_form.layer_needs import option_work_s
-from heterps_envs.closed_form.memory_bounds import class_memory_bytes
-from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR, Goal
-from heterps_envs.cost_tables import CostTables, RingLinks, StageOptions
+from heterps_envs.closed_form.formula import evaluate_one, never_helps
+from heterps_envs.closed_form.kernel_tables import KernelTables, cost_tables
+from heterps_envs.closed_form.objective import ROUNDING, Goal
 
 Status = Literal["optimal", "infeasible", "over budget"]
 
@@ -99,7 +95,7 @@ def solve(
     """The best placement of all, by the closed form.
 
     Args:
-        kernel: From `heterps_envs.closed_form.formula.kernel_tables`.
+        kernel: From `heterps_envs.closed_form.kernel_tables.kernel_tables`.
         goal: Objective and throughput floor; by default the least step time.
         known: (L,) int16, a good placement, to prune with; by default greedy's.
         max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
@@ -254,152 +250,11 @@ def _nothing(status: Status, transitions: int) -> ExactResult:
     return ExactResult(None, math.inf, math.inf, transitions, status)
 
 
-def search_space(kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
-    """The states, and the bounds of `Space` for placements of a cost up to the limit."""
-    shape, ports = state_shape(kernel), ports_of(kernel)
-    strides = np.concatenate([[1], np.cumprod(shape[:-1])]).astype(np.int64)
-    used = np.arange(int(np.prod(shape)))[:, None] // strides % shape
-    tables = _layers(kernel)
-    price = kernel.price_usd_per_hour if goal.is_price else np.zeros(kernel.num_options)
-    least_cost = _prefix((option_work_s(tables) * price).min(axis=1))
-    per_hour = used[:, : kernel.num_classes] @ _class_price(kernel)
-    limits = _limits(kernel, goal, per_hour, least_cost, limit_cost)
-    needs = _needs(tables, used[:, : kernel.num_classes], limits.limit_s)
-    delay_s, most_fill_s, tried = completions(
-        kernel, used, ports, limits.latest_s, needs, limits.limit_s
-    )
-    totals = ports.totals(used)
-    return Space(
-        used=used,
-        shift=ports.shift,
-        port_of_option=ports.port_of_option,
-        option_of_port=ports.option_of_port,
-        by_port=np.argsort(ports.port_of_option, kind="stable"),
-        totals=totals,
-        order=np.argsort(totals, kind="stable"),
-        option_weight=np.ascontiguousarray(price, dtype=float),
-        price_usd_per_hour=per_hour,
-        latest_s=limits.latest_s,
-        delay_s=delay_s,
-        most_fill_s=most_fill_s,
-        least_fill_s=_prefix(tables.compute_s.min(axis=1)),
-        least_cost=least_cost,
-        limit_s=limits.limit_s,
-        limit_cost=limits.limit_cost,
-        work=tried,
-    )
-
-
-def limited(space: Space, kernel: KernelTables, goal: Goal, limit_cost: float) -> Space:
-    """The same with a lower limit; the bounds stay those of the higher one."""
-    limits = _limits(kernel, goal, space.price_usd_per_hour, space.least_cost, limit_cost)
-    return space._replace(**limits._asdict())
-
-
-class _Limits(NamedTuple):
-    """See `Space`."""
-
-    latest_s: Floats
-    limit_s: float
-    limit_cost: float
-
-
-def _limits(
-    kernel: KernelTables,
-    goal: Goal,
-    per_hour: Floats,
-    least_cost: Floats,
-    limit_cost: float,
-) -> _Limits:
-    limit_cost *= 1 + ROUNDING
-    limit_s = goal.floor_s
-    if goal.is_price:
-        price = kernel.price_usd_per_hour
-        weight = per_hour + TIE_BREAK_USD_PER_HOUR
-        # The cheapest placement uses at least the cheapest device for the entire step.
-        limit_s = min(limit_s, limit_cost / (price.min() + TIE_BREAK_USD_PER_HOUR))
-    else:
-        weight = np.ones(len(per_hour))
-        limit_s = min(limit_s, limit_cost)
-    latest_s = np.minimum(limit_s, (limit_cost - least_cost[:-1, None]) / weight)
-    return _Limits(latest_s, limit_s, limit_cost)
-
-
-def _needs(tables: CostTables, used: NDArray[np.int64], limit_s: float) -> Needs:
-    """What the layers behind each cut take: memory somewhere, and at any prices their work."""
-
-    def behind(values: Floats) -> Floats:
-        return np.concatenate([np.cumsum(values[::-1])[::-1], [0.0]])
-
-    _, prices = price_bound(tables)
-    options = tables.stage_options
-    work = option_work_s(tables) * options.devices_of_option * prices[options.class_of_option]
-    priced = behind(work.min(axis=1)) * (1 - ROUNDING)
-    memory = behind(_least_bytes_in_all(tables)) * (1 - ROUNDING)
-    # Both fall from the front to the back.
-    earliest = np.searchsorted(-memory, -(used @ class_memory_bytes(tables)))
-    if math.isfinite(limit_s):
-        earliest = np.maximum(earliest, np.searchsorted(-priced, -(used @ prices) * limit_s))
-    return Needs(
-        earliest, behind(tables.compute_s.min(axis=1)) * (1 - ROUNDING), priced, used @ prices
-    )
-
-
-def _least_bytes_in_all(tables: CostTables) -> Floats:
-    """(L,) bytes that each layer takes at least of all devices."""
-    options = tables.stage_options
-    whole = options.state_bytes + options.sharded_bytes + options.activation_bytes
-    return np.asarray((options.devices_of_option * whole).min(axis=1))
-
-
-def _class_price(kernel: KernelTables) -> Floats:
-    """(T,) US dollars per hour of one device."""
-    price = np.zeros(kernel.num_classes)
-    price[kernel.class_of_option] = kernel.price_usd_per_hour / kernel.devices_of_option
-    return price
-
-
 def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
     """Greedy's placement, annealed for some milliseconds; it need not fit."""
-    code = greedy_code(Question(_layers(kernel), kernel, goal, Budget()))
+    code = greedy_code(Question(cost_tables(kernel), kernel, goal, Budget()))
     start = np.zeros(kernel.num_layers, np.int16) if code is None else code
     return polish(start, kernel, START_EVALUATIONS, 0, goal)
-
-
-def _layers(kernel: KernelTables) -> CostTables:
-    """The cost tables that a kernel's prefix sums were made from."""
-    forward_s = np.diff(kernel.forward_prefix_s, axis=0)
-    options = StageOptions(
-        class_of_option=kernel.class_of_option,
-        devices_of_option=kernel.devices_of_option,
-        state_bytes=np.diff(kernel.state_prefix_bytes, axis=0),
-        sharded_bytes=np.diff(kernel.sharded_prefix_bytes, axis=0),
-        shards_state=kernel.shards_state,
-        gradient_bytes=np.diff(kernel.gradient_prefix_bytes, axis=0),
-        activation_bytes=np.diff(kernel.activation_prefix_bytes, axis=0),
-    )
-    return CostTables(
-        num_micro_batches=kernel.num_micro_batches,
-        is_gpipe=kernel.is_gpipe,
-        forward_s=forward_s,
-        backward_s=np.diff(kernel.compute_prefix_s, axis=0) - forward_s,
-        optimizer_s=np.diff(kernel.optimizer_prefix_s, axis=0),
-        state_bytes=options.state_bytes[:, 0],
-        gradient_bytes=options.gradient_bytes[:, 0],
-        activation_bytes=options.activation_bytes[:, 0],
-        output_bytes=kernel.output_bytes,
-        device_count=kernel.device_count,
-        memory_bytes=kernel.memory_bytes,
-        price_usd_per_hour=kernel.price_usd_per_hour,
-        latency_s=kernel.latency_s,
-        inverse_bandwidth_s_per_byte=kernel.inverse_bandwidth_s_per_byte,
-        rings=RingLinks(kernel.node_size, kernel.ring_latency_s, kernel.ring_inverse_bandwidth),
-        options=options,
-    )
-
-
-def _prefix(values: Floats) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _best_code(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_envs.closed_form.formula import KernelTables
+from heterps_envs.closed_form.kernel_tables import KernelTables
 
 
 class Ports(NamedTuple):

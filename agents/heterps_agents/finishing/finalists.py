@@ -23,7 +23,7 @@ from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
 from heterps_agents.search.starts import simple_codes
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share

@@ -21,7 +21,7 @@ from heterps_agents.finishing.simulated_moves import improve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import KernelTables
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import Problem
 

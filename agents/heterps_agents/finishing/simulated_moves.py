@@ -23,7 +23,8 @@ from heterps_agents.search.stage_changes import (
     num_changes,
 )
 from heterps_envs.arrays import Code, Floats
-from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal, limited_cost, read_stages, write_code
 from heterps_envs.compiled import uncounted
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
-from heterps_envs.closed_form.formula import KernelTables
 from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.options import StageOption

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import MISSES_FLOOR, Goal, code_cost
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables

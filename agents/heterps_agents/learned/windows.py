@@ -18,12 +18,12 @@ from heterps_agents.learned.window_labels import TABLE
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import (
     Built,
-    KernelTables,
     append_stage,
     in_flight,
     never_helps,
     stage_bytes,
 )
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
 from heterps_envs.compiled import uncounted
 

@@ -20,7 +20,8 @@ from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.stage_changes import copy_stage, copy_stages
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code, Floats, Integers
-from heterps_envs.closed_form.formula import MAX_REPLICAS, KernelTables
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import (
     ROUNDING,
     Goal,

@@ -21,13 +21,8 @@ from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.genetic import draw_member
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import (
-    MAX_REPLICAS,
-    KernelTables,
-    in_flight,
-    replicas_left,
-    stage_bytes,
-)
+from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, replicas_left, stage_bytes
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
     code_cost,

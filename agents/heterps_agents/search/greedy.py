@@ -21,13 +21,13 @@ from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import (
     Built,
-    KernelTables,
     append_stage,
     in_flight,
     never_helps,
     replicas_left,
     stage_bytes,
 )
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import STEP_TIME, code_of, reverse_stages, search_cost
 from heterps_envs.compiled import uncounted

@@ -15,7 +15,7 @@ from heterps_agents.learned.decode import TARGETS_PER_ROUND, Decoded, decode
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import pack_problems

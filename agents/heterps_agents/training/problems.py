@@ -17,7 +17,7 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.training.examples import OptimalPlacements
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import (
     StageProblems,

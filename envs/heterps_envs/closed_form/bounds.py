@@ -20,7 +20,8 @@ from numba import njit
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import MAX_REPLICAS, ring_links, stage_after_s
+from heterps_envs.closed_form.formula import MAX_REPLICAS, stage_after_s
+from heterps_envs.closed_form.kernel_tables import ring_links
 from heterps_envs.closed_form.layer_needs import layers_that_fit, option_work_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import in_flight, kernel_tables, stage_bytes
+from heterps_envs.closed_form.formula import in_flight, stage_bytes
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 
 # States: multisets of devices. At this many the search takes some milliseconds.

@@ -16,11 +16,11 @@ from heterps_envs.closed_form.formula import (
     OPTION_MASK,
     REPLICA_SHIFT,
     Built,
-    KernelTables,
     append_stage,
     in_flight,
     stage_bytes,
 )
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.compiled import BORROWING, uncounted
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.

@@ -11,13 +11,8 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
-from heterps_envs.closed_form.formula import (
-    CUT_BIT,
-    MAX_REPLICAS,
-    OPTION_MASK,
-    REPLICA_SHIFT,
-    kernel_tables,
-)
+from heterps_envs.closed_form.formula import CUT_BIT, MAX_REPLICAS, OPTION_MASK, REPLICA_SHIFT
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import Memory, StageOption

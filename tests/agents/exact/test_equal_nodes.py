@@ -14,7 +14,7 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.plan import Plan
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem

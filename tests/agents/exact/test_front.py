@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_agents.exact.kernels import largest_total_after
-from heterps_agents.exact.solve import search_space
+from heterps_agents.exact.space import search_space
 from heterps_envs.closed_form.formula import (
     FITS,
     Built,
-    KernelTables,
     append_stage,
     evaluate,
     in_flight,
     is_dominated,
-    kernel_tables,
 )
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from tests.envs.small_problems import all_placements, random_tables

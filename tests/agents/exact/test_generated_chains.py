@@ -6,7 +6,7 @@ import numpy as np
 
 from heterps_agents.exact.solve import solve
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import TIGHT_SHARE, generate
 

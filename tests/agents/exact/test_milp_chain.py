@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_agents.exact.solve import solve
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode
 from heterps_envs.cost_tables import CostTables

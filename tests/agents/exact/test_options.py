@@ -23,7 +23,8 @@ from heterps_configs.documents.plan import Bound
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import cheapest_step, lower_bound
-from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import (
     PlacedStage,

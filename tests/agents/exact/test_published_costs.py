@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from heterps_agents.exact.solve import solve
-from heterps_envs.closed_form.formula import Built, kernel_tables, step_with_stage_s
+from heterps_envs.closed_form.formula import Built, step_with_stage_s
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables
 from tests.agents.published_costs import (

@@ -9,13 +9,8 @@ import pytest
 
 from heterps_agents.exact import solve as exact
 from heterps_agents.exact.solve import predicted_seconds, solve, table_bytes
-from heterps_envs.closed_form.formula import (
-    FITS,
-    KernelTables,
-    evaluate,
-    is_dominated,
-    kernel_tables,
-)
+from heterps_envs.closed_form.formula import FITS, evaluate, is_dominated
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.cost_tables import CostTables

@@ -11,7 +11,7 @@ from heterps_agents.finishing.simulated_costs import LEAST_SIMULATIONS, Simulate
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem

@@ -18,7 +18,7 @@ from heterps_agents.interface.registry import (
 from heterps_agents.learned.efforts import efforts
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError, UnknownNameError
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem

@@ -17,7 +17,8 @@ from heterps_agents.search.annealing import annealed_code
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.random import random_code
-from heterps_envs.closed_form.formula import FITS, REPLICA_SHIFT, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, REPLICA_SHIFT, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import generate

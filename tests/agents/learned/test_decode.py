@@ -8,7 +8,8 @@ import pytest
 from heterps_agents.learned.beam import Noise
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
-from heterps_envs.closed_form.formula import FITS, OPTION_MASK, evaluate_one, kernel_tables
+from heterps_envs.closed_form.formula import FITS, OPTION_MASK, evaluate_one
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.environments.stage.pool import bottleneck_s
 from heterps_envs.problem_sets.chains import generate

@@ -18,7 +18,7 @@ from heterps_agents.learned.window_labels import labels_for
 from heterps_agents.learned.windows import WindowProblem, improve_windows
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.greedy import greedy_code
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, read_stages, search_cost, write_code
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import pack_problems

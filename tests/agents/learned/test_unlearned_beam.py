@@ -18,7 +18,7 @@ from heterps_agents.learned.unlearned_beam import (
     beam_code,
     widening_efforts,
 )
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.environments.stage.state import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
 from heterps_envs.problem_sets.chains import generate

@@ -16,7 +16,7 @@ from heterps_agents.search.cross_entropy import (
     _uniform,
     generation_size,
 )
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import STEP_TIME, search_cost
 from heterps_envs.problem_sets.chains import generate
 

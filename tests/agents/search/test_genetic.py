@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from heterps_agents.search.genetic import LARGEST, SMALLEST, cross, draw_member, population_size
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, STEP_TIME, search_cost
 from heterps_envs.problem_sets.chains import generate
 

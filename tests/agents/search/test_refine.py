@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from heterps_agents.search.refine import refine
-from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate_one
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.packed import pack_problems
 from heterps_envs.environments.stage.pool import bottleneck_s, price_greedy

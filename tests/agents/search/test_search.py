@@ -13,7 +13,8 @@ from heterps_agents.interface.question import Question
 from heterps_agents.search.annealing import SECOND_MOVE, anneal, move, polish
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
-from heterps_envs.closed_form.formula import FITS, KernelTables, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, code_cost, read_stages, search_cost, write_code
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import generate

@@ -13,7 +13,7 @@ from heterps_agents.training.problems import (
     with_optimum,
     with_reference,
 )
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.problem_sets.chains import generate
 from tests.agents.training.conftest import CHAINS
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.online.drift_cases import TablesBelief, deployed, drifted, step_time_s
 from benchmarks.online.drift_methods import Case, climb, exact, explore, recalibrate
 from heterps_agents.exact.solve import solve
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem_sets.chains import generate
 

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.online.drift_cases import step_time_s
 from benchmarks.online.fine_tuning import search
 from heterps_agents.learned.policy import Policy
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.problem_sets.chains import generate
 
 

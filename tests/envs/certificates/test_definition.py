@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
-from heterps_envs.closed_form.formula import OUT_OF_MEMORY, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import OUT_OF_MEMORY, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import Placement, encode
 from tests.envs.small_problems import placements, random_tables
 

@@ -20,7 +20,8 @@ from heterps_configs.errors import InfeasibleError
 from heterps_envs.certificates.plain_bounds import own_bound
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import bound_for, lower_bound, price_bound
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind

@@ -20,7 +20,8 @@ from heterps_envs.closed_form.bounds import (
     lower_bound,
     price_bound,
 )
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, closed_form_step_time_s, encode
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.simulator.binding import bind

@@ -16,8 +16,8 @@ from heterps_envs.closed_form.formula import (
     OUT_OF_MEMORY,
     evaluate,
     in_flight,
-    kernel_tables,
 )
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
 from heterps_envs.cost_tables import CostTables
 from tests.envs.small_problems import placements, random_tables

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_configs.units import bytes_text
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.memory_search import missing_bytes, most_covered
 from heterps_envs.closed_form.placement import encode
 from heterps_envs.cost_tables import CostTables

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from heterps_envs.closed_form.bounds import cheapest_step, lower_bound, price_bound
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.memory_bounds import (
     least_bytes,
     memory_cheapest_step,

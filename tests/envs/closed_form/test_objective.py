@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from heterps_agents.search.annealing import move
 from heterps_agents.search.genetic import draw_member
 from heterps_configs.documents.job import Job
-from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import (
     DOES_NOT_FIT,
     MISSES_FLOOR,

@@ -14,7 +14,8 @@ from heterps_configs.documents.device import Emulation
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
-from heterps_envs.closed_form.formula import MAX_REPLICAS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import MAX_REPLICAS, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import (
     PlacedStage,
     check_plan,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
 from heterps_envs.closed_form.infeasible import explain_infeasible
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.in_flight import in_flight_micro_batches

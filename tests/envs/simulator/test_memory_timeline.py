@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.job import Schedule as ScheduleName
 from heterps_configs.documents.plan import Plan
-from heterps_envs.closed_form.formula import FITS, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.action_times import action_times

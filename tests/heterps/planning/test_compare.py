@@ -189,6 +189,20 @@ def test_all_results_of_a_comparison_name_the_same_bound() -> None:
         assert f"simulated {result.estimate.step_time_s:.4g} s" in text
 
 
+def test_an_even_plan_of_a_kind_that_others_may_not_choose_has_no_gap_and_that_is_said(
+    heterps: Heterps,
+) -> None:
+    names = ("-p", "greedy,uniform-3d", "--evaluations", 300, "--no-tensorboard")
+    plain = heterps("compare", "llama-7b", "-c", "h100-pod", *names)
+    assert plain.code == 0, plain.err
+    assert "uniform-3d: not like the others" in plain.err
+    assert "--tensor-parallel auto" in plain.err
+    open_to_all = ("--tensor-parallel", "auto", "--shard-state", "auto", "--json")
+    like = heterps("compare", "llama-7b", "-c", "h100-pod", *names, *open_to_all).data
+    assert like["beyond_strategy"] == []
+    assert all(row["gap"] is not None for row in like["rows"])
+
+
 def test_strategies_are_compared_and_said_of_each_plan(heterps: Heterps, tmp_path: Path) -> None:
     options = ("--tensor-parallel", "2,4", "--recompute", "full", "--micro-batch", "4")
     outcome = heterps(

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_envs.closed_form.formula import KernelTables
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import STEP_TIME, Goal, read_stages, write_code
 from heterps_envs.closed_form.replicas import provision_stages
 

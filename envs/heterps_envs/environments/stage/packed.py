@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.bounds import price_bound
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.cost_tables import CostTables
 
 # A guess of the step time costs nothing below this share of the bound, so ratios stay finite.
@@ -24,7 +24,7 @@ class StageProblems(NamedTuple):
 
     Columns are device classes or stage options, of which there are as many where each class has
     one. The fields from `forward_prefix_s` to `ring_inverse_bandwidth` are those of
-    `heterps_envs.closed_form.formula.KernelTables` with a leading axis N.
+    `heterps_envs.closed_form.kernel_tables.KernelTables` with a leading axis N.
 
     Attributes:
         num_layers, num_classes, num_options, num_micro_batches, is_gpipe: (N,).

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import KernelTables
+from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.episodes import Pool

@@ -18,7 +18,8 @@ from heterps_agents.systems.heterps.elastic_counts import (
     steady_chain,
 )
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.closed_form.formula import evaluate, kernel_tables
+from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import encode
 from tests.agents.elastic_chains import every_plan, random_chain
 from tests.envs.small_problems import placements, random_tables

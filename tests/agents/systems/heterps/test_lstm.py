@@ -28,7 +28,7 @@ from heterps_agents.systems.heterps.lstm import (
     lstm_code,
     reward_of,
 )
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, MISSES_FLOOR, Goal
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables

@@ -17,7 +17,8 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs import registration
-from heterps_envs.closed_form.formula import CUT_BIT, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import CUT_BIT, evaluate
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.layer.env import LayerPlacementEnv
 from heterps_envs.environments.layer.pool import LayerPool

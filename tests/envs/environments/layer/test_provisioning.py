@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from heterps_envs.closed_form.formula import FITS, KernelTables, evaluate, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.closed_form.placement import PlacedStage, decode, encode
 from heterps_envs.closed_form.replicas import provision_greedily as greedy_rule

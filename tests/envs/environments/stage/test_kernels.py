@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables, stage_work_s
+from heterps_envs.closed_form.formula import FITS, evaluate_one, stage_work_s
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.state import COMPLETE, RUNNING
 from heterps_envs.environments.stage.growth import work_s

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import KernelTables, kernel_tables
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.environments.stage.packed import kernel_of, pack_problems
 from heterps_envs.problem_sets.chains import generate
 

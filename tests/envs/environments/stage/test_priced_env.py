@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from heterps_configs.errors import HeterpsError
-from heterps_envs.closed_form.formula import FITS, evaluate_one, kernel_tables
+from heterps_envs.closed_form.formula import FITS, evaluate_one
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.state import COMPLETE
 from heterps_envs.environments.stage.env import StagePlacementEnv
