@@ -3,12 +3,13 @@
     python benchmarks/fidelity/fidelity.py --only own --quick
     python benchmarks/fidelity/fidelity.py --workloads FOLDER --json out.json
 
-`own` trains on this machine and compares with the prediction made before each run. `published`
-predicts runs that others measured and published; FOLDER holds their files, one folder for each
+`own` trains on this machine and compares with the prediction made before each run; so does
+`groups`, with tensor-parallel groups of emulated devices. `published` predicts runs that others
+measured and published; FOLDER holds their files, one folder for each
 source; without the option it is `$HETERPS_WORKLOADS`, and without either the section is skipped.
 A section's `rows(workloads, quick, seed)` returns its rows and its summary; `shown(rows)`, where
-there is one, returns those of the printed table. `own` keeps finished rows beside the --json file
-and goes on after them when it is started again.
+there is one, returns those of the printed table. `own` and `groups` keep finished rows beside the
+--json file and go on after them when they are started again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from benchmarks.shared.common import machine, parse_options, report
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError, UnknownNameError
 
-SECTIONS = ("own", "published")
+SECTIONS = ("own", "groups", "published")
+# Those that keep finished rows.
+_RESUMED = ("own", "groups")
 
 
 def main() -> None:
@@ -41,8 +44,9 @@ def main() -> None:
         sys.exit(f"error: {error}")
     if options.json:
         write_text(options.json, json.dumps({**results, "machine": machine()}, indent=1) + "\n")
-        if "rows" in results.get("own", {}):
-            _partial_file(options.json).unlink(missing_ok=True)
+        for name in _RESUMED:
+            if "rows" in results.get(name, {}):
+                _partial_file(options.json, name).unlink(missing_ok=True)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -61,8 +65,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for name in wanted:
         section = import_module(f"benchmarks.fidelity.{name}")
         resume = {}
-        if name == "own" and options.json:
-            resume["partial_file"] = _partial_file(options.json)
+        if name in _RESUMED and options.json:
+            resume["partial_file"] = _partial_file(options.json, name)
         try:
             rows, summary = section.rows(workloads, options.quick, options.seed, **resume)
         except HeterpsError as error:
@@ -76,9 +80,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def _partial_file(path: Path) -> Path:
-    """Where finished rows are kept until all are written."""
-    return path.with_suffix(".partial.json")
+def _partial_file(path: Path, section: str) -> Path:
+    """Where the finished rows of a section are kept until all are written."""
+    return path.with_suffix(f".{section}.partial.json")
 
 
 def _workloads(option: str | None) -> Path | None:

@@ -40,14 +40,14 @@ class Case:
         return trace_source(self.source(), self.name)
 
 
-def _llama(width: int, layers: int, tokens: int, vocabulary: int) -> ModelSource:
+def _llama(width: int, layers: int, tokens: int, vocabulary: int, head: int = 32) -> ModelSource:
     config = {
         "model_type": "llama",
         "hidden_size": width,
         "intermediate_size": 8 * width // 3,
         "num_hidden_layers": layers,
-        "num_attention_heads": width // 32,
-        "num_key_value_heads": width // 64,
+        "num_attention_heads": width // head,
+        "num_key_value_heads": width // (2 * head),
         "vocab_size": vocabulary,
     }
     return huggingface_source(config, sequence_length=tokens)
@@ -134,6 +134,14 @@ EMULATED = (
     Case("vit", lambda: _vit(64, 6, 32, 8), 2, slowdown=12),
     Case("resnet", lambda: _resnet([16, 32], [2, 3], 32), 2, slowdown=12),
     Case("click-through", _click_through, 16, slowdown=24),
+)
+
+# With several heads, for groups; slow, because sums over a group are real ones, too.
+GROUPED = (
+    Case("llama", lambda: _llama(128, 4, 16, 256, head=16), 2, slowdown=60),
+    Case("gpt2", lambda: _gpt2(128, 4, 16, 256), 2, slowdown=60),
+    Case("bert", lambda: _bert(128, 4, 16, 256), 2, slowdown=60),
+    Case("vit", lambda: _vit(128, 4, 32, 8), 2, slowdown=60),
 )
 
 PLAIN = (

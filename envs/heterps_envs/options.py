@@ -260,7 +260,7 @@ def _column(problem: Problem, option: StageOption) -> _Column:
         forward_s = forward_s + own.offload.forward_s[:, kind]
         backward_s = backward_s + own.offload.backward_s[:, kind]
         # The layer that is computed, and one that is on its way.
-        besides_bytes = 2 * float(own.offload.moved_bytes[:, kind].max())
+        besides_bytes = float(own.offload.passing_bytes[:, kind].max())
     shared = own.parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
     state = own.state_bytes(rule) - shared
     usable = own.usable_bytes(own.classes[kind].devices[0].name)

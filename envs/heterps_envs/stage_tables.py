@@ -142,7 +142,7 @@ def _with_strategies(
             kept[part] = 0.0
             kept[first] = memory.kept_bytes(first, last, kind, again, away)
             state[first] += max([0.0, *memory.own_bytes[again, kind].tolist()])
-            state[first] += 2 * max([0.0, *own.offload.moved_bytes[away, kind].tolist()])
+            state[first] += max([0.0, *own.offload.passing_bytes[away, kind].tolist()])
         memory_bytes[index] = of_group.memory_bytes[kind]
     degrees, inverse = [stage.degree for stage in examples], tables.inverse_bandwidth_s_per_byte
     inverse = inverse.copy()

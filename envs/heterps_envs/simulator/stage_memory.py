@@ -216,8 +216,8 @@ def _micro_batch(
     kept = memory.kept_bytes(first, last, kind, recomputed, stage.offloaded_layers)
     workspace = float(memory.workspace_bytes[part, kind].max())
     away = list(stage.offloaded_layers)
-    if away:  # the layer that is computed, and one that is on its way
-        workspace += 2 * float(problem.offload.moved_bytes[away, kind].max())
+    if away:
+        workspace += float(problem.offload.passing_bytes[away, kind].max())
     # Layers are done back first; the one that is under way may have been computed again.
     gone = -freed
     for layer in recomputed:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
+from heterps_envs.schedule.plan_arrays import state_parts
 from heterps_envs.schedule.reduce_buckets import reduce_s
 from heterps_envs.schedule.workload import Workload, workload
 from heterps_runtime.models.trust import check_trusted
@@ -115,7 +116,6 @@ def emulation_of(problem: Problem, plan: Plan, schedule: Schedule) -> Emulation 
 def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) -> EmulatedDevice:
     stages = [stage for stage in plan.stages if name in stage.devices]
     micro_batches = range(plan.job.num_micro_batches)
-    kind = problem.class_of[name]
     return EmulatedDevice(
         device=name,
         forward_s={
@@ -130,16 +130,19 @@ def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) ->
             stage.name: tuple(work.seconds("backward-weight", stage.name, m) for m in micro_batches)
             for stage in stages
         },
-        optimizer_s=float(
-            sum(
-                problem.for_stage(stage, stage.devices.index(name))
-                .tables.optimizer_s[list(stage.layers), kind]
-                .sum()
-                for stage in stages
-            )
-        ),
+        optimizer_s=_optimizer_s(problem, plan, stages, name),
         memory_bytes=problem.device_named[name].memory_bytes,
     )
+
+
+def _optimizer_s(problem: Problem, plan: Plan, stages: Sequence[Stage], name: str) -> float:
+    """Of a device, for what it steps of its stages: a part, where replicas share the state."""
+    kind, parts, total = problem.class_of[name], state_parts(plan), 0.0
+    for stage in stages:
+        layers = list(stage.layers)
+        own = problem.for_stage(stage, stage.devices.index(name)).tables.optimizer_s[layers, kind]
+        total += float((own / parts[layers]).sum())
+    return total
 
 
 def build_specification(

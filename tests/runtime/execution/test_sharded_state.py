@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from heterps_configs.documents.job import Schedule
-from heterps_configs.documents.plan import LayerRange
+from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.specification.build import emulation_of
 from tests.runtime.parity_checks import check_parity, problem_with
-from tests.runtime.small_runs import plan_of
+from tests.runtime.small_runs import plan_of, problem_of
 
 SIZES = (4, 4, 2)
 
@@ -42,3 +45,20 @@ def test_replicas_step_their_parts_and_hand_them_out(model: str, schedule: Sched
     for first, second in (("d0", "d1"), ("d2", "d3")):
         assert shared[first] < whole[first]
         assert shared[first] == pytest.approx(shared[second], rel=0.1, abs=40)
+
+
+def test_emulated_devices_step_their_parts_only() -> None:
+    problem = problem_of("sequential", slowdowns=(1.0, 2.0, 1.0, 1.0))
+    plan = plan_of(
+        problem, {"a": (0, -1, "d0"), "b": (0, -1, "d1")}, {("a",): (0, 2), ("b",): (1, 3)}
+    )
+    shared = plan.changed(sharded_state=(LayerRange(first_layer=0, last_layer=3),))
+    whole_s, half_s = (_optimizer_s(problem, each) for each in (plan, shared))
+    # Half of the eight layers, which all take the same, are stepped by halves.
+    assert half_s == pytest.approx([0.75 * seconds for seconds in whole_s])
+
+
+def _optimizer_s(problem: Problem, plan: Plan) -> list[float]:
+    emulation = emulation_of(problem, plan, build_schedule(problem, plan))
+    assert emulation is not None
+    return [entry.optimizer_s for entry in emulation.devices if entry.device in plan.devices]
