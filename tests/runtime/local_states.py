@@ -25,7 +25,7 @@ from heterps_runtime.execution.local_turns import (
 )
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages, owners_by_name
+from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, pieces_of, restore_stages
 from heterps_runtime.state.checkpoint_files import (
@@ -37,6 +37,7 @@ from heterps_runtime.state.checkpoint_files import (
 )
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
+from heterps_runtime.state.checkpointer import buffers_saved_by
 from heterps_runtime.state.layout import HeldState
 from heterps_runtime.state.migrate import Migration, load_optimizer_state, migrate_among, state_of
 from heterps_runtime.state.transfer import Peers
@@ -66,9 +67,9 @@ def trained(
 
 def saved_tensors(owned: Mapping[str, OwnedStages]) -> dict[str, dict[str, Tensor]]:
     """What each device would save, by key in the checkpoint."""
-    buffers = owners_by_name(buffers_of(own) for own in owned.values())
+    held = [(list(buffers_of(own)), own.position) for own in owned.values()]
     return {
-        device: owned_tensors(own, [n for n, ranks in buffers.items() if ranks[0] == rank])
+        device: owned_tensors(own, buffers_saved_by(rank, held, own.slices))
         for rank, (device, own) in enumerate(owned.items())
     }
 

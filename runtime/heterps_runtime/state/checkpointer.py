@@ -8,7 +8,7 @@ the last save of a run fails, the run fails.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,21 +195,33 @@ class Checkpointer:
                 (sorted(buffers_of(owned)), aliases, owned.position),
                 tuple[list[str], dict[str, str], int],
             )
-            holders = owners_by_name(buffers for buffers, _, _ in gathered)
-            # Of a tensor-parallel group, each rank has pieces of its own.
-            here = owned.position
-            alike = owners_by_name(own if place == here else () for own, _, place in gathered)
             rank = self._communicator.rank
             self._held = _Held(
                 owned,
-                [
-                    name
-                    for name, ranks in alike.items()
-                    if (ranks if name in owned.slices else holders[name])[0] == rank
-                ],
+                buffers_saved_by(rank, [(own, place) for own, _, place in gathered], owned.slices),
                 {alias: name for _, own, _ in gathered for alias, name in own.items()},
             )
         return self._held
+
+
+def buffers_saved_by(
+    rank: int, held: Sequence[tuple[Collection[str], int]], slices: Collection[str]
+) -> list[str]:
+    """Names of the buffers that a rank saves: the smallest rank's that has the same.
+
+    Args:
+        rank: The one that asks.
+        held: Of each rank, the buffers that it has, and its position in its group.
+        slices: Names of what it has slices of: each rank of its group has one of its own.
+    """
+    here = held[rank][1]
+    holders = owners_by_name(own for own, _ in held)
+    alike = owners_by_name(own if position == here else () for own, position in held)
+    return [
+        name
+        for name, ranks in alike.items()
+        if (ranks if name in slices else holders[name])[0] == rank
+    ]
 
 
 def _document(

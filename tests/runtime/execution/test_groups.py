@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-import torch
 
 from heterps_configs.documents.job import Schedule
-from heterps_configs.documents.plan import LayerRange
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.specification.build import check_runnable
-from heterps_runtime.state.checkpoint import load_state_dict
 from tests.runtime.group_plans import grouped
-from tests.runtime.local_states import loaded, save, save_stages
 from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
-from tests.runtime.small_runs import DEVICES, chain_of, problem_of
+from tests.runtime.small_runs import DEVICES
 
 SIZES = (4, 4, 2)
 
@@ -58,30 +52,3 @@ def test_replicas_of_groups(model: str) -> None:
     problem = problem_with(model, "1f1b", SIZES)
     groups = {"a": DEVICES[:2], "b": DEVICES[2:]}
     check_parity(problem, grouped(problem, groups, (0.25, 0.75), are_replicas=True))
-
-
-def test_checkpoint_of_groups_is_the_same_under_any_other_plan(tmp_path: Path) -> None:
-    problem = problem_of("llama", global_batch_size=8, micro_batch_size=4)
-    everything = LayerRange(first_layer=0, last_layer=problem.profile.num_layers - 1)
-    replicas = {"a": DEVICES[:2], "b": DEVICES[2:]}
-    plans = (
-        grouped(problem, replicas, (0.25, 0.75), are_replicas=True).changed(
-            sharded_state=(everything,)
-        ),
-        grouped(problem, {"a": DEVICES}),
-        chain_of(problem, 2, 4),
-    )
-    runs = [LocalRun.of(problem, plan) for plan in plans]
-    for number, run in enumerate(runs):
-        run.step()
-        path = save(run, tmp_path / str(number), 1)
-        first = load_state_dict(path)
-        for other, read in enumerate(runs):
-            stages = loaded(read.specification, path)
-            again = save_stages(stages, read.specification, tmp_path / f"{number}-{other}", 1)
-            second = load_state_dict(again)
-            assert first.model.keys() == second.model.keys()
-            assert all(torch.equal(first.model[name], second.model[name]) for name in first.model)
-            for name, state in first.optimizer.items():
-                found = second.optimizer[name]
-                assert all(torch.equal(state[key], found[key]) for key in state)
