@@ -15,8 +15,8 @@ import numpy as np
 
 from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.interface.question import Question, Search
-from heterps_agents.learned.class_subsets import renamed, restricted
 from heterps_agents.search.annealing import annealed_code, polish
+from heterps_agents.search.class_subsets import renamed, restricted
 from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code

@@ -13,9 +13,9 @@ import numpy as np
 
 from heterps_agents.learned.beam import Aims
 from heterps_agents.learned.best_placements import BestPlacements
-from heterps_agents.learned.class_subsets import class_subsets, options_on, renamed, restricted
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.shortest_step import ShortestStep
+from heterps_agents.search.class_subsets import class_subsets, options_on, renamed, restricted
 from heterps_configs.documents.effort import Effort
 from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.bounds import price_bound

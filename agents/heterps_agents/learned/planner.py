@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
 
-from heterps_agents.interface.answer import answer
+from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.finishing.shortlist import Simulations, best_simulated
+from heterps_agents.finishing.strategies import NEAR_KNOWN_SUMS
+from heterps_agents.interface.answer import NOT_WITH_OPTIONS, answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
@@ -17,13 +19,15 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code, learned_codes
 from heterps_agents.search.even_options import even_codes
 from heterps_agents.search.starts import NUM_EVEN, simple_start
+from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.bounds import price_bound
+from heterps_envs.closed_form.bounds import bound_for, least_cost, price_bound
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 DEFAULT_POLICY = "generalist"
 # For the objective price.
@@ -77,8 +81,27 @@ class PolicyPlanner:
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
-        usable = on_usable_devices(problem) if problem.strategy.is_plain else problem
-        return over_views(usable, budget, self._answer)
+        if problem.strategy.is_plain:
+            return over_views(on_usable_devices(problem), budget, self._answer)
+        return self._with_options(problem, budget)
+
+    def _with_options(self, problem: Problem, budget: Budget) -> Plan:
+        """The best of what the policy finds, and of even plans that may be as good.
+
+        Some of these fit by the simulator alone: placements count memory with a margin.
+        """
+        found, below = list[Plan](), math.inf
+        with contextlib.suppress(InfeasibleError):
+            found = [choose_reduce(problem, over_views(problem, budget, self._answer))]
+        if found and problem.job.objective == "throughput":
+            below = simulated_step_time_s(problem, found[0]) * NEAR_KNOWN_SUMS
+        if not (found and budget.is_exhausted):
+            even = best_uniform(problem, budget, self.seed, below)
+            found += [] if even is None else [choose_reduce(problem, even.plan)]
+        if not found:
+            raise InfeasibleError(f"{self.name}: {NOT_WITH_OPTIONS}")
+        best = fastest(problem, found).changed(planner=self.name)
+        return best.changed(bound=bound_for(problem, best))
 
     def _answer(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found for one view of the problem."""
@@ -90,9 +113,9 @@ class PolicyPlanner:
             if question.options:
                 codes = even_codes(question, NUM_EVEN)
                 codes += learned_codes(policy, question, effort, MOST_SIMULATED)
-                plans = list(self._bound(problem, question, codes))
-                if plans:
-                    return fastest(problem, plans)
+                found = self._best_simulated(problem, question, codes)
+                if found is not None:
+                    return found
             else:
                 code = learned_code(policy, question, effort)
         return answer(
@@ -100,12 +123,18 @@ class PolicyPlanner:
             options=question.options,
         )  # fmt: skip
 
-    def _bound(self, problem: Problem, question: Question, codes: list[Code]) -> Iterator[Plan]:
-        """The plans of those that fit and find devices; each is an evaluation."""
-        for code in codes:
-            with contextlib.suppress(InfeasibleError):
-                question.budget.spend()
-                yield answer(
-                    problem, question.kernel, code, planner=self.name, seed=self.seed,
-                    options=question.options,
-                )  # fmt: skip
+    def _best_simulated(
+        self, problem: Problem, question: Question, codes: list[Code]
+    ) -> Plan | None:
+        """The best of some placements and of small moves from them; None where none of them fits.
+
+        Placements that the closed form calls equal differ, simulated, by replicas that wait for
+        their turn.
+        """
+        codes = [code for code in codes if math.isfinite(question.cost(code))]
+        if not codes:
+            return None
+        most_stages = effort_named(self.effort).simulated_stages
+        settings = Simulations(self.name, most_stages, least_cost(problem))
+        best = best_simulated(problem, question, codes, settings)
+        return best.plan if math.isfinite(best.cost) else None
