@@ -1,8 +1,8 @@
 """A plan of Sailor's as documents of ours: profile, cluster, job and plan.
 
-A tensor-parallel group of GPUs is one device on a node of its own: its layer times come from the
-profile of that degree, its link to another group is that of all its GPUs together, because every
-GPU of the group sends its share of a message at the same time.
+A tensor-parallel group of GPUs stands on a node of its own: its layer times were measured at that
+degree, its link to another group is that of all its GPUs together, because every GPU of the group
+sends its share of a message at the same time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
+from heterps_configs.documents.cluster_problems import group_device_names
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
@@ -32,7 +33,7 @@ _UNUSED = Link(latency_s=0.0, bandwidth_bytes_per_s=1e15)
 class SailorDocuments(NamedTuple):
     """What the simulated world needs for a plan.
 
-    Stage s of replica r is called `s{s}-r{r}`, and so are its device and its node.
+    Stage s of replica r is called `s{s}-r{r}`, and so is its node; see `device_names`.
     """
 
     profile: ModelProfile
@@ -69,9 +70,14 @@ def to_documents(
     )
 
 
-def device_name(stage: int, replica: int) -> str:
-    """Name of a stage of a replica, of its device and of its node."""
+def stage_name(stage: int, replica: int) -> str:
+    """Name of a stage of a replica, and of its node."""
     return f"s{stage}-r{replica}"
+
+
+def device_names(stage: int, replica: int, group: SailorGroup) -> tuple[str, ...]:
+    """Names of the GPUs of a stage of a replica; in actions the first stands for all."""
+    return tuple(group_device_names(stage_name(stage, replica), group.tensor_parallel))
 
 
 def group_link_s(
@@ -96,24 +102,22 @@ def bounded_send_s(link: SailorLink, num_bytes: float) -> float:
     return max(link.send_s(num_bytes), num_bytes / link.max_bytes_per_s)
 
 
-def _type_name(group: SailorGroup) -> str:
-    return f"{group.tensor_parallel} x {group.gpu}"
-
-
 def _groups(plan: SailorPlan) -> Iterator[tuple[str, SailorGroup]]:
     for index, stage in enumerate(plan.stages):
         for replica, group in enumerate(stage.groups):
-            yield device_name(index, replica), group
+            yield stage_name(index, replica), group
 
 
 def _profile(model: SailorModel, plan: SailorPlan) -> ModelProfile:
     """Layers as one GPU without tensor parallelism has them; times of the groups of the plan."""
     measurements = []
-    for group in dict.fromkeys(group for _, group in _groups(plan)):
+    kinds = {(group.gpu, group.tensor_parallel): group for _, group in _groups(plan)}
+    for group in kinds.values():
         times = group_times(model, group, plan.micro_batch_size)
         measurements.append(
             Measurement(
-                device_type=_type_name(group),
+                device_type=group.gpu,
+                tensor_parallel=group.tensor_parallel,
                 micro_batch_size=plan.micro_batch_size,
                 forward_s=tuple(layer.forward_s for layer in times),
                 backward_s=tuple(layer.backward_s for layer in times),
@@ -122,7 +126,7 @@ def _profile(model: SailorModel, plan: SailorPlan) -> ModelProfile:
         )
     return ModelProfile(
         name=model.name,
-        description="imported from Sailor's profiles, tensor-parallel groups as devices",
+        description="imported from Sailor's profiles",
         dtype="float32",
         layers=sailor_layers(model),
         measurements=tuple(measurements),
@@ -136,11 +140,11 @@ def _cluster(
     groups = dict(_groups(plan))
     return Cluster(
         name="sailor",
-        device_types=tuple(_device_type(group) for group in dict.fromkeys(groups.values())),
+        device_types=tuple(map(_device_type, dict.fromkeys(g.gpu for g in groups.values()))),
         nodes=tuple(
             Node(
                 name=name,
-                devices=(DeviceGroup(name=name, type=_type_name(group)),),
+                devices=(DeviceGroup(name=name, type=group.gpu, count=group.tensor_parallel),),
                 link=_UNUSED,
             )
             for name, group in groups.items()
@@ -170,17 +174,17 @@ def _overrides(
                 )
                 for a, b in ((sender, receiver), (receiver, sender))
             )
-            ends = (device_name(index, replica), device_name(index + 1, replica))
+            ends = (stage_name(index, replica), stage_name(index + 1, replica))
             yield LinkOverride(between=ends, link=forth, reverse_link=back)
 
 
-def _device_type(group: SailorGroup) -> DeviceType:
-    figures, count = sailor_gpu(group.gpu), group.tensor_parallel
+def _device_type(gpu: str) -> DeviceType:
+    figures = sailor_gpu(gpu)
     return DeviceType(
-        name=_type_name(group),
+        name=gpu,
         memory_bytes=2**60,  # memory is not judged here
-        peak_flops_per_s={"float32": count * figures.float32_flops_per_s},
-        memory_bandwidth_bytes_per_s=count * figures.memory_bandwidth_bytes_per_s,
+        peak_flops_per_s={"float32": figures.float32_flops_per_s},
+        memory_bandwidth_bytes_per_s=figures.memory_bandwidth_bytes_per_s,
         price_usd_per_hour=0.0,
     )
 
@@ -189,18 +193,18 @@ def _plan(profile: ModelProfile, job: Job, plan: SailorPlan) -> Plan:
     replicas = range(len(plan.stages[0].groups))
     stages = tuple(
         Stage(
-            name=device_name(index, replica),
+            name=stage_name(index, replica),
             first_layer=stage.first_layer,
             last_layer=stage.end_layer - 1,
-            devices=(device_name(index, replica),),
+            devices=device_names(index, replica, group),
         )
         for index, stage in enumerate(plan.stages)
-        for replica in replicas
+        for replica, group in enumerate(stage.groups)
     )
     per_replica = math.ceil(job.num_micro_batches / len(replicas))
     pipelines = tuple(
         Pipeline(
-            stages=tuple(device_name(index, replica) for index in range(len(plan.stages))),
+            stages=tuple(stage_name(index, replica) for index in range(len(plan.stages))),
             micro_batches=tuple(
                 range(job.num_micro_batches)[replica * per_replica : (replica + 1) * per_replica]
             ),

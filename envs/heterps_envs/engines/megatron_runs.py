@@ -25,7 +25,7 @@ from heterps_configs.importers.sailor import SailorLink, SailorLinks, SailorMode
 from heterps_configs.importers.sailor_problem import (
     FLOAT_BYTES,
     bounded_send_s,
-    device_name,
+    device_names,
     group_link_s,
     to_documents,
 )
@@ -67,18 +67,23 @@ def predicted_step_s(setting: MegatronSetting, plan: SailorPlan) -> float:
         documents.plan,
         deepspeed_order(documents.plan),
         {
-            device_name(index, replica): MESSAGE_BUFFER_BYTES_PER_GPU * group.tensor_parallel
+            _first(index, replica, group): MESSAGE_BUFFER_BYTES_PER_GPU * group.tensor_parallel
             for index, stage in enumerate(plan.stages)
             for replica, group in enumerate(stage.groups)
         },
         _gather_s(setting, plan),
     )
     return max(
-        max(end_s[device_name(index, replica)] for replica in range(len(stage.groups)))
+        max(end_s[_first(index, replica, group)] for replica, group in enumerate(stage.groups))
         + reduce_s(setting, stage)
         + _optimizer_s(problem, index, stage)
         for index, stage in enumerate(plan.stages)
     )
+
+
+def _first(stage: int, replica: int, group: SailorGroup) -> str:
+    """The GPU that stands for a group."""
+    return device_names(stage, replica, group)[0]
 
 
 def reduce_s(setting: MegatronSetting, stage: SailorStage) -> float:
@@ -117,7 +122,7 @@ def _gather_s(setting: MegatronSetting, plan: SailorPlan) -> dict[str, float]:
         num_bytes = output * FLOAT_BYTES * plan.micro_batch_size
         for at, stage in ((index, front), (index + 1, behind)):
             for replica, group in enumerate(stage.groups):
-                name = device_name(at, replica)
+                name = _first(at, replica, group)
                 gather_s = all_gather_s(setting.intra_node, group, num_bytes)
                 seconds[name] = max(seconds.get(name, 0.0), gather_s)
     return seconds
@@ -146,8 +151,9 @@ def all_gather_s(
 
 def _optimizer_s(problem: Problem, index: int, stage: SailorStage) -> float:
     """The optimizer step of the slowest replica."""
-    seconds = problem.tables.optimizer_s[stage.first_layer : stage.end_layer]
-    return max(
-        float(seconds[:, problem.class_of[device_name(index, replica)]].sum())
-        for replica in range(len(stage.groups))
-    )
+    layers, found = slice(stage.first_layer, stage.end_layer), []
+    for replica, group in enumerate(stage.groups):
+        own = problem.at_degree(group.tensor_parallel)
+        kind = problem.class_of[_first(index, replica, group)]
+        found.append(float(own.layer_times.optimizer_s[layers, kind].sum()))
+    return max(found)

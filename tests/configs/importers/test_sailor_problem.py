@@ -1,4 +1,4 @@
-"""Sailor's plans as documents: groups as devices, shared network cards, times of a real run."""
+"""Sailor's plans as documents: groups of GPUs, shared network cards, times of a real run."""
 
 from __future__ import annotations
 
@@ -66,21 +66,20 @@ def test_gpus_of_a_group_share_what_the_table_says_of_them_together() -> None:
     assert group_link_s(LINKS, GROUP, GROUP, 1e9) == pytest.approx(2.0)
 
 
-def test_a_plan_becomes_documents_with_a_device_for_each_group() -> None:
+def test_a_plan_becomes_documents_with_the_gpus_of_each_group() -> None:
     documents = to_documents(tiny_model(), LINKS, plan((0, 1), (1, 4), replicas=2), 0.5)
-    assert [device.name for device in documents.cluster.devices] == [
-        "s0-r0",
-        "s0-r1",
-        "s1-r0",
-        "s1-r1",
+    assert [node.name for node in documents.cluster.nodes] == ["s0-r0", "s0-r1", "s1-r0", "s1-r1"]
+    assert [stage.devices for stage in documents.plan.stages] == [
+        (f"{node.name}-0", f"{node.name}-1") for node in documents.cluster.nodes
     ]
+    assert [each.tensor_parallel for each in documents.profile.measurements] == [2]
     assert [pipeline.stages for pipeline in documents.plan.pipelines] == [
         ("s0-r0", "s1-r0"),
         ("s0-r1", "s1-r1"),
     ]
     assert [pipeline.micro_batches for pipeline in documents.plan.pipelines] == [(0, 1), (2, 3)]
-    first, _, third, _ = documents.cluster.devices
-    link = documents.cluster.link(first, third)
+    devices = {device.name: device for device in documents.cluster.devices}
+    link = documents.cluster.link(devices["s0-r0-1"], devices["s1-r0-0"])
     assert link.bandwidth_bytes_per_s == pytest.approx(0.5e9)
     assert documents.profile.layers[0].output_bytes == 4000
 

@@ -63,8 +63,10 @@ def plan(
     )
 
 
-def test_a_single_group_takes_its_passes_in_turn() -> None:
-    assert predicted_step_s(setting(), plan((), FAST)) == pytest.approx(4 * 12, rel=1e-4)
+@pytest.mark.parametrize("degree", [1, 2])
+def test_a_single_group_takes_its_passes_in_turn(degree: int) -> None:
+    alone = plan((), FAST, degree=degree)
+    assert predicted_step_s(setting(degree), alone) == pytest.approx(4 * 12, rel=1e-4)
 
 
 def test_messages_lengthen_a_pipeline_whose_stages_are_balanced() -> None:
