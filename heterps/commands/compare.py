@@ -199,8 +199,11 @@ def _own_cost_line(comparison: Comparison, row: ComparisonRow) -> str:
     text = f"{seconds_text(own_s)} a {row.own_cost_of}"
     if row.own_cost_of == PERIOD:
         text += f", {seconds_text(own_s * num_micro_batches)} for all {num_micro_batches}"
+    own = comparison.results[row.planner].own_cost
+    note = f"; {own.note}" if own is not None and own.note else ""
     return (
         f"{row.planner} itself predicts {text}; simulated: {seconds_text(row.step_time_s)} a step"
+        f"{note}"
     )
 
 

@@ -208,8 +208,10 @@ def compare(
     if reference is not None and problem.job.objective == "throughput":
         # A bound of the plans that a strategy allows is none of others.
         rows = [replace(row, gap=None) if row.planner in beyond else row for row in rows]
+    grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
+    alone = tuple(name for name in without if name not in grouped)
     return Comparison(
-        problem, tuple(rows), reference, is_proven, results, left_out, curves, without, beyond
+        problem, tuple(rows), reference, is_proven, results, left_out, curves, alone, beyond
     )
 
 

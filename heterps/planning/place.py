@@ -151,8 +151,8 @@ def place(
     spent = budget or Budget()
     if not problem.strategy.is_plain and not chooses_options(chosen):
         warnings.warn(
-            f"the planner {chosen.name} places each stage on one device that keeps all: tensor "
-            "parallel, recompute, offload and sharded state are ignored",
+            f"the planner {chosen.name} {_own_way(chosen)}: tensor parallel, recompute, offload "
+            "and sharded state are ignored",
             stacklevel=2,
         )
         problem = problem.plain
@@ -168,6 +168,8 @@ def place(
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:
         raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
+    if own_cost is not None and own_cost.note:
+        shown = shown.changed(notes=(own_cost.note, *shown.notes))
     bound = plan.bound
     # A bound of plans without options is none of those with them.
     if bound.status == "unknown" and problem.strategy.is_plain:
@@ -177,6 +179,13 @@ def place(
         problem, chosen.name, plan, shown, bound,
         spent.evaluations_used, planning_s, planning_cpu_s, own_cost,
     )  # fmt: skip
+
+
+def _own_way(planner: Planner | System) -> str:
+    """What a planner does that chooses no options."""
+    if isinstance(planner, System) and planner.makes_groups:
+        return "makes groups by its own cost"
+    return "places each stage on one device that keeps all"
 
 
 def chooses_options(planner: Planner | System) -> bool:

@@ -63,7 +63,7 @@ def stage_groups(problem: Problem, plan: Plan) -> list[StageGroup]:
     found: dict[tuple[int, int, str, int, str], list[Stage]] = {}
     for stage in plan.stages:
         types = dict.fromkeys(problem.device_named[name].type.name for name in stage.devices)
-        kind = " and ".join(types)
+        kind = " and ".join(types) if len(types) < 3 else f"{len(types)} types"
         way = way_text(plan, stage)
         key = stage.first_layer, stage.last_layer, kind, stage.degree, way
         found.setdefault(key, []).append(stage)

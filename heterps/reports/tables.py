@@ -216,7 +216,7 @@ def result_lines(result: PlaceResult) -> list[str]:
         f"layer times   {shown.layer_times}",
     ]
     if result.own_cost is not None:
-        own_s, of = result.own_cost
+        own_s, of, _ = result.own_cost
         lines.append(f"own cost      {seconds_text(own_s)} a {of}, predicted by {plan.planner}")
     if idle:
         lines.append(f"idle          {idle}")

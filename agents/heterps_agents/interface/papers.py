@@ -78,6 +78,10 @@ PAPERS: dict[str, Paper] = {
         "clusters",
         "Strati et al.", 2025, "SOSP",
     ),
+    "hap": Paper(
+        "HAP: SPMD DNN training on heterogeneous GPU clusters with automated program synthesis",
+        "Zhang et al.", 2024, "EuroSys",
+    ),
 }  # fmt: skip
 
 # A system that is not named here reproduces no published number.
@@ -120,6 +124,16 @@ EVIDENCE: dict[str, tuple[Evidence, ...]] = {
         Evidence(
             "its simulator's seconds of the authors' measured runs, and two exact optima",
             "benchmarks/published/sailor.py",
+        ),
+    ),
+    "hap": (
+        Evidence(
+            "shares by speed to the last digit, roundings of its code, where shares jump",
+            "tests/agents/systems/hap/test_ratios.py",
+        ),
+        Evidence(
+            "from where grouped gathers win with the bandwidths that its authors measured",
+            "tests/agents/systems/hap/test_collectives.py",
         ),
     ),
 }

@@ -37,6 +37,7 @@ _SYSTEMS = {
     "oobleck": "heterps_agents.systems.oobleck.system",
     "malleus": "heterps_agents.systems.malleus.system",
     "sailor": "heterps_agents.systems.sailor.system",
+    "hap": "heterps_agents.systems.hap.system",
 }
 _FACTORIES: dict[str, PlannerFactory] = {}
 

@@ -25,4 +25,5 @@ SENTENCES: dict[str, str] = {
     "oobleck": "Pipelines of the best templates over equal devices, made to survive losses.",
     "malleus": "Pipelines that go round slow devices, by the ratios of their slowness.",
     "sailor": "GPU types, layers and replicas under a cost of its own for types and regions.",
+    "hap": "Slices of all layers, uneven by speed: one group, or replicas with uneven batches.",
 }

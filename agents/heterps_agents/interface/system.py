@@ -21,10 +21,12 @@ class OwnCost(NamedTuple):
     Attributes:
         seconds: The prediction.
         of: What takes so long: `STEP`, or `PERIOD`.
+        note: What of the method's own answer no plan of ours says, in a line; empty: nothing.
     """
 
     seconds: float
     of: str
+    note: str = ""
 
 
 # A whole step; or the time from one micro-batch to the next, which the slowest stage sets.
@@ -46,6 +48,8 @@ class System(ABC):
     """
 
     name: str
+    # Of its own accord, whatever a strategy allows.
+    makes_groups = False
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -89,10 +93,11 @@ class System(ABC):
         if reason is not None:
             raise HeterpsError(f"{self.name}: {reason}")
         try:
-            plan, own_cost = self.solve(problem, budget)
+            found = self.solve(problem, budget)
         except HeterpsError as error:
             kind = InfeasibleError if isinstance(error, InfeasibleError) else HeterpsError
             raise kind(f"{self.name}: {str(error).removeprefix(f'{self.name}: ')}") from error
+        plan = found.plan
         if problem is not asked:
             plan = plan.changed(bound=bound_for(asked, plan))
         shown = estimate(problem, plan)
@@ -100,7 +105,7 @@ class System(ABC):
             first, *others = shown.reasons
             more = f"; and {len(others)} more such" if others else ""
             raise InfeasibleError(f"{self.name}: its plan does not fit here: {first}{more}")
-        return SystemAnswer(plan.changed(predicted_step_time_s=shown.step_time_s), own_cost)
+        return found._replace(plan=plan.changed(predicted_step_time_s=shown.step_time_s))
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The plan of `answer`."""

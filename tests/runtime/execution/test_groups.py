@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from heterps_agents.interface.planner import Budget
+from heterps_agents.systems.hap.system import Hap
+from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Schedule
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.build import check_runnable
@@ -45,6 +49,18 @@ def test_unlike_groups_with_uneven_shares(
             check_runnable(problem, plan)
     else:
         check_parity(problem, plan)
+
+
+@pytest.mark.parametrize("batch", [4, 8])
+def test_what_hap_finds_runs(batch: int) -> None:
+    """One micro-batch: slices of unlike devices; two: replicas of unlike devices, or slices."""
+    problem = problem_with("llama", "1f1b", (4,) * (batch // 4))
+    (node,) = problem.cluster.nodes
+    fast = node.changed(link=Link(latency_s=0, bandwidth_bytes_per_s=1e12))
+    problem = replace(problem, cluster=problem.cluster.changed(nodes=(fast,)))
+    plan = Hap().plan(problem, Budget())
+    assert len(plan.devices) > 1
+    check_parity(problem, plan)
 
 
 @pytest.mark.parametrize("model", ["gpt2", "sequential"])

@@ -1,0 +1,137 @@
+"""Groups of devices with their tensor shares, and the micro-batches that they are dealt.
+
+Of a program that splits all layers over one group, the linear programme says the shares; they are
+rounded to whole units of the layers. Of groups that each have all layers (split batch), it says
+how many micro-batches each takes. Even shares and shares by speed are tried beside what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from heterps_agents.systems.hap.chain import Chain, Program, Term, seconds_of
+from heterps_agents.systems.hap.layers import rates_of, tensor_program
+from heterps_agents.systems.hap.ratios import best_shares, even_shares, shares_by_speed
+from heterps_agents.systems.hap.rounding import at_least_one, rounded_shares
+from heterps_agents.systems.hap.search import best_program
+from heterps_agents.systems.hap.ways import SizedLayer, chain_of
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.arrays import Floats
+from heterps_envs.layer_costs.tensor_parallel import split_at
+from heterps_envs.problem import Problem
+
+
+class ShareGroup(NamedTuple):
+    """Devices of a node that have all layers together.
+
+    Attributes:
+        devices: Their names.
+        shares: Of each; they sum to 1.
+        layer_s: (L,) seconds of a step in which it takes all micro-batches.
+    """
+
+    devices: tuple[str, ...]
+    shares: tuple[float, ...]
+    layer_s: tuple[float, ...]
+
+
+class Dealt(NamedTuple):
+    """Groups with their micro-batches, and the seconds of a step by HAP's own cost."""
+
+    groups: tuple[ShareGroup, ...]
+    micro_batches: tuple[int, ...]
+    seconds: float
+
+
+def whole_group(problem: Problem, name: str) -> ShareGroup:
+    """A device that has all layers alone."""
+    return _with_shares(tensor_program(problem, [name]), [name], np.ones(1))
+
+
+def share_groups(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]:
+    """Groups of some devices, all of them first, then without the slowest, down to two.
+
+    Of each, the shares that the linear programme finds within memory come first.
+    """
+    whole_s = problem.tables.compute_s.sum(axis=0)
+    quickest = sorted(names, key=lambda name: whole_s[problem.class_of[name]])
+    for size in range(len(names), 1, -1):
+        kept = set(quickest[:size])
+        yield from _groups_over(problem, [name for name in names if name in kept])
+
+
+def _groups_over(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]:
+    splits = [split_at(layer, len(names)) for layer in problem.profile.layers]
+    units = min((split.num_units for split in splits if split is not None), default=0)
+    if units < len(names):
+        return
+    program = tensor_program(problem, names)
+    limits = problem.tables.memory_bytes[[problem.class_of[name] for name in names]]
+    on_group = tuple((each,) for each in program)
+    chain = Chain(_speeds(program), on_group, (), (), tuple(limits.tolist()))
+    try:
+        wanted = best_shares(program, chain)[0]
+    except InfeasibleError:
+        return
+    tried = wanted, shares_by_speed(chain.speeds), even_shares(len(names))
+    rounded = (at_least_one(each.tolist(), units) for each in tried)
+    for counts in dict.fromkeys(counts for counts in rounded if counts is not None):
+        yield _with_shares(program, names, np.array(counts) / units)
+
+
+def deal(problem: Problem, groups: Sequence[ShareGroup]) -> Dealt:
+    """The micro-batches of groups that each have all layers.
+
+    Every layer's gradients are summed over the groups; a group without micro-batches is left out.
+    """
+    num, gradients = problem.job.num_micro_batches, problem.tables.gradient_bytes
+    if len(groups) == 1:
+        return Dealt(tuple(groups), (num,), sum(groups[0].layer_s))
+    largest = max(max(group.shares) for group in groups)
+    rates = rates_of(problem, [group.devices[0] for group in groups])
+    layers = [
+        SizedLayer(tuple(times), largest * float(num_bytes), 0.0, ("split batch",))
+        for times, num_bytes in zip(
+            zip(*(group.layer_s for group in groups), strict=True), gradients, strict=True
+        )
+    ]
+    chain = chain_of(layers, rates, [1 / max(sum(group.layer_s), 1e-15) for group in groups])
+    program = best_program(chain, even_shares(len(groups))[None])
+    tried = (
+        best_shares(program, chain)[0],
+        shares_by_speed(chain.speeds),
+        even_shares(len(groups)),
+    )
+    found = []
+    for shares in tried:
+        counts = rounded_shares(shares.tolist(), num) if num > 1 else _all_to_the_fastest(chain)
+        if 0 in counts:
+            left = [group for group, count in zip(groups, counts, strict=True) if count]
+            found.append(deal(problem, left))
+        else:
+            own_s = seconds_of(program, np.array([counts]) / num)
+            found.append(Dealt(tuple(groups), counts, own_s))
+    return min(found, key=lambda dealt: dealt.seconds)
+
+
+def _all_to_the_fastest(chain: Chain) -> tuple[int, ...]:
+    fastest = chain.speeds.index(max(chain.speeds))
+    return tuple(int(index == fastest) for index in range(len(chain.speeds)))
+
+
+def _with_shares(program: Program, names: Sequence[str], shares: Floats) -> ShareGroup:
+    seconds = tuple(each.seconds(shares) for each in program)
+    return ShareGroup(tuple(names), tuple(shares.tolist()), seconds)
+
+
+def _speeds(program: Program) -> tuple[float, ...]:
+    """Of the devices, in what is split."""
+    taken = np.sum([_compute(each.terms[0]) for each in program], axis=0)
+    return tuple((1 / np.maximum(taken, 1e-15)).tolist())
+
+
+def _compute(term: Term) -> Floats:
+    return np.array(term.per_share)
