@@ -53,11 +53,12 @@ def best_shares(program: Sequence[Instruction], chain: Chain) -> Floats:
             values += [term.per_share[j] / most, -1.0]
             limits.append(-term.fixed[j] / most)
     for j, limit in enumerate(chain.memory_bytes):
+        unit = max(limit, 1.0)
         held = [(each.segment, each.memory) for each in program if each.memory]
         rows += [len(limits)] * len(held)
         columns += [segment * n + j for segment, _ in held]
-        values += [memory.per_share[j] / limit for _, memory in held]
-        limits.append(1 - sum(memory.fixed[j] for _, memory in held) / limit)
+        values += [memory.per_share[j] / unit for _, memory in held]
+        limits.append((limit - sum(memory.fixed[j] for _, memory in held)) / unit)
     shape = len(limits), first + len(terms)
     sums = np.zeros((segments, shape[1]))
     for segment in range(segments):

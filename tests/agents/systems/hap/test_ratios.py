@@ -125,8 +125,9 @@ def test_what_is_not_shared_counts_in_the_programme_and_memory_limits_shares() -
     assert best_shares([fixed], chain)[0] == pytest.approx([0.875, 0.125])
     tight = chain._replace(memory_bytes=(7.0, 100.0))
     assert best_shares([fixed], tight)[0] == pytest.approx([0.6, 0.4])
-    with pytest.raises(InfeasibleError, match="memory"):
-        best_shares([fixed], chain._replace(memory_bytes=(5.0, 6.0)))
+    for limits in ((5.0, 6.0), (0.0, 100.0)):
+        with pytest.raises(InfeasibleError, match="memory"):
+            best_shares([fixed], chain._replace(memory_bytes=limits))
 
 
 def test_seconds_beyond_one_are_no_limit() -> None:
