@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import ModelSource
-from heterps_runtime.models.build import build_module
+from heterps_runtime.models.build import build_module, register_factory
 from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 
@@ -135,6 +135,46 @@ class _TransformerHalf(nn.Module):
         outputs = self.model(**{key: tensor}, use_cache=False, return_dict=False)
         result: Tensor = outputs[0]
         return result
+
+
+NUM_BLOCKS = 2
+
+
+class LlamaBlock(nn.Module):
+    """A decoder layer of the library, with the rotary positions that its model gives it."""
+
+    def __init__(self, width: int, heads: int, key_value_heads: int) -> None:
+        from transformers import LlamaConfig
+        from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+        super().__init__()
+        config = LlamaConfig(
+            hidden_size=width,
+            intermediate_size=11 * width // 4,
+            num_attention_heads=heads,
+            num_key_value_heads=key_value_heads,
+        )
+        config._attn_implementation = "sdpa"  # what a whole model chooses by itself
+        self.layer, self.rotary = LlamaDecoderLayer(config, 0), LlamaRotaryEmbedding(config)
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """(B, T, W) to (B, T, W)."""
+        places = torch.arange(tensor.shape[1], device=tensor.device).unsqueeze(0)
+        made: Any = self.layer(tensor, position_embeddings=self.rotary(tensor, places))
+        result: Tensor = made[0] if isinstance(made, tuple) else made
+        return result
+
+
+def llama_blocks_source(size: tuple[int, ...]) -> ModelSource:
+    """How to build some blocks: width, heads, heads of keys and values, tokens, samples."""
+    width, heads, key_value_heads, tokens, _ = size
+
+    def blocks() -> nn.Sequential:
+        return nn.Sequential(
+            *(LlamaBlock(width, heads, key_value_heads) for _ in range(NUM_BLOCKS))
+        )
+
+    return factory_source(register_factory(blocks), [f"x={tokens}x{width}:float32"])
 
 
 class _Nothing(nn.Module):

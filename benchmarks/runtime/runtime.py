@@ -63,11 +63,11 @@ def main() -> None:
     report("Executor, two processes", rows, summary, options)
 
 
-def measure(repeats: int) -> list[dict[str, Any]]:
+def measure(repeats: int, worker: str = "benchmarks.runtime.worker") -> list[dict[str, Any]]:
     """Starts the processes, and reads what they found."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
-        command = [sys.executable, "-m", "benchmarks.runtime.worker", str(path), str(repeats)]
+        command = [sys.executable, "-m", worker, str(path), str(repeats)]
         processes = [subprocess.Popen(command, env=environment) for environment in _environments()]
         try:
             codes = [process.wait(LIMIT_S) for process in processes]

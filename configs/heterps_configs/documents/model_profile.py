@@ -103,8 +103,8 @@ class TensorSplit(Document):
 
     Attributes:
         unit: What is handed out in whole numbers.
-        num_units: How many there are. A degree that does not divide it leaves the layer whole, on
-            every device of the group.
+        num_units: How many there are, of what has fewest. A group of more devices leaves the layer
+            whole, on each of them.
         parameters: Of the layer's `num_parameters`.
         forward_flops: Of its `forward_flops`.
         backward_flops: Of its `backward_flops`.

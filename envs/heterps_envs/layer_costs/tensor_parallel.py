@@ -2,7 +2,9 @@
 
 Of what a layer can split (`TensorSplit`), every device of a group of d takes one part in d; the
 rest of the layer is on each of them. What crosses cuts is whole on all of them. A layer that cannot
-be split, or not into d equal parts, stays as it is.
+be split, or has fewer units than there are devices, stays as it is. Where d does not divide a
+number of units, a run deals them out by largest remainder: some devices have one more than others,
+which is not counted here.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def sum_seconds(
 def split_at(layer: LayerProfile, degree: int) -> TensorSplit | None:
     """What a group of `degree` splits of a layer; None when all of it is on each device."""
     split = layer.tensor_split
-    if degree == 1 or split is None or split.num_units % degree:
+    if degree == 1 or split is None or split.num_units < degree:
         return None
     return split
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -233,15 +232,15 @@ def _as_documents(
     sizes = {names[id(parameter)]: parameter.numel() for parameter in module.parameters()}
     tables = {names[id(part.weight)] for part in module.modules() if isinstance(part, nn.Embedding)}
     owners: dict[str, int] = {}
-    divisors = [
-        gcd(*(plan[name].num_units for name in layer.parameters if name in plan))
+    fewest = [
+        min((plan[name].num_units for name in layer.parameters if name in plan), default=0)
         for layer in layers
     ]
     splits: list[TensorSplit | None] = []
     for index, (layer, sums) in enumerate(zip(layers, found, strict=True)):
         own = {name: plan[name] for name in layer.parameters if name in plan}
         tied = {name for name in own if name in owners}
-        num_units = gcd(divisors[index], *(divisors[owners[name]] for name in tied))
+        num_units = min([fewest[index], *(fewest[owners[name]] for name in tied)])
         for name in layer.parameters:
             owners.setdefault(name, index)
         if num_units < 2:

@@ -117,8 +117,9 @@ def test_sums_take_what_was_measured_of_so_many_devices_of_the_node() -> None:
     assert (of_three == problem.at_degree(3).tables.forward_s).all()
 
 
-def test_a_degree_that_divides_no_units_leaves_the_layer_whole() -> None:
+def test_a_group_of_more_devices_than_units_leaves_the_layer_whole() -> None:
     problem = two_layers()
-    third = problem.at_degree(3)
-    assert third.tables.forward_s.tolist() == problem.tables.forward_s.tolist()
-    assert third.tables.state_bytes.tolist() == problem.tables.state_bytes.tolist()
+    third, ninth = problem.at_degree(3), problem.at_degree(9)
+    assert third.tables.state_bytes[0] < problem.tables.state_bytes[0]
+    assert ninth.tables.forward_s.tolist() == problem.tables.forward_s.tolist()
+    assert ninth.tables.state_bytes.tolist() == problem.tables.state_bytes.tolist()

@@ -87,11 +87,12 @@ def test_alone_a_device_has_the_whole_profile() -> None:
     assert split_profile(profile, 1) == profile
 
 
-def test_a_degree_that_does_not_divide_the_units_leaves_the_layer_whole_and_sums_nothing() -> None:
+def test_a_group_of_more_devices_than_units_leaves_the_layer_whole_and_sums_nothing() -> None:
     profile = _profile(4)
-    assert split_profile(profile, 3).layers[0] == profile.layers[0].changed(tensor_split=None)
+    assert split_profile(profile, 3).layers[0].num_parameters == 4 + 60 // 3
+    assert split_profile(profile, 5).layers[0] == profile.layers[0].changed(tensor_split=None)
     link = Link(latency_s=1.0, bandwidth_bytes_per_s=1.0)
-    forward_s, backward_s = sum_seconds(profile, Job(), 3, link)
+    forward_s, backward_s = sum_seconds(profile, Job(), 5, link)
     assert (forward_s[0], backward_s[0]) == (0, 0)
 
 
