@@ -5,8 +5,9 @@
 
 Piper's BERT-32 on A100s (tensor-parallel degrees 1 to 8, activations kept or computed again) and
 Sailor's OPT-350 on two types of GPUs (degrees 1, 2 and 4), each beside the best column that there
-is, and beside what is left without tensor parallelism. FOLDER holds the files as published, as for
-`benchmarks/published`.
+is, and beside what is left without tensor parallelism; and a twin of AMP's GPT-2 (`amp_twin.py`)
+beside AMP's own method. FOLDER holds the files as published, as for `benchmarks/published`; AMP's
+twin needs none. Galvatron's files hold measurements, and no plan or figure to compare with.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from benchmarks.published import piper as piper_cells
 from benchmarks.published import sailor as sailor_cells
 from benchmarks.shared.common import parse_options, report
+from benchmarks.strategy import amp_twin
 from heterps_agents.systems.piper.planner import plan_graph
 from heterps_agents.systems.sailor.planner import SailorLimits, plan_for
 from heterps_configs.errors import HeterpsError, InfeasibleError
@@ -40,13 +42,17 @@ def main() -> None:
     options = parse_options(
         __doc__ or "",
         workloads="folder of the published files (default: $HETERPS_WORKLOADS)",
-        only="piper or sailor",
+        only="piper, sailor or amp",
     )
     folder = Path(options.workloads or os.environ.get("HETERPS_WORKLOADS") or "")
-    sections: Mapping[str, Callable[[Path, bool], list[Row]]] = {"piper": _piper, "sailor": _sailor}
+    sections: Mapping[str, Callable[[Path, bool], list[Row]]] = {
+        "piper": _piper,
+        "sailor": _sailor,
+        "amp": _amp,
+    }
     wanted = options.only.split(",") if options.only else list(sections)
     if not set(wanted) <= set(sections):
-        sys.exit(f"error: --only {options.only}: piper or sailor")
+        sys.exit(f"error: --only {options.only}: piper, sailor or amp")
     try:
         rows = [row for name in wanted for row in sections[name](folder, options.quick)]
     except HeterpsError as error:
@@ -129,6 +135,35 @@ def _sailor(workloads: Path, quick: bool) -> list[Row]:
                 "cpu_s": time.process_time() - start,
                 # The column is rounded.
                 "met": round(ours[0], len(str(peer).partition(".")[2])) >= peer,
+            }
+        )
+    return rows
+
+
+def _amp(workloads: Path, quick: bool) -> list[Row]:
+    """Of the degrees that were looked at in AMP's repository, and of all together the best."""
+    del workloads
+    rows, degrees = [], [amp_twin.Degrees(*cell) for cell in amp_twin.CELLS]
+    names = {f"batch {d[0]} tp {d[1]} dp {d[2]} pp {d[3]}": [d] for d in degrees}
+    if not quick:
+        names["the best of all degrees"] = list(amp_twin.all_degrees())
+    for name, chosen in names.items():
+        cases = [amp_twin.case_of(each) for each in chosen]
+        start = time.process_time()
+        ours_s = min(case.cost_s(amp_twin.our_split(case)) for case in cases)
+        cpu_s = time.process_time() - start
+        peer_s = min(case.cost_s(amp_twin.amp_split(case)) for case in cases)
+        rows.append(
+            {
+                "case": f"twin of AMP's GPT-2, {name}",
+                "unit": "iterations/s",
+                "ours": 1 / ours_s,
+                "best_column": 1 / peer_s,
+                "column": "AMP's method",
+                "optimum": 1 / min(map(amp_twin.least_s, cases)),
+                "cpu_s": cpu_s,
+                # Sums of the same seconds in another order.
+                "met": ours_s <= peer_s * (1 + 1e-12),
             }
         )
     return rows

@@ -19,7 +19,7 @@ from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
 
 # Why a size of micro-batches is not the one.
-BOUND_IS_ABOVE = "no plan is below the bound"
+BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
 NO_BUDGET = "the budget was spent before its turn"
 NO_PLAN = "no plan was found that fits"
