@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from heterps.cli.app import main
-from heterps.commands.links import new_cluster, node_of_this_machine, with_measured
-from heterps_configs.documents.cluster import Cluster, HostTimes, Link
+from heterps.commands.links import (
+    new_cluster,
+    node_of_this_machine,
+    with_collectives,
+    with_measured,
+)
+from heterps_configs.documents.cluster import Cluster, Collective, HostTimes, Link
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_profile
 
@@ -86,6 +91,10 @@ def test_a_given_cluster_keeps_all_but_link_and_host_times() -> None:
     assert own_link is not None
     restored = with_measured(after, after.nodes[0], own_link, before.nodes[0].host)
     assert restored == before
+    sums = Collective(kind="all-reduce", devices=2, latency_s=1e-4, bandwidth_bytes_per_s=1e9)
+    known = with_collectives(before, before.nodes[0].name, [sums])
+    assert Cluster.from_mapping(known.to_mapping()).nodes[0].collectives == (sums,)
+    assert with_collectives(known, before.nodes[0].name, []) == before
 
 
 def test_the_node_of_this_machine_is_found_by_its_name() -> None:
