@@ -6,7 +6,7 @@ import contextlib
 import math
 from itertools import count
 
-from heterps_agents.exact.planner import proven_code
+from heterps_agents.exact.planner import proven_code, proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.finalists import (
     SEARCH_EVALUATIONS,
@@ -29,7 +29,6 @@ from heterps_agents.finishing.strategies import (
     promised_cost,
     worth_simulating,
 )
-from heterps_agents.interface.answer import NOT_WITH_OPTIONS
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
@@ -52,7 +51,7 @@ from heterps_envs.closed_form.bounds import (
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import ROUNDING, Goal
-from heterps_envs.closed_form.placement import encode, placement_of
+from heterps_envs.closed_form.placement import closed_form_of_plan_s, encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
@@ -115,7 +114,8 @@ class AutoPlanner:
         """The best of plans with options, of one without, and of even ones, as far as allowed."""
         settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
         exact_s = effort_named(self.effort).exact_s
-        plans = [best_with_options(problem, budget, self.seed, settings, exact_s)]
+        first, optimum = best_with_options(problem, budget, self.seed, settings, exact_s)
+        plans = [first]
         plain, known = problem.plain, budget.known_cost
         if plans[0] is not None and problem.job.objective == "throughput":
             assert plans[0].predicted_step_time_s is not None, "it was simulated"
@@ -129,11 +129,30 @@ class AutoPlanner:
         if even is not None:
             found.append(even.plan.changed(planner=self.name))
         if not found:
-            raise InfeasibleError(f"auto: {NOT_WITH_OPTIONS}")
+            least_s = None if optimum is None else optimum.step_time_s
+            raise InfeasibleError(f"auto: {explain_infeasible(problem)}", least_s)
         best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
         step_time_s = simulated_step_time_s(plain, best)
         best = best.changed(predicted_step_time_s=step_time_s)
-        return best.changed(bound=bound_for(problem, best))
+        return best.changed(bound=self._bound_with_options(problem, best, optimum, budget))
+
+    def _bound_with_options(
+        self, problem: Problem, plan: Plan, optimum: ExactResult | None, budget: Budget
+    ) -> Bound:
+        """By the optimum of all options, where the exact solver knows it or quickly finds it."""
+        if optimum is None and problem.merges_nodes and not budget.is_exhausted:
+            seconds = min(effort_named(self.effort).exact_s, budget.seconds_left)
+            kernel = kernel_tables(proving_tables(problem))
+            result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)
+            budget.spend_beside(result.transitions)
+            optimum = None if result.code is None else result
+        if optimum is not None:
+            least_s, price = optimum.step_time_s, optimum.price_usd_per_hour
+            bound = bound_by_optimum(problem, plan, least_s, price)
+            # A plan that fits by the simulator alone may be below all that fit by the rule.
+            if bound.status == "bounded" or _reaches(problem, plan, least_s):
+                return bound
+        return bound_for(problem, plan)
 
     def _may_be_plain(self, plain: Problem, budget: Budget) -> bool:
         """Whether plans without options may be better than what is known.
@@ -240,6 +259,14 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _reaches(problem: Problem, plan: Plan, step_time_s: float) -> bool:
+    """Whether the closed form of a plan is not below a step time."""
+    placement = placement_of(problem, plan)
+    return placement is not None and closed_form_of_plan_s(
+        problem, plan, placement
+    ) >= step_time_s * (1 - ROUNDING)
 
 
 def _use_time(lists: list[Shortlist]) -> None:

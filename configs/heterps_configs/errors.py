@@ -60,7 +60,16 @@ def _near(name: str, available: tuple[str, ...]) -> list[str]:
 
 
 class InfeasibleError(HeterpsError):
-    """No plan can satisfy the problem; the message names the limit and by how much it is missed."""
+    """No plan can satisfy the problem; the message names the limit and by how much it is missed.
+
+    Attributes:
+        least_step_time_s: Where plans exist, and none comes near one that is known: no closed-form
+            step time is below this; None where that is not known.
+    """
+
+    def __init__(self, message: str, least_step_time_s: float | None = None) -> None:
+        super().__init__(message)
+        self.least_step_time_s = least_step_time_s
 
 
 class PlanMismatchError(HeterpsError):

@@ -105,10 +105,10 @@ def place(
     min_throughput: MinThroughput = None,
     global_batch: GlobalBatch = None,
     micro_batch: ChosenMicroBatch = None,
-    tensor_parallel: TensorParallel = "1",
-    recompute: RecomputeOption = "never",
-    shard_state: ShardState = "never",
-    offload: OffloadOption = "never",
+    tensor_parallel: TensorParallel = None,
+    recompute: RecomputeOption = None,
+    shard_state: ShardState = None,
+    offload: OffloadOption = None,
     dtype: DtypeOption = None,
     optimizer: OptimizerOption = None,
     schedule: ScheduleOption = None,
@@ -139,9 +139,15 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Plan: print the estimate, the bound and the table of stages."""
-    from heterps.planning.strategies import micro_batch_size, strategy_of
+    from heterps.planning.strategies import (
+        OPEN,
+        is_size_open,
+        micro_batch_size,
+        strategy_of,
+    )
 
-    strategy = strategy_of(tensor_parallel, recompute, shard_state, offload)
+    chosen = (tensor_parallel, recompute, shard_state, offload)
+    strategy = strategy_of(*chosen, base=OPEN)
     options = problem_options(
         job,
         inputs,
@@ -162,7 +168,7 @@ def place(
                 "--frontier is exact: --effort, --cpu-seconds and --policy are ignored",
                 stacklevel=1,
             )
-        if not strategy.is_plain or micro_batch == "auto":
+        if micro_batch == "auto" or not strategy_of(*chosen).is_plain:
             raise HeterpsError(
                 "--frontier knows one device for each stage and one size of micro-batches: leave "
                 "out --tensor-parallel, --recompute, --shard-state, --offload and --micro-batch "
@@ -186,7 +192,8 @@ def place(
         cluster,
         planner,
         {**options, "strategy": strategy},
-        chooses_micro_batch=micro_batch == "auto",
+        is_strategy_asked=any(choice is not None for choice in chosen),
+        chooses_micro_batch=is_size_open(micro_batch, job),
         explains=explains,
         evaluations=evaluations,
         seconds=seconds,
@@ -219,10 +226,10 @@ def compare(
     min_throughput: MinThroughput = None,
     global_batch: GlobalBatch = None,
     micro_batch: ChosenMicroBatch = None,
-    tensor_parallel: TensorParallel = "1",
-    recompute: RecomputeOption = "never",
-    shard_state: ShardState = "never",
-    offload: OffloadOption = "never",
+    tensor_parallel: TensorParallel = None,
+    recompute: RecomputeOption = None,
+    shard_state: ShardState = None,
+    offload: OffloadOption = None,
     dtype: DtypeOption = None,
     optimizer: OptimizerOption = None,
     schedule: ScheduleOption = None,

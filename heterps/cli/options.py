@@ -85,41 +85,46 @@ ChosenMicroBatch = Annotated[
     str | None,
     typer.Option(
         "--micro-batch",
-        help="Samples of one micro-batch; auto: powers of two and divisors are tried.",
+        help="Samples of one micro-batch; auto, the default of `place`: powers of two and divisors "
+        "are tried.",
         rich_help_panel=PROBLEM,
     ),
 ]
 TensorParallel = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--tensor-parallel",
-        help="Degrees that a planner may choose, such as 1,2,4; auto: all powers of two in a node.",
+        help="Degrees that a planner may choose, such as 1 or 1,2,4; auto: all powers of two in a "
+        "node. `place` begins with auto, `compare` with 1.",
         rich_help_panel=PLANNING,
     ),
 ]
 RecomputeOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--recompute",
-        help="Whether stages compute activations again: never, full, or auto, where it pays.",
+        help="Whether stages compute activations again: never (the default of `compare`), full, or "
+        "auto, where it pays (that of `place`).",
         autocompletion=one_of(*RECOMPUTE),
         rich_help_panel=PLANNING,
     ),
 ]
 OffloadOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--offload",
-        help="Whether stages keep activations in host memory: never, or auto, where it pays.",
+        help="Whether stages keep activations in host memory: never (the default), or auto, where "
+        "it pays.",
         autocompletion=one_of(*OFFLOAD),
         rich_help_panel=PLANNING,
     ),
 ]
 ShardState = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--shard-state",
-        help="Whether replicas divide the optimizer state: never, or auto, where it pays.",
+        help="Whether replicas divide the optimizer state: never (the default of `compare`), or "
+        "auto, where it pays (that of `place`).",
         autocompletion=one_of(*SHARD_STATE),
         rich_help_panel=PLANNING,
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps.planning.explain import Explanation, explain
-from heterps.planning.place import PlaceResult, place
+from heterps.planning.place import PlaceResult, chooses_options, place
 from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.strategies import place_over_sizes
 from heterps.planning.warm_up import warm_up
@@ -76,6 +76,7 @@ def run_place(
     seed: int,
     output: Path | None,
     as_json: bool,
+    is_strategy_asked: bool = True,
     chooses_micro_batch: bool = False,
     explains: bool = False,
 ) -> None:
@@ -89,6 +90,8 @@ def run_place(
     if effort is not None:
         effort_named(effort)
     Budget(evaluations, seconds, cpu_seconds)
+    if not is_strategy_asked and not chooses_options(chosen):
+        problem_options = {**problem_options, "strategy": None}
     problem = load_problem(model, cluster, **problem_options)
     say_when_compiling()
     # What it imports and compiles is no part of its budget.

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from heterps.planning.place import PlaceResult, TriedSize, chooses_options, place
+from heterps.planning.size_bounds import with_bound_over
 from heterps_agents.finishing.strategies import is_hopeless, promised_cost
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import micro_batch_candidates
 from heterps_configs.documents.job import MOST_MICRO_BATCHES, Strategy
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.library import load_job
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
@@ -26,27 +28,36 @@ NO_PLAN = "no plan was found that fits"
 NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
 
 
+# What `heterps place` leaves to planners. Host memory is no device's own, and its links are
+# seldom known: that it may be used has to be said.
+OPEN = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
+
+
 def strategy_of(
-    tensor_parallel: str, recompute: str, shard_state: str, offload: str = "never"
+    tensor_parallel: str | None = None,
+    recompute: str | None = None,
+    shard_state: str | None = None,
+    offload: str | None = None,
+    *,
+    base: Strategy | None = None,
 ) -> Strategy:
-    """The strategy that options of a command ask for.
+    """The strategy that options of a command ask for; None: that of `base`.
 
     Raises:
         HeterpsError: A degree is no whole number, or a word is none of those allowed.
     """
+    given = {"recompute": recompute, "shard_state": shard_state, "offload": offload}
+    fields: dict[str, object] = {name: word for name, word in given.items() if word is not None}
     try:
-        degrees = () if tensor_parallel == "auto" else tuple(map(int, tensor_parallel.split(",")))
+        if tensor_parallel is not None:
+            words = () if tensor_parallel == "auto" else tensor_parallel.split(",")
+            fields["tensor_parallel"] = tuple(map(int, words))
     except ValueError:
         raise HeterpsError(
             f"--tensor-parallel {tensor_parallel}: expected auto, or degrees such as 1,2,4"
         ) from None
     return Strategy.from_mapping(
-        {
-            "tensor_parallel": degrees,
-            "recompute": recompute,
-            "shard_state": shard_state,
-            "offload": offload,
-        },
+        {**(base or Strategy()).to_mapping(), **fields},
         source="--tensor-parallel, --recompute, --shard-state, --offload",
     )
 
@@ -65,6 +76,13 @@ def micro_batch_size(text: str | None) -> int | None:
         raise HeterpsError(
             f"--micro-batch {text}: expected auto, or a whole number of samples"
         ) from None
+
+
+def is_size_open(micro_batch: str | None, job_file: str | None) -> bool:
+    """Whether the size of micro-batches is left to the planner: nobody has named one."""
+    if micro_batch is None and job_file is not None:
+        return "micro_batch_size" not in load_job(job_file).model_fields_set
+    return micro_batch in (None, "auto")
 
 
 def place_over_sizes(
@@ -98,6 +116,7 @@ def place_over_sizes(
     asked = [_with_size(problem, size) for size in sizes or _sizes(problem)]
     outlooks = [_outlook(each, chosen, spent) for each in asked]
     reasons: list[InfeasibleError] = []
+    answers: list[PlaceResult] = []
     tried: list[TriedSize] = []
     for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
         outlook, size = outlooks[index], asked[index].job.micro_batch_size
@@ -114,16 +133,19 @@ def place_over_sizes(
             found = place(asked[index], chosen, budget=own, seed=seed, effort=effort)
         except InfeasibleError as error:
             reasons.append(error)
-            tried.append(entry._replace(why=NO_PLAN if best is None else NO_BETTER_PLAN))
+            why = NO_PLAN if best is None else NO_BETTER_PLAN
+            bound = max(entry.bound, error.least_step_time_s or 0.0)
+            tried.append(entry._replace(bound=bound, why=why))
         else:
             tried.append(entry._replace(found=_cost(found)))
+            answers.append(found)
             if best is None or _cost(found) < known:
                 best = found
         spent.spend(own.evaluations_used)
     if best is None:
         raise reasons[0]
     return replace(
-        best,
+        with_bound_over(best, answers, asked, tried),
         evaluations=spent.evaluations_used,
         planning_s=spent.seconds_used,
         planning_cpu_s=spent.cpu_seconds_used,

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 
+# Of `place`: one device for each stage that keeps all, one sample in a micro-batch.
+PLAIN = (
+    *("--tensor-parallel", "1", "--recompute", "never", "--shard-state", "never"),
+    *("--micro-batch", "1"),
+)
+
 
 def blocks_profile(num_layers: int = 8) -> ModelProfile:
     """Equal layers of 40 ms on the host."""

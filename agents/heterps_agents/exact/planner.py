@@ -12,7 +12,7 @@ from heterps_agents.exact.solve import (
     solve,
     table_bytes,
 )
-from heterps_agents.interface.answer import NOT_WITH_OPTIONS, answer
+from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
@@ -156,8 +156,7 @@ def proven_code(problem: Problem, result: ExactResult) -> Code:
         InfeasibleError: The proof is that there is none.
     """
     if result.code is None:
-        is_plain = problem.strategy.is_plain
-        raise InfeasibleError(explain_infeasible(problem) if is_plain else NOT_WITH_OPTIONS)
+        raise InfeasibleError(explain_infeasible(problem))
     return result.code
 
 

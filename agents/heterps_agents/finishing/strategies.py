@@ -7,8 +7,9 @@ moves from it, is simulated. The exact solver joins where it is quick.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from heterps_agents.exact.solve import solve
+from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS, of_searches
 from heterps_agents.finishing.shortlist import Shortlist, Simulations
 from heterps_agents.finishing.simulated_costs import Simulated
@@ -37,6 +38,18 @@ NUM_EVEN, NUM_POLISHED = 12, 3
 OPTION_EVALUATIONS = 2 * SEARCH_EVALUATIONS
 
 
+class Found(NamedTuple):
+    """What came of the searches with options.
+
+    Attributes:
+        plan: The best in the simulator; None where nothing fits.
+        optimum: Of the closed form, where the exact solver finished and there is one view alone.
+    """
+
+    plan: Plan | None
+    optimum: ExactResult | None = None
+
+
 def allows_plain(strategy: Strategy) -> bool:
     """Whether a stage may be one device that keeps all."""
     is_alone = not strategy.tensor_parallel or 1 in strategy.tensor_parallel
@@ -45,8 +58,8 @@ def allows_plain(strategy: Strategy) -> bool:
 
 def best_with_options(
     problem: Problem, budget: Budget, seed: int, settings: Simulations, exact_s: float
-) -> Plan | None:
-    """The plan with options that is best in the simulator; None where nothing fits.
+) -> Found:
+    """The plan with options that is best in the simulator, and what is proven of it.
 
     Args:
         problem: With its strategy.
@@ -56,11 +69,14 @@ def best_with_options(
         exact_s: Seconds that the exact solver may take.
     """
     found: list[Simulated] = []
+    optimum: ExactResult | None = None
     for view in problem.views:
         if budget.is_exhausted and found:
             break
         question = Question.of(view, budget, seed)
-        codes = _codes(question, exact_s)
+        codes, result = _codes(question, exact_s)
+        if not problem.merges_nodes and result is not None and result.code is not None:
+            optimum = result
         codes = worth_simulating(question, codes)
         if codes:
             shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
@@ -69,8 +85,8 @@ def best_with_options(
                 found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
     if not fitting:
-        return None
-    return min(fitting, key=lambda entry: entry.cost).plan
+        return Found(None, optimum)
+    return Found(min(fitting, key=lambda entry: entry.cost).plan, optimum)
 
 
 def worth_simulating(question: Question, codes: list[Code]) -> list[Code]:
@@ -100,12 +116,15 @@ def is_hopeless(cost: float, known_cost: float) -> bool:
     return known_cost * NEAR_START < cost < math.inf
 
 
-def _codes(question: Question, exact_s: float) -> list[Code]:
-    """What the searches find, and the best of it polished; none where that is hopeless."""
+def _codes(question: Question, exact_s: float) -> tuple[list[Code], ExactResult | None]:
+    """What the searches find, and the best of it polished; none where that is hopeless.
+
+    With what the exact solver says, where it was asked.
+    """
     greedy, even = greedy_code(question), even_codes(question, NUM_EVEN)
     least = min(map(question.cost, (greedy, *even)))
     if is_hopeless(least, question.budget.known_cost):
-        return []
+        return [], None
     codes = [greedy, *of_searches(question, OPTION_EVALUATIONS), *even]
     question.found_all(codes)
     found = sorted((code for code in codes if code is not None), key=question.cost)
@@ -119,4 +138,4 @@ def _codes(question: Question, exact_s: float) -> list[Code]:
     result = solve(question.kernel, question.goal, max_seconds=seconds, on_better=question.found)
     question.budget.spend(result.transitions)
     proven = result.incumbent if result.code is None else result.code
-    return found if proven is None else [proven, *found]
+    return (found if proven is None else [proven, *found]), result

@@ -19,11 +19,6 @@ from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 
-NOT_WITH_OPTIONS = (
-    "no plan was found with the allowed tensor-parallel degrees, recompute, offload and state "
-    "sharding; allow the planner more"
-)
-
 
 def answer(
     problem: Problem,
@@ -51,7 +46,6 @@ def answer(
         InfeasibleError: The code does not fit, or misses the throughput floor.
     """
     if code is None or math.isinf(Goal.of(problem.job).cost(code, kernel)):
-        reason = NOT_WITH_OPTIONS if options else explain_infeasible(problem)
-        raise InfeasibleError(f"{planner}: {reason}")
+        raise InfeasibleError(f"{planner}: {explain_infeasible(problem)}")
     plan = bind(problem, decode(code, options), planner=planner, seed=seed)
     return plan.changed(bound=bound or bound_for(problem, plan))

@@ -129,7 +129,7 @@ def bound_by_optimum(
     placement = placement_of(problem, plan)
     is_price = problem.job.objective == "price"
     # The cheapest plan's step is no bound: a dearer plan may be faster.
-    least_s = lower_bound(problem.bounding_tables) if is_price else step_time_s
+    least_s = lower_bound(bounding_tables(problem)) if is_price else step_time_s
     if placement is None:
         return Bound(step_time_s=least_s)
     actual = closed_form_of_plan_s(problem, plan, placement)

@@ -10,11 +10,15 @@ from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.closed_form.layer_needs import least_layer_bytes
+from heterps_envs.closed_form.layer_needs import least_held, least_layer_bytes
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
 from heterps_envs.closed_form.objective import MISSES_FLOOR
+from heterps_envs.cost_tables import CostTables
+from heterps_envs.options import bounding_tables
 from heterps_envs.problem import Problem
+
+_NO_LIMIT = "no plan was found, although no single limit rules one out"
 
 
 def explain_infeasible(problem: Problem) -> str:
@@ -25,35 +29,53 @@ def explain_infeasible(problem: Problem) -> str:
     classes have at most `memory_search.MAX_STATES` combinations, a stage is named if and only if
     no placement fits; elsewhere by filling the largest devices first.
     """
-    need = least_layer_bytes(problem.tables)
+    if not problem.strategy.is_plain:
+        return _with_options(problem)
+    tables = problem.tables
+    need = least_layer_bytes(tables)
     return (
-        _layer_too_large(problem, need)
-        or _too_much_in_all(problem, need)
+        _layer_too_large(problem, tables, need)
+        or _too_much_in_all(problem, tables, need)
         or _stage_too_large(problem)
-        or _floor_too_high(problem)
-        or _too_slow(problem)
-        or "no plan was found, although no single limit rules one out; allow the planner more"
+        or _floor_too_high(problem, problem.bounding_tables)
+        or _too_slow(problem, problem.bounding_tables)
+        or f"{_NO_LIMIT}; allow the planner more"
     )
 
 
-def _layer_too_large(problem: Problem, need: Floats) -> str | None:
-    tables = problem.tables
+def _with_options(problem: Problem) -> str:
+    """The same of all ways to carry out a stage that the strategy allows."""
+    tables = bounding_tables(problem)
+    need = least_layer_bytes(tables)
+    return (
+        _layer_too_large(problem, tables, need)
+        or _too_much_in_all(problem, tables, need)
+        or _floor_too_high(problem, tables)
+        or _too_slow(problem, tables)
+        or f"{_NO_LIMIT} with the allowed tensor-parallel degrees, recompute, offload and state "
+        "sharding; allow the planner more"
+    )
+
+
+def _layer_too_large(problem: Problem, tables: CostTables, need: Floats) -> str | None:
     missing = need - tables.memory_bytes
     worst = int(missing.min(axis=1).argmax())
     best = int(missing[worst].argmin())
     if missing[worst, best] <= 0:
         return None
-    state = tables.stage_options.state_bytes[worst, best]
+    options, view = tables.stage_options, problem if tables.options is None else problem.views[-1]
+    held = least_held(tables)[best] * options.activation_bytes[worst, best]
+    state, degree = need[worst, best] - held, int(options.devices_of_option[best])
+    who = f"each of a group of {degree}" if degree > 1 else "it"
     return (
-        f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: it needs "
+        f"layer {worst} ({problem.profile.layers[worst].name}) fits on no device: {who} needs "
         f"{bytes_text(math.ceil(need[worst, best]))} (state {bytes_text(state)}, the rest "
         f"activations), {bytes_text(math.ceil(missing[worst, best]))} more than a "
-        f"{problem.classes[tables.stage_options.class_of_option[best]].name} has"
+        f"{view.classes[options.class_of_option[best]].name} has"
     )
 
 
-def _too_much_in_all(problem: Problem, need: Floats) -> str | None:
-    tables = problem.tables
+def _too_much_in_all(problem: Problem, tables: CostTables, need: Floats) -> str | None:
     total = (need * tables.stage_options.devices_of_option).min(axis=1).sum()
     memory = float(tables.device_count @ class_memory_bytes(tables))
     if total <= memory:
@@ -114,8 +136,8 @@ def _left_over(problem: Problem) -> str | None:
     )
 
 
-def _too_slow(problem: Problem) -> str | None:
-    least_s = lower_bound(problem.bounding_tables)
+def _too_slow(problem: Problem, tables: CostTables) -> str | None:
+    least_s = lower_bound(tables)
     if least_s < MISSES_FLOOR:
         return None
     if problem.cluster.lacks_links:
@@ -126,12 +148,11 @@ def _too_slow(problem: Problem) -> str | None:
     )
 
 
-def _floor_too_high(problem: Problem) -> str | None:
+def _floor_too_high(problem: Problem, tables: CostTables) -> str | None:
     floor = problem.job.min_throughput_samples_per_s
     if floor is None:
         return None
     batch = problem.job.global_batch_size
-    tables = problem.bounding_tables
     each, together = layer_bound_s(tables), lower_bound(tables)
     slowest = int(each.argmax())
     name = problem.profile.layers[slowest].name

@@ -18,6 +18,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.job import Strategy
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
+from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
 ALL = Strategy(tensor_parallel=(1, 2, 4), recompute="auto", shard_state="auto")
@@ -65,7 +66,7 @@ def test_what_does_not_fit_is_said_with_the_bytes_that_are_missing() -> None:
 def test_without_options_there_was_nothing_to_choose_and_that_is_one_line(
     heterps: Heterps,
 ) -> None:
-    plain = heterps(*GPT2, "--explain")
+    plain = heterps(*GPT2, *PLAIN, "--explain")
     assert plain.code == 0
     assert "nothing to choose" in plain.out
     assert "--tensor-parallel, --recompute, --shard-state and --offload" in plain.out
@@ -91,7 +92,7 @@ def test_options_that_planners_left_out_come_with_their_reason() -> None:
 
 def test_the_answer_in_json_holds_all_choices(heterps: Heterps) -> None:
     data = heterps(
-        *GPT2, "--recompute", "auto", "--micro-batch", "auto", "--explain", "--json"
+        *GPT2, "--tensor-parallel", "1", "--shard-state", "never", "--explain", "--json"
     ).data
     for stage in data["explanation"]["stages"]:
         assert stage["option"]["memory"] == "keep"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heterps_configs.documents.plan import Plan
+from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
 
@@ -32,8 +33,9 @@ def test_its_ends_are_what_place_answers_for_either_objective(
 ) -> None:
     options = ("place", blocks, "-c", "a100-v100", "--json")
     points = heterps(*options, "--frontier").data["frontier"]
-    fastest = heterps(*options, "--planner", "exact").data["estimate"]
-    cheapest = heterps(*options, "--planner", "exact", "--objective", "price").data["estimate"]
+    plain = (*options, *PLAIN, "--planner", "exact")
+    fastest = heterps(*plain).data["estimate"]
+    cheapest = heterps(*plain, "--objective", "price").data["estimate"]
     assert points[0]["step_time_s"] == pytest.approx(fastest["closed_form_step_time_s"])
     assert points[-1]["step_time_s"] == pytest.approx(cheapest["closed_form_step_time_s"])
 

@@ -1,0 +1,77 @@
+"""How good a plan can still become where several sizes of micro-batches were looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from heterps.planning.place import PlaceResult, TriedSize
+from heterps_agents.exact.planner import proving_tables
+from heterps_agents.exact.solve import solve
+from heterps_configs.documents.plan import Bound
+from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.objective import Goal
+from heterps_envs.problem import Problem
+
+# Seconds that the proof may take that a size which nobody placed holds no better plan.
+PROOF_S = 0.2
+
+
+def with_bound_over(
+    best: PlaceResult,
+    answers: Sequence[PlaceResult],
+    asked: Sequence[Problem],
+    tried: Sequence[TriedSize],
+) -> PlaceResult:
+    """The best answer with a bound that holds for all sizes, not only for its own.
+
+    Args:
+        best: Of the answers.
+        answers: Of all sizes that were placed.
+        asked: The problem with each size.
+        tried: All sizes; those without an answer and without a proof may still hold a better plan.
+    """
+    if best.problem.job.objective == "price":
+        are_proven = all(answer.bound.status == "proven" for answer in answers)
+        is_least = _closed_form_price(best) <= min(map(_closed_form_price, answers))
+        if are_proven and is_least and len(answers) == len(tried):
+            return best
+        bound = Bound()
+    else:
+        known = {answer.plan.job.micro_batch_size: answer.bound.step_time_s for answer in answers}
+        bounds = {each.size: known.get(each.size) or each.bound for each in tried}
+        own_s = best.bound.step_time_s
+        if best.bound.status == "proven" and own_s is not None:
+            left_out = [p for p in asked if p.job.micro_batch_size not in known]
+            _prove_above(own_s, left_out, bounds)
+        least_s = min(bounds.values())
+        if own_s is not None and least_s >= own_s:
+            return best
+        closed_s = best.estimate.closed_form_step_time_s
+        if closed_s is None or not 0 < least_s <= closed_s:
+            bound = Bound(step_time_s=least_s if 0 < least_s < math.inf else None)
+        else:
+            bound = Bound(step_time_s=least_s, gap=closed_s / least_s - 1, status="bounded")
+    return replace(best, bound=bound, plan=best.plan.changed(bound=bound))
+
+
+def _prove_above(step_time_s: float, problems: Sequence[Problem], bounds: dict[int, float]) -> None:
+    """Raises bounds to optima, as long as each turns out to be above a step time."""
+    for problem in problems:
+        size = problem.job.micro_batch_size
+        if bounds[size] >= step_time_s:
+            continue
+        kernel = kernel_tables(proving_tables(problem))
+        result = solve(kernel, Goal.of(problem.job), max_seconds=PROOF_S)
+        if result.status == "over budget":
+            return
+        bounds[size] = result.step_time_s if result.code is not None else math.inf
+        if bounds[size] < step_time_s:
+            return
+
+
+def _closed_form_price(result: PlaceResult) -> float:
+    shown = result.estimate
+    share = (shown.closed_form_step_time_s or shown.step_time_s) / max(shown.step_time_s, 1e-30)
+    return shown.price_usd_per_million_samples * share
