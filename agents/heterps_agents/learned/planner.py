@@ -8,7 +8,7 @@ import math
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.strategies import NEAR_KNOWN_SUMS
-from heterps_agents.interface.answer import NOT_WITH_OPTIONS, answer
+from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
@@ -24,6 +24,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_for, least_cost, price_bound
+from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
@@ -99,7 +100,7 @@ class PolicyPlanner:
             even = best_uniform(problem, budget, self.seed, below)
             found += [] if even is None else [choose_reduce(problem, even.plan)]
         if not found:
-            raise InfeasibleError(f"{self.name}: {NOT_WITH_OPTIONS}")
+            raise InfeasibleError(f"{self.name}: {explain_infeasible(problem)}")
         best = fastest(problem, found).changed(planner=self.name)
         return best.changed(bound=bound_for(problem, best))
 
