@@ -10,7 +10,7 @@ from heterps.planning.place import PlaceResult, TriedSize
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import solve
 from heterps_configs.documents.plan import Bound
-from heterps_envs.closed_form.formula import kernel_tables
+from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import Problem
 
