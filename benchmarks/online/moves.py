@@ -114,11 +114,13 @@ def _changes(problem: Problem, plan: Plan) -> Iterator[_Change]:
         if slow in stage.devices:
             layers = slice(stage.first_layer, stage.last_layer + 1)
             tables = problem.tables
-            seconds = [
+            forward_s, backward_s = (
                 SLOWDOWN * float(times[layers, column].sum())
                 for times in (tables.forward_s, tables.backward_s)
-            ]
-            measured.append(StageMeasurement(slow, stage.first_layer, stage.last_layer, *seconds))
+            )
+            measured.append(
+                StageMeasurement(slow, stage.first_layer, stage.last_layer, forward_s, backward_s)
+            )
     yield _Change(f"{slow} {SLOWDOWN:g} x slower", correct(problem, measured), is_undone=True)
     yield _Change(f"{slow} lost", without_devices(problem, [slow]))
     yield _Change(f"{slow} back", problem)

@@ -25,6 +25,7 @@ from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import keep_in_place, move_s, pays_back, state_moves
 from heterps_envs.problem import Problem
+from heterps_runtime.specification.build import why_not_run
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,12 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         return plan
 
     def _decided(self, step: int, remaining_steps: int, answer: Answer) -> tuple[Decision, Plan]:
-        found, running = answer.candidates, answer.candidates[self._running]
+        found = {
+            name: candidate
+            for name, candidate in answer.candidates.items()
+            if name == self._running or why_not_run(self.problem, candidate.plan) is None
+        }
+        running = found[self._running]
         order = [self._running, *(name for name in PREFERENCE if name in found)]
         chosen = min(order, key=lambda name: (round(found[name].step_time_s, 9), order.index(name)))
         plan = keep_in_place(self.problem, self.plan, found[chosen].plan)

@@ -29,6 +29,7 @@ from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.specification.build import why_not_run
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,9 @@ class ElasticController:
         alive = frozenset(change.alive)
         found = self.book.find(situation, alive) if self._has_book else None
         predictions = found or recovery_predictions(situation, self.settings.planning_s, self.seed)
-        best = best_of(predictions)
+        # What cannot be run is no choice, unless there is no other: then the run says why it ends.
+        able = [each for each in predictions if why_not_run(situation.left, each.plan) is None]
+        best = best_of(able or predictions)
         decided_s = time.perf_counter() - started
         others = sorted(
             (each for each in predictions if each is not best), key=lambda each: each.finish_s
@@ -191,14 +194,18 @@ class ElasticController:
         )
 
     def _warm_up(self) -> None:
-        """Plans for the likeliest loss and forgets it."""
+        """Plans for the likeliest loss and forgets it; how groups split layers is kept."""
         for loss in likely_losses(self.problem)[:1]:
             with suppress(HeterpsError):
                 left = without_devices(self.problem, loss.devices)
                 situation = Situation(
                     self.problem, left, self.plan, tuple(loss.devices), step=0, num_steps=1
                 )
-                recovery_predictions(situation, self.settings.planning_s, whatever_it_takes=True)
+                found = recovery_predictions(
+                    situation, self.settings.planning_s, whatever_it_takes=True
+                )
+                for each in found:
+                    why_not_run(left, each.plan)
 
 
 def _text(

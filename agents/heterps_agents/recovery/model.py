@@ -15,6 +15,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.online.state_moves import (
     MOVE_OVERHEAD_S,
     keep_in_place,
+    missing_layers,
     move_s,
     moved_bytes,
     state_moves,
@@ -53,14 +54,8 @@ class Situation(NamedTuple):
 
     @property
     def missing_layers(self) -> tuple[int, ...]:
-        """Layers whose every holder is lost: their state is only in checkpoints."""
-        held = {
-            layer
-            for stage in self.plan.stages
-            for layer in stage.layers
-            if not set(stage.devices) & set(self.lost)
-        }
-        return tuple(sorted(set(range(self.plan.num_layers)) - held))
+        """Layers of whose state every holder of some part is lost: it is only in checkpoints."""
+        return missing_layers(self.plan, self.lost)
 
     @property
     def repeated_steps(self) -> int:

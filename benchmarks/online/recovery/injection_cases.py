@@ -8,14 +8,15 @@ from functools import cache
 from itertools import pairwise
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source
@@ -58,6 +59,8 @@ class Case(Document):
         joins: Device and step of devices that are started again.
         has_controller: Plans come from the controller of the command, with its planners; otherwise
             from the rules of recovery alone.
+        is_of_blocks: The model is one that groups can split, and plans are made by hand for the
+            devices that are left: in groups where the first plan has groups.
     """
 
     kind: str
@@ -67,6 +70,7 @@ class Case(Document):
     actions: tuple[Action, ...]
     joins: tuple[tuple[str, int], ...] = ()
     has_controller: bool = False
+    is_of_blocks: bool = False
 
 
 def model() -> nn.Sequential:
@@ -76,10 +80,29 @@ def model() -> nn.Sequential:
     return nn.Sequential(*(part for a, b in pairs for part in (nn.Linear(a, b), nn.Tanh())))
 
 
+class Block(nn.Module):
+    """Two linear layers that a tensor-parallel group splits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One after the other."""
+        found: Tensor = self.down(functional.gelu(self.up(x)))
+        return found
+
+
+def blocks() -> nn.Sequential:
+    """Ten layers with 331,000 parameters."""
+    return nn.Sequential(*(Block() for _ in range(10)))
+
+
 @cache
-def profile() -> ModelProfile:
+def profile(*, is_of_blocks: bool = False) -> ModelProfile:
     """Of the model; its times are invented, and the emulated devices keep them."""
-    source = factory_source(f"{__name__}:model", ["x=64:float32"])
+    name = "blocks" if is_of_blocks else "model"
+    source = factory_source(f"{__name__}:{name}", ["x=64:float32"])
     found = trace_source(source, "injected")
     size = found.num_layers
     times = Measurement(
@@ -92,7 +115,7 @@ def profile() -> ModelProfile:
     return found.changed(measurements=(times,))
 
 
-def problem(*, is_emulated: bool = True) -> Problem:
+def problem(*, is_emulated: bool = True, is_of_blocks: bool = False) -> Problem:
     """Four devices of unlike speeds on one node."""
     types = tuple(
         DeviceType(
@@ -111,7 +134,7 @@ def problem(*, is_emulated: bool = True) -> Problem:
     groups = tuple(DeviceGroup(name=name, type=f"type-{name}") for name in DEVICES)
     link = Link(latency_s=2e-4, bandwidth_bytes_per_s=1e9)
     return Problem(
-        profile=profile(),
+        profile=profile(is_of_blocks=is_of_blocks),
         cluster=Cluster(
             name="four", device_types=types, nodes=(Node(name="node", devices=groups, link=link),)
         ),
@@ -119,7 +142,8 @@ def problem(*, is_emulated: bool = True) -> Problem:
     )
 
 
-# Stages by name: first and last layer, and device; with the routes and their micro-batches.
+# Stages by name: first and last layer, and devices, parted by blanks; with the routes and their
+# micro-batches.
 _Stages = dict[str, tuple[int, int, str]]
 _Routes = dict[tuple[str, ...], Sequence[int]]
 PLANS: dict[str, tuple[_Stages, _Routes]] = {
@@ -141,11 +165,47 @@ PLANS: dict[str, tuple[_Stages, _Routes]] = {
     ),
     "one device": ({"a": (0, 9, "d0")}, {("a",): range(4)}),
 }
+# With groups, and beside each what is most like it without any.
+GROUP_PLANS: dict[str, tuple[_Stages, _Routes]] = {
+    "two groups": (
+        {"a": (0, 4, "d0 d1"), "b": (5, 9, "d2 d3")},
+        {("a", "b"): range(4)},
+    ),
+    "replicas in groups": (
+        {"a": (0, 9, "d0 d1"), "b": (0, 9, "d2 d3")},
+        {("a",): (0, 2), ("b",): (1, 3)},
+    ),
+    "replicas in groups, sharing state": (
+        {"a": (0, 9, "d0 d1"), "b": (0, 9, "d2 d3")},
+        {("a",): (0, 2), ("b",): (1, 3)},
+    ),
+}
+WITHOUT_GROUPS = {
+    "two groups": "chain of four",
+    "replicas in groups": "two pipelines",
+    "replicas in groups, sharing state": "two pipelines",
+}
+_ALL_PLANS = PLANS | GROUP_PLANS
 
 
 def plan_named(name: str, of: Problem) -> Plan:
-    """One of `PLANS`."""
-    stages, routes = PLANS[name]
+    """One of `PLANS` or `GROUP_PLANS`."""
+    plan = _plan(*_ALL_PLANS[name], of)
+    if not name.endswith("sharing state"):
+        return plan
+    return plan.changed(sharded_state=(LayerRange(first_layer=0, last_layer=9),))
+
+
+def plan_left(devices: Sequence[str], of: Problem, *, has_groups: bool) -> Plan:
+    """What goes on on some devices: a chain; the first two of them are a group, or none is."""
+    parts = [" ".join(devices[:2]), *devices[2:]] if has_groups else list(devices)
+    cuts = [10 * index // len(parts) for index in range(len(parts) + 1)]
+    spans = zip(cuts, [cut - 1 for cut in cuts[1:]], parts, strict=False)
+    stages = {f"s{index}": span for index, span in enumerate(spans)}
+    return _plan(stages, {tuple(stages): range(4)}, of)
+
+
+def _plan(stages: _Stages, routes: _Routes, of: Problem) -> Plan:
     return Plan(
         model=of.profile.name,
         model_fingerprint=of.profile.layers_fingerprint(),
@@ -153,8 +213,8 @@ def plan_named(name: str, of: Problem) -> Plan:
         cluster=of.cluster.name,
         job=of.job,
         stages=tuple(
-            Stage(name=stage, first_layer=a, last_layer=b, devices=(device,))
-            for stage, (a, b, device) in stages.items()
+            Stage(name=stage, first_layer=a, last_layer=b, devices=tuple(devices.split()))
+            for stage, (a, b, devices) in stages.items()
         ),
         pipelines=tuple(
             Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
@@ -163,6 +223,7 @@ def plan_named(name: str, of: Problem) -> Plan:
     )
 
 
+IN_GROUPS, NO_GROUPS = "kill, in groups", "kill, no groups"
 KINDS = (
     "kill",
     "hang",
@@ -245,4 +306,24 @@ def draw(seed: int) -> Case:
         actions=tuple(actions),
         joins=joins,
         has_controller=rng.random() < 0.3,
+    )
+
+
+def draw_group(number: int) -> Case:
+    """The case of a number: even ones lose a rank of a group, the next one a device without any."""
+    rng = random.Random(f"groups {number // 2}")
+    plan = list(GROUP_PLANS)[number // 2 % len(GROUP_PLANS)]
+    kill = Action(
+        act="kill",
+        step=rng.randint(2, 12),
+        delay_s=rng.uniform(0, 0.06),
+        device=rng.choice(DEVICES),
+    )
+    return Case(
+        kind=NO_GROUPS if number % 2 else IN_GROUPS,
+        seed=number,
+        plan=WITHOUT_GROUPS[plan] if number % 2 else plan,
+        steps=STEPS,
+        actions=(kill,),
+        is_of_blocks=True,
     )

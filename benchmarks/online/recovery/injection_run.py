@@ -30,9 +30,11 @@ from typing import Any, cast
 
 from benchmarks.online.recovery.injection_cases import (
     CHECKPOINT_EVERY,
+    GROUP_PLANS,
     HEARTBEAT_S,
     Action,
     Case,
+    plan_left,
     plan_named,
     problem,
 )
@@ -55,6 +57,7 @@ from heterps_runtime.process.template import Template
 from heterps_runtime.process.without_compiler import keep_compiler_out
 from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
+from heterps_runtime.specification.build import why_not_run
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
 
 # Files of checkpoints are larger, logs smaller.
@@ -78,6 +81,23 @@ class Rules:
             raise NotEnoughDevicesError("no rule has a plan")
         plan = min(plans.values(), key=lambda each: estimate(left, each).step_time_s)
         return PlanUpdate(plan, left, change.step, "rules alone")
+
+
+class ByHand:
+    """Plans that do not depend on any rule: a chain of what is left.
+
+    Args:
+        of: The problem.
+        has_groups: Whether it begins with a group.
+    """
+
+    def __init__(self, of: Problem, *, has_groups: bool) -> None:
+        self._problem, self._has_groups = of, has_groups
+
+    def replan(self, change: MembershipChange) -> PlanUpdate:
+        """See `heterps_runtime.elastic.records.Replanner`."""
+        plan = plan_left(change.alive, self._problem, has_groups=self._has_groups)
+        return PlanUpdate(plan, self._problem, change.step, "by hand")
 
 
 @dataclass
@@ -225,10 +245,12 @@ def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> No
         setattr(fleet_local, "start_template", lambda *_: template)  # noqa: B010
     case = Case.from_file(folder / "case.json")
     injector = Injector(case, folder)
-    of = problem()
+    of = problem(is_of_blocks=case.is_of_blocks)
     plan = plan_named(case.plan, of)
     replanner: Replanner = Rules(of)
-    if case.has_controller:
+    if case.is_of_blocks:
+        replanner = ByHand(of, has_groups=case.plan in GROUP_PLANS)
+    elif case.has_controller:
         replanner = ElasticController(of, plan, on_message=injector.on_message)
     if "--quiet" not in options:
         threading.Thread(target=injector.run, daemon=True).start()
@@ -267,6 +289,9 @@ def main(folder: Path, options: Sequence[str], *, is_forked: bool = False) -> No
 def serve() -> None:
     """Forks a process for every line."""
     keep_compiler_out()
+    split = problem(is_of_blocks=True)
+    build_module(cast(ModelSource, split.profile.source))
+    assert why_not_run(split, plan_named("two groups", split)) is None
     of = problem()
     build_module(cast(ModelSource, of.profile.source))
     plan = plan_named("chain of four", of)

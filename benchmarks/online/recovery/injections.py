@@ -11,6 +11,7 @@ import math
 import os
 import select
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,11 +27,14 @@ import torch
 from benchmarks.agent.section import Row, TableRows, progress_bar
 from benchmarks.online.recovery.injection_cases import (
     CHECKPOINT_EVERY,
+    IN_GROUPS,
     KINDS,
     LONG_STEPS,
+    NO_GROUPS,
     STEPS,
     Case,
     draw,
+    draw_group,
     plan_named,
     problem,
 )
@@ -47,6 +51,8 @@ from heterps_runtime.state.checkpoint_files import checkpoint_path, complete_che
 
 TITLE = "Random fault injections"
 CASES, QUICK_CASES = 200, 2
+# Half of them with groups.
+GROUP_CASES, QUICK_GROUP_CASES = 24, 2
 # A run that takes longer hangs; the slowest takes a fraction of it, even on two busy cores.
 LIMIT_S = 120.0
 # Workers see within about a second that the supervisor has gone.
@@ -56,6 +62,7 @@ TOLERANCE = 1e-5
 SEEN_S = 0.05
 # How often the sockets of a run are looked at, and how long they may outlive its processes.
 LOOK_S, CLOSE_S = 0.2, 1.0
+FIRST_STEP = "first step in groups"
 FAILURES = (
     "hang",
     "error",
@@ -73,6 +80,7 @@ TARGETS = [
     Target("runs whose newest checkpoint is corrupt", "bad checkpoint", 0),
     Target("runs that end with an error", "error", 0),
     Target("largest loss difference to the uninterrupted run", "max loss difference", TOLERANCE),
+    Target("first new step where a rank of a group is killed, over none", FIRST_STEP, 1.0),
 ]
 NOTE = (
     f"Four emulated devices, a model of 340,000 parameters, AdamW, a checkpoint every "
@@ -88,6 +96,13 @@ NOTE = (
     "after it, on a busy machine."
 )
 
+GROUP_NOTE = (
+    "Ten blocks of 33,000 parameters on the same devices: two groups in a chain, replicas in two "
+    "groups, these with shared state; and beside each a chain of four or two pipelines, killed at "
+    "the same moment. What is left goes on as a chain, in the first case with a group of two at "
+    "its front. `first step`: from the fault to the end of the next step."
+)
+
 
 def run(settings: Settings) -> SectionResult:
     """All cases; with the same seeds it goes on after those that are done."""
@@ -100,16 +115,33 @@ def run(settings: Settings) -> SectionResult:
                 store.add(str(seed), case_row(draw(seed)))
             advance(f"{seed} {store[str(seed)]['failure'] or 'passed'}")
     rows = [store[str(seed)] for seed in range(first, first + number)]
+    num_groups = QUICK_GROUP_CASES if settings.quick else GROUP_CASES
+    with progress_bar("losses in groups", num_groups) as advance:
+        for index in range(num_groups):
+            if f"groups {index}" not in store:
+                store.add(f"groups {index}", case_row(draw_group(index)))
+            advance(f"{index} {store[f'groups {index}']['failure'] or 'passed'}")
+    grouped = [store[f"groups {index}"] for index in range(num_groups)]
     shown = [_shown(kind, [r for r in rows if r["kind"] == kind]) for kind in KINDS]
     tables = [TableRows("injections", f"{number} injections", NOTE, [r for r in shown if r])]
-    failed = [row for row in rows if row["failure"]]
+    tables.append(TableRows("groups", "A rank of a group is killed", GROUP_NOTE, [
+        _shown_first_step(kind, [row for row in grouped if row["kind"] == kind])
+        for kind in (IN_GROUPS, NO_GROUPS)
+    ]))  # fmt: skip
+    failed = [row for row in (*rows, *grouped) if row["failure"]]
     if failed:
         columns = ("seed", "kind", "plan", "failure", "detail")
         bad = [{name: row[name] for name in columns} for row in failed]
         tables.append(TableRows("failures", "Runs that failed", "By seed.", bad))
+    rows = [*rows, *grouped]
     counts = {failure: sum(r["failure"] == failure for r in rows) for failure in FAILURES}
+    first_s = {
+        kind: statistics.median(r["first_step_s"] for r in grouped if r["kind"] == kind)
+        for kind in (IN_GROUPS, NO_GROUPS)
+    }
     summary = {
         "injections": len(rows),
+        FIRST_STEP: first_s[IN_GROUPS] / first_s[NO_GROUPS],
         **counts,
         "wrong": counts["wrong losses"] + counts["wrong state"],
         "max loss difference": max((r["loss_difference"] for r in rows), default=0.0),
@@ -128,6 +160,18 @@ def _shown(kind: str, rows: Sequence[Row]) -> Row | None:
         "recoveries": sum(len(row["pauses"]) for row in rows),
         "pause_s median": pauses[len(pauses) // 2] if pauses else 0.0,
         "pause_s largest": pauses[-1] if pauses else 0.0,
+        "loss difference": max(row["loss_difference"] for row in rows),
+    }
+
+
+def _shown_first_step(kind: str, rows: Sequence[Row]) -> Row:
+    seconds = sorted(row["first_step_s"] for row in rows)
+    return {
+        "kind": kind,
+        "runs": len(rows),
+        "passed": sum(not row["failure"] for row in rows),
+        "first step s median": statistics.median(seconds),
+        "first step s largest": seconds[-1],
         "loss difference": max(row["loss_difference"] for row in rows),
     }
 
@@ -153,7 +197,7 @@ def case_row(case: Case, keep: Path | None = None) -> Row:
         elif sockets and not failure:
             failure, detail = "open sockets", "; ".join(sockets)[:300]
     losses = outcome.get("losses", [])
-    wanted = reference().losses[outcome.get("first_step", 0) :]
+    wanted = reference(case.is_of_blocks).losses[outcome.get("first_step", 0) :]
     differences = [abs(a - b) for a, b in zip(losses, wanted, strict=False)]
     return {
         "seed": case.seed,
@@ -190,7 +234,7 @@ def _lived(case: Case, folder: Path) -> tuple[str, str, dict[str, Any]]:
         left = _left_behind(folder, ORPHAN_S)
         if left:
             return "processes left", "; ".join(left)[:300], {}
-        bad = _bad_checkpoint(folder)
+        bad = _bad_checkpoint(case, folder)
         if bad:
             return "bad checkpoint", bad, {}
         # After a crash before the first checkpoint was complete, a user starts anew.
@@ -248,21 +292,21 @@ def _judged(case: Case, folder: Path, outcome: dict[str, Any]) -> tuple[str, str
     if outcome["error"]:
         return "error", outcome["error"][:300]
     first, losses = outcome["first_step"], outcome["losses"]
-    wanted = reference().losses[first : case.steps]
+    wanted = reference(case.is_of_blocks).losses[first : case.steps]
     if len(losses) != len(wanted):
         return "wrong losses", f"{len(losses)} losses from step {first}, not {len(wanted)}"
     differences = [abs(a - b) for a, b in zip(losses, wanted, strict=True)]
     if not all(difference <= TOLERANCE for difference in differences):
         worst = max(range(len(wanted)), key=lambda step: differences[step])
         return "wrong losses", f"step {first + worst}: {losses[worst]}, not {wanted[worst]}"
-    bad = _bad_checkpoint(folder, case.steps)
+    bad = _bad_checkpoint(case, folder, case.steps)
     if bad:
         is_state = bad.startswith("parameters")
         return ("wrong state" if is_state else "bad checkpoint"), bad
     return "", ""
 
 
-def _bad_checkpoint(folder: Path, step: int | None = None) -> str:
+def _bad_checkpoint(case: Case, folder: Path, step: int | None = None) -> str:
     """What is wrong with the newest checkpoint; `step` is after which step it should be."""
     found = complete_checkpoints(folder / "checkpoints")
     if not found:
@@ -273,7 +317,7 @@ def _bad_checkpoint(folder: Path, step: int | None = None) -> str:
         return str(error)
     if step is not None and state.document.step != step:
         return f"the newest is after step {state.document.step}, not {step}"
-    wanted = reference().states[state.document.step].model
+    wanted = reference(case.is_of_blocks).states[state.document.step].model
     squares = [((state.model[name] - wanted[name]) ** 2).mean().item() for name in wanted]
     rms = math.sqrt(max(squares))
     # A step that is left out or done twice moves all parameters by about the learning rate, 1e-3.
@@ -335,8 +379,8 @@ class Reference:
         states: By steps that are done.
     """
 
-    def __init__(self) -> None:
-        of = problem(is_emulated=False)
+    def __init__(self, *, is_of_blocks: bool) -> None:
+        of = problem(is_emulated=False, is_of_blocks=is_of_blocks)
         torch.set_num_threads(1)
         with tempfile.TemporaryDirectory(prefix="injection-reference-") as folder:
             settings = CheckpointSettings(folder=folder, every=CHECKPOINT_EVERY, keep=LONG_STEPS)
@@ -353,17 +397,17 @@ class Reference:
 
 
 @cache
-def reference() -> Reference:
-    """Trained once."""
-    return Reference()
+def reference(is_of_blocks: bool) -> Reference:
+    """Trained once for each model."""
+    return Reference(is_of_blocks=is_of_blocks)
 
 
 def main() -> None:
-    """Runs single seeds and keeps what they leave: SEED... [FOLDER]."""
+    """Runs single seeds and keeps what they leave: SEED... [FOLDER]; g0, g1, ...: with groups."""
     *seeds, last = sys.argv[1:]
-    folder = None if last.isdecimal() else Path(last)
+    folder = None if last.removeprefix("g").isdecimal() else Path(last)
     for seed in [*seeds, last] if folder is None else seeds:
-        case = draw(int(seed))
+        case = draw_group(int(seed[1:])) if seed.startswith("g") else draw(int(seed))
         print(case.model_dump_json(indent=1, exclude_defaults=True))
         print(json.dumps(case_row(case, folder and folder.resolve() / seed), indent=1), flush=True)
 

@@ -20,6 +20,7 @@ import numpy as np
 from heterps_configs.documents.cluster import Cluster, Device, DeviceGroup
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.model_profile import Measurement
+from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.belief import (
     DEFAULT_SPREADS,
@@ -30,6 +31,7 @@ from heterps_envs.online.belief import (
     TypeBelief,
 )
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.workload import stage_cost
 
 # Factors nearer to 1 are noise.
 TOLERANCE = 0.03
@@ -43,6 +45,8 @@ class StageMeasurement:
 
     Attributes:
         first_layer, last_layer: The stage's layers (inclusive).
+        stage: How they were carried out, where that was not plainly on the device alone: on a
+            group, or with layers that were computed again or waited in host memory.
     """
 
     device: str
@@ -50,6 +54,7 @@ class StageMeasurement:
     last_layer: int
     forward_s: float
     backward_s: float
+    stage: Stage | None = None
 
 
 def drift(problem: Problem, measurements: Iterable[StageMeasurement]) -> dict[str, float]:
@@ -67,6 +72,9 @@ def drift(problem: Problem, measurements: Iterable[StageMeasurement]) -> dict[st
 
 def predicted_pass_s(problem: Problem, entry: StageMeasurement) -> dict[Direction, float]:
     """What the problem says that the passes of a stage take."""
+    if entry.stage is not None:
+        cost = stage_cost(problem, entry.stage)
+        return {"forward": cost.forward_s, "backward": cost.backward_s}
     kind, part = problem.class_of[entry.device], slice(entry.first_layer, entry.last_layer + 1)
     offsets, tables = _offsets_s(problem, entry), problem.tables
     return {
@@ -134,7 +142,7 @@ class ProblemBelief:
     def observe(self, measurements: Sequence[StageMeasurement]) -> None:
         """Takes the stage times of one window of a run of any plan on the cluster."""
         times: dict[str, list[StageTime]] = defaultdict(list)
-        for entry in measurements:
+        for entry in (_as_alone(self._base, each) for each in measurements):
             name, index = self._place[entry.device]
             offsets, ends = _offsets_s(self._base, entry), (entry.first_layer, entry.last_layer)
             directions: dict[Direction, float] = {
@@ -222,6 +230,26 @@ class ProblemBelief:
         kept = [entry for entry in base.profile.measurements if entry.device_type not in added]
         profile = base.profile.changed(measurements=(*kept, *added.values()))
         return replace(base, profile=profile, cluster=_with_types(base.cluster, new_types))
+
+
+def _as_alone(problem: Problem, entry: StageMeasurement) -> StageMeasurement:
+    """What the device would have taken alone for whole layers, if it is as far from its times.
+
+    The ranks of a group wait for one another in every layer, so it is how far all of them are.
+    """
+    if entry.stage is None:
+        return entry
+    alone = replace(entry, stage=None)
+    whole_s, own_s = predicted_pass_s(problem, alone), predicted_pass_s(problem, entry)
+    return replace(
+        alone,
+        forward_s=entry.forward_s * _ratio(whole_s["forward"], own_s["forward"]),
+        backward_s=entry.backward_s * _ratio(whole_s["backward"], own_s["backward"]),
+    )
+
+
+def _ratio(seconds: float, others_s: float) -> float:
+    return seconds / others_s if others_s > 0 else 1.0
 
 
 def _offsets_s(problem: Problem, entry: StageMeasurement) -> dict[Direction, float]:

@@ -3,7 +3,8 @@
 The state of a layer is what its device must not lose: parameters, what the optimizer keeps of them
 (master weights included) and buffers. Gradients are none: plans change between steps. A device that
 holds a layer under both plans receives nothing for it. Parameters that several layers share are
-there once on each device.
+there once on each device. Of a tensor-parallel group each device holds its share, and needs what of
+its share under the new plan it has not.
 
 Seconds follow the simulator's rules: the link between two devices carries one message at a time in
 each direction. Between two nodes, all devices share one link, because states are large enough to
@@ -15,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -84,16 +85,41 @@ def state_moves(
         new_plan: Who needs what.
         lost: Devices that hold nothing any more.
     """
-    held, needed = _layers_by_device(old_plan), _layers_by_device(new_plan)
+    held, needed = _spans_by_device(old_plan), _spans_by_device(new_plan)
     gone = {name for name in held if name in lost or name not in problem.device_named}
     alive = {name: layers for name, layers in held.items() if name not in gone}
     chunks: list[_Chunk] = []
     for part in _parts(problem):
-        sources = tuple(name for name, layers in alive.items() if part.used_by & layers)
+        holders = {name: span for name, own in alive.items() if (span := _span_of(part, own))}
         for destination, layers in needed.items():
-            if part.used_by & layers and destination not in sources:
-                chunks += _chunks(part, sources, destination)
+            wanted = _span_of(part, layers)
+            for span in _cut(wanted, holders.values()) if wanted else ():
+                sources = tuple(name for name, own in holders.items() if _has(own, span))
+                if destination not in sources:
+                    chunks += _chunks(part, span, sources, destination)
     return _dealt(problem, chunks)
+
+
+def missing_layers(plan: Plan, lost: Collection[str]) -> tuple[int, ...]:
+    """Layers of whose state no device that is left has some part.
+
+    Args:
+        plan: Who holds what.
+        lost: Devices that hold nothing any more.
+    """
+    held = _spans_by_device(plan)
+    alive = {name: layers for name, layers in held.items() if name not in lost}
+    gone = [layers for name, layers in held.items() if name in lost]
+    found = []
+    for layer in range(plan.num_layers):
+        left = [layers[layer] for layers in alive.values() if layer in layers]
+        is_whole = all(any(_has(own, span) for own in left) for span in _cut(_WHOLE, left))
+        is_divided = (
+            layer in plan.sharded_layers and sum(layer in s.layers for s in plan.stages) > 1
+        )
+        if not is_whole or (is_divided and any(layer in layers for layers in gone)):
+            found.append(layer)
+    return tuple(found)
 
 
 def move_s(
@@ -188,12 +214,40 @@ def keep_in_place(problem: Problem, old_plan: Plan, new_plan: Plan) -> Plan:
     return new_plan.changed(stages=stages)
 
 
-def _layers_by_device(plan: Plan) -> dict[str, frozenset[int]]:
-    layers: dict[str, set[int]] = defaultdict(set)
+# From where to where of the state of a layer, as shares of it, a device has it.
+_Span = tuple[float, float]
+_WHOLE: _Span = (0.0, 1.0)
+
+
+def _spans_by_device(plan: Plan) -> dict[str, dict[int, _Span]]:
+    """What of each layer the devices of a plan hold."""
+    found: dict[str, dict[int, _Span]] = defaultdict(dict)
     for stage in plan.stages:
-        for name in stage.devices:
-            layers[name].update(stage.layers)
-    return {name: frozenset(found) for name, found in layers.items()}
+        shares = stage.tensor_shares or (1 / stage.degree,) * stage.degree
+        ends = [0.0, *accumulate(shares[:-1]), 1.0]
+        for name, span in zip(stage.devices, pairwise(ends), strict=True):
+            found[name].update(dict.fromkeys(stage.layers, span))
+    return found
+
+
+def _span_of(part: _Part, layers: Mapping[int, _Span]) -> _Span | None:
+    """What of a part a device holds that holds so much of some layers; None: nothing."""
+    spans = [layers[layer] for layer in part.used_by if layer in layers]
+    return (min(spans)[0], max(end for _, end in spans)) if spans else None
+
+
+def _cut(span: _Span, others: Iterable[_Span]) -> Iterator[_Span]:
+    """A span in parts, each of which lies inside or outside of each of the others."""
+    edges = {end for other in others for end in other if span[0] < end < span[1]}
+    return pairwise(sorted({*span, *edges}))
+
+
+def _has(span: _Span, part: _Span) -> bool:
+    return span[0] <= part[0] and part[1] <= span[1]
+
+
+def _layers_by_device(plan: Plan) -> dict[str, frozenset[int]]:
+    return {name: frozenset(layers) for name, layers in _spans_by_device(plan).items()}
 
 
 def _parts(problem: Problem) -> list[_Part]:
@@ -215,10 +269,13 @@ def _parts(problem: Problem) -> list[_Part]:
     return [part for part in parts if part.num_bytes > 0]
 
 
-def _chunks(part: _Part, sources: tuple[str, ...], destination: str) -> list[_Chunk]:
+def _chunks(part: _Part, span: _Span, sources: tuple[str, ...], destination: str) -> list[_Chunk]:
+    num_bytes = round(part.num_bytes * (span[1] - span[0]))
+    if num_bytes == 0:
+        return []
     most = CHUNKS_PER_SOURCE * len(sources) if len(sources) > 1 else 1
-    count = min(most, -(-part.num_bytes // CHUNK_BYTES))
-    edges = [part.num_bytes * index // count for index in range(count + 1)]
+    count = min(most, -(-num_bytes // CHUNK_BYTES))
+    edges = [num_bytes * index // count for index in range(count + 1)]
     return [
         _Chunk(part.layer, sources, destination, stop - start) for start, stop in pairwise(edges)
     ]

@@ -79,7 +79,7 @@ def workload(problem: Problem, plan: Plan) -> Workload:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     check_plan(problem, plan)
-    stages = {stage.name: _stage_cost(problem, stage) for stage in plan.stages}
+    stages = {stage.name: stage_cost(problem, stage) for stage in plan.stages}
     front: dict[int, dict[str, str]] = {}
     behind: dict[int, dict[str, str]] = {}
     for pipe in plan.pipelines:
@@ -96,7 +96,8 @@ def workload(problem: Problem, plan: Plan) -> Workload:
     )
 
 
-def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
+def stage_cost(problem: Problem, stage: Stage) -> StageCost:
+    """What a stage takes for one full micro-batch."""
     own = problem.for_stage(stage)
     tables, times = own.tables, own.layer_times
     part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]

@@ -19,11 +19,9 @@ from heterps_runtime.elastic.state_sources import (
     Holding,
     Needed,
     SavedNames,
-    layouts_at,
     live_step,
     newest_step,
     nothing_left,
-    offers_at,
 )
 from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.run import RunSpecification
@@ -143,9 +141,9 @@ class Recovery:
         layouts = self._held.layouts if self._held_step is not None else {}
         holding = Holding(self._held_step, layouts, self._wanted)
         self._holdings: list[Holding] = self._peers.gatherer.gather(holding, Holding)
-        step = live_step(self._holdings)
-        if step is not None:
-            state = self._from_ranks(step)
+        live = live_step(self._holdings)
+        if live is not None:
+            step, state = live[0], self._from_ranks(*live)
         else:
             step, state = self._from_everywhere(on_progress)
         install(self._owned, state)
@@ -159,10 +157,8 @@ class Recovery:
 
     # -- all tensors are alive
 
-    def _from_ranks(self, step: int) -> State:
+    def _from_ranks(self, step: int, needed: Needed) -> State:
         began_s = time.perf_counter()
-        offers = [[layouts_at(holding, step) for holding in self._holdings]]
-        needed = Needed.of(self._holdings, offers)
         held = self._held_at(step)
         state = self._memory(needed, [held])
         self._finish("replica", self._transfer(needed, 0, held, state))
@@ -199,10 +195,11 @@ class Recovery:
         while True:
             readable = self._readable(saved_steps)
             gathered = self._peers.gatherer.gather(SavedNames(snapshots, readable), SavedNames)
-            step = newest_step(self._holdings, gathered)
-            if step is None:
+            newest = newest_step(self._holdings, gathered)
+            if newest is None:
                 raise HeterpsError(nothing_left(gathered))
-            state = self._at_step(step, gathered, saved_steps, on_progress)
+            step, needed = newest
+            state = self._at_step(step, needed, saved_steps, on_progress)
             # A checkpoint may turn out to be damaged while it is read.
             if all(self._peers.gatherer.gather(state is not None, bool)):
                 assert state is not None
@@ -231,12 +228,11 @@ class Recovery:
     def _at_step(
         self,
         step: int,
-        gathered: Sequence[SavedNames],
+        needed: Needed,
         saved_steps: Sequence[SavedStep],
         on_progress: Callable[[], None],
     ) -> State | None:
         """What this rank wants at one step; None where not all of it could be had."""
-        needed = Needed.of(self._holdings, offers_at(step, self._holdings, gathered))
         held = [self._held_at(step), self._tiers.snapshots.get(step, HeldState({}))]
         # Other ranks send while this one reads.
         began_s = time.perf_counter()

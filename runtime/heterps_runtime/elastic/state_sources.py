@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heterps_runtime.state.layout import Layouts
+from heterps_runtime.state.layout import VALUE, Layouts
 from heterps_runtime.state.migrate import Wanted, known_tensors
 from heterps_runtime.state.transfer import Cell, wanted_cells
 
@@ -33,13 +33,13 @@ class SavedNames(NamedTuple):
     readable: dict[int, frozenset[str]]
 
 
-def live_step(holdings: Sequence[Holding]) -> int | None:
+def live_step(holdings: Sequence[Holding]) -> tuple[int, Needed] | None:
     """The newest step of which the ranks hold all that any of them wants."""
     steps = {holding.step for holding in holdings if holding.step is not None}
     for step in sorted(steps, reverse=True):
         needed = Needed.of(holdings, [[layouts_at(holding, step) for holding in holdings]])
         if not any(needed.missing):
-            return step
+            return step, needed
     return None
 
 
@@ -48,27 +48,23 @@ def layouts_at(holding: Holding, step: int) -> Layouts:
     return holding.layouts if holding.step == step else {}
 
 
-def newest_step(holdings: Sequence[Holding], gathered: Sequence[SavedNames]) -> int | None:
+def newest_step(
+    holdings: Sequence[Holding], gathered: Sequence[SavedNames]
+) -> tuple[int, Needed] | None:
     """The newest step at which each tensor has a source for each rank that wants it."""
     steps = {step for saved in gathered for step in (*saved.snapshots, *saved.readable)}
     for step in sorted(steps, reverse=True):
-        missing = Needed.of(holdings, offers_at(step, holdings, gathered)).missing
+        offers = [
+            [layouts_at(holding, step) for holding in holdings],
+            [saved.snapshots.get(step, {}) for saved in gathered],
+        ]
+        needed = Needed.of(holdings, offers)
         if all(
             names <= saved.readable.get(step, frozenset())
-            for names, saved in zip(missing, gathered, strict=True)
+            for names, saved in zip(needed.missing, gathered, strict=True)
         ):
-            return step
+            return step, needed
     return None
-
-
-def offers_at(
-    step: int, holdings: Sequence[Holding], gathered: Sequence[SavedNames]
-) -> list[list[Layouts]]:
-    """What the ranks have of one step: in their stages, and in their snapshots."""
-    return [
-        [layouts_at(holding, step) for holding in holdings],
-        [saved.snapshots.get(step, {}) for saved in gathered],
-    ]
 
 
 class Needed(NamedTuple):
@@ -90,7 +86,9 @@ class Needed(NamedTuple):
         known = known_tensors(layouts for own in offers for layouts in own)
         targets = [holding.wanted.layouts(known) for holding in holdings]
         cells = list(wanted_cells(offers, targets))
-        missing = [set(holding.wanted.names - known.keys()) for holding in holdings]
+        # Replicas that share state may have that of a parameter, and the lost one had its value.
+        there = {name for name, keys in known.items() if VALUE in keys}
+        missing = [set(holding.wanted.names - there) for holding in holdings]
         for cell in cells:
             if cell.offer is None:
                 missing[cell.destination].add(cell.name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.plan import Stage
 from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.specification.run import RunSpecification
 
@@ -25,6 +26,8 @@ class StageTimes(Document):
         first_layer: Index of the stage's first layer.
         last_layer: Index of its last layer (inclusive).
         num_samples: Forward passes that the median is taken over.
+        way: The stage as the plan has it, where it is on a group, or has layers that are computed
+            again or wait in host memory.
     """
 
     device: str
@@ -34,6 +37,7 @@ class StageTimes(Document):
     forward_s: float
     backward_s: float
     num_samples: int
+    way: Stage | None = None
 
 
 class LinkMeasurement(Document):
@@ -89,6 +93,7 @@ class Measurements(Document):
                 entry.last_layer,
                 entry.forward_s,
                 entry.backward_s,
+                entry.way,
             )
             for entry in self.stages
         ]
@@ -171,6 +176,7 @@ class ActionTimes:
                         forward_s=statistics.median(forward),
                         backward_s=statistics.median(self._of("backward", stage.name)),
                         num_samples=len(forward),
+                        way=None if _is_plain(stage) else stage,
                     )
                 )
         return found
@@ -188,6 +194,11 @@ class ActionTimes:
         """Of all micro-batches."""
         columns = (column for key, column in self._seconds.items() if key[:2] == (kind, stage))
         return [seconds for column in columns for seconds in column]
+
+
+def _is_plain(stage: Stage) -> bool:
+    """Whether one device computes each layer once, and keeps what it needs again."""
+    return stage.degree == 1 and not stage.recompute_layers and not stage.offloaded_layers
 
 
 def measurements_path(directory: Path, step: int) -> Path:

@@ -213,6 +213,16 @@ def _splits(problem: Problem, plan: Plan) -> dict[str, ParameterSplit]:
     return found.parameters
 
 
+def why_not_run(problem: Problem, plan: Plan) -> str | None:
+    """Why the groups of a plan of the problem cannot be run; None where they can."""
+    try:
+        check_groups(problem.profile, plan)
+        _splits(problem, plan)
+    except HeterpsError as error:
+        return str(error)
+    return None
+
+
 def replanned(
     specification: RunSpecification,
     problem: Problem,

@@ -140,6 +140,22 @@ def owned_tensors(owned: OwnedStages, buffers: Iterable[str]) -> dict[str, Tenso
     return {key: tensor.detach().to("cpu", copy=True) for key, tensor in tensors.items()}
 
 
+def counts_elsewhere(owned: OwnedStages) -> dict[str, Tensor]:
+    """Copies of counts that belong to state which this rank saves, and that another one saves.
+
+    A memory copy of a checkpoint has them, too: whoever goes on from it knows that they exist.
+    """
+    found: dict[str, Tensor] = {}
+    for name, parameter in owned.stepped.items():
+        if owned.optimizer is None or not owned.saves_state_of(name):
+            continue
+        for key, value in owned.optimizer.state.get(parameter, {}).items():
+            is_count = key == LOSS_SCALE or value.shape != parameter.shape
+            if isinstance(value, Tensor) and is_count and not owned.saves_counts_of(name):
+                found[checkpoint_key(name, key)] = value.detach().to("cpu", copy=True)
+    return found
+
+
 def pieces_of(owned: OwnedStages, keys: Iterable[str]) -> dict[str, TensorSlice]:
     """The places of those tensors of a checkpoint that are pieces of larger ones, by key."""
     held = held_by(owned)

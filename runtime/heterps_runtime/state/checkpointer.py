@@ -20,7 +20,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.allocator import return_freed_memory
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages, owners_by_name
-from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, pieces_of
+from heterps_runtime.state.checkpoint import buffers_of, counts_elsewhere, owned_tensors, pieces_of
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     drop_unfinished,
@@ -98,7 +98,7 @@ class Checkpointer:
             held = self._ask(owned)
             tensors = owned_tensors(owned, held.buffers)
             pieces = pieces_of(owned, tensors)
-            self._tiers.hold(step, tensors, pieces)
+            self._tiers.hold(step, {**tensors, **counts_elsewhere(owned)}, pieces)
             document = _document(step, held.tied_names, specification)
             generation = specification.generation
             self._saving = (

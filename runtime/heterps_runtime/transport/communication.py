@@ -84,6 +84,11 @@ class Communicator:
         self.device, self.has_nccl = device, has_nccl
         self.places: list[Place] = self.gather(own_place(device), Place)
 
+    @property
+    def may_lose_ranks(self) -> bool:
+        """Whether training goes on where one of them goes."""
+        return self.connect_timeout is not None
+
     def groups(self, owners: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
         """A group for each set of ranks; sets that were asked for before keep their group."""
         wanted = sorted(set(owners))
