@@ -30,7 +30,8 @@ from heterps_envs.simulator.simulate import estimate
 MAX_DEVICES = 64
 # Layers times devices: up to here program and shares are chosen together, to the optimum.
 MAX_TOGETHER = 256
-_GAIN = 1e-3
+# A program that gains less is no news.
+_GAIN = 0.01
 
 
 @register("hap")
@@ -108,10 +109,11 @@ def _note(problem: Problem, chosen: Dealt) -> str:
     if best.seconds > chosen.seconds * (1 - _GAIN):
         return ""
     why = "all layers of a device are carried out in one way"
-    if is_one_way(best.program, tensor_program(problem, names)):
-        if len(nodes_of(problem)) == 1 or is_by_batch(best.program):
-            return ""  # they differ by whole units and micro-batches
-        why = "a tensor-parallel group is on one node"
+    if is_by_batch(best.program):
+        why = "micro-batches are dealt as wholes"
+    elif is_one_way(best.program, tensor_program(problem, names)):
+        is_apart = len(nodes_of(problem)) > 1
+        why = "a tensor-parallel group is on one node" if is_apart else "slices are whole units"
     return (
         f"by HAP's own cost, which counts no memory, {program_text(best.program)} would take "
         f"{best.seconds:.4g} s a step; in a plan {why}, and the quickest that fits takes "
