@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -142,14 +143,21 @@ def _gradient_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     return total
 
 
-def reduce_copy_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+def reduce_copy_bytes(
+    problem: Problem, bucket: ReduceBucket, held: Sequence[Problem] = ()
+) -> float:
     """Bytes of the gradients that are there twice for a moment when one bucket's all-reduce begins.
 
     Large gradients are not copied, others piece by piece.
+
+    Args:
+        problem: Of whole layers.
+        bucket: The bucket.
+        held: The problem as its devices have it; by default as those do that have most.
     """
     small = max(
         _gradient_bytes(each, bucket) - _large_bytes(each, bucket)
-        for each in _held(problem, bucket)
+        for each in held or _held(problem, bucket)
     )
     return min(max(small, 0.0), float(REDUCE_COPY_BYTES))
 

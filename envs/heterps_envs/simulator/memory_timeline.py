@@ -108,6 +108,7 @@ class _Builder:
 
     def __init__(self, prepared: PreparedPlan, rank: int | None) -> None:
         self.problem, self.plan, self.messages = prepared.problem, prepared.plan, prepared.messages
+        self.rank = rank
         schedule, arrays = prepared.schedule, prepared.arrays
         self.schedule, self.arrays = schedule, arrays
         self.first_gradient = _first(schedule, BACKWARD, BACKWARD_WEIGHT)
@@ -255,7 +256,7 @@ class _Builder:
     def _reduces(self) -> None:
         schedule = self.schedule
         steps = np.flatnonzero(schedule.kind == STEP)
-        for copy in reduce_copies(self.problem, self.plan, schedule):
+        for copy in reduce_copies(self.problem, self.plan, schedule, self.rank):
             at, stage = copy.action, schedule.stage[copy.action]
             if not copy.layers_done:
                 self.extra[at, BUFFER] = copy.num_bytes

@@ -37,15 +37,21 @@ class ReduceCopy(NamedTuple):
     num_bytes: float
 
 
-def reduce_copies(problem: Problem, plan: Plan, schedule: Schedule) -> list[ReduceCopy]:
+def reduce_copies(
+    problem: Problem, plan: Plan, schedule: Schedule, rank: int | None = None
+) -> list[ReduceCopy]:
     """The copies of all devices of a plan.
 
     Args:
         problem: Says how large gradients are.
         plan: What runs.
         schedule: Its action lists.
+        rank: Of tensor-parallel groups, which device; by default one that has most.
     """
-    sizes = [reduce_copy_bytes(problem, bucket) for bucket in schedule.buckets]
+    sizes = [
+        reduce_copy_bytes(problem, bucket, _held_by(problem, plan, bucket, rank))
+        for bucket in schedule.buckets
+    ]
     found: list[ReduceCopy] = []
     for in_front, reduces in _reduces_after(schedule).items():
         buckets = schedule.micro_batch[reduces].tolist()
@@ -58,6 +64,14 @@ def reduce_copies(problem: Problem, plan: Plan, schedule: Schedule) -> list[Redu
             for at, layers, number in zip(reduces, done, buckets, strict=True)
         ]
     return found
+
+
+def _held_by(problem: Problem, plan: Plan, bucket: ReduceBucket, rank: int | None) -> list[Problem]:
+    """The problem as one device of each of a bucket's groups has it; none: as those with most."""
+    if rank is None:
+        return []
+    stages = {stage.devices: stage for stage in plan.stages}
+    return [problem.for_stage(stages[group], min(rank, len(group) - 1)) for group in bucket.groups]
 
 
 def _reduces_after(schedule: Schedule) -> dict[int, list[int]]:

@@ -81,6 +81,7 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._bytes: dict[Kind, int] = dict.fromkeys(get_args(Kind), 0)
         self._born_as: Kind = "workspace"
         self._born: list[int] = []
+        self._recomputed_from: int | None = None
         self._action = Action("step")
         self._accounted = 0
         self._action_peak_bytes, self._action_peak = 0, dict(self._bytes)
@@ -101,6 +102,8 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs one operation and counts what it made."""
+        if self._recomputed_from is not None:
+            self._settle("activations", self._recomputed_from)
         results = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.lift_fresh.default:
             return results  # numbers of the host: time stamps of emulated links, flags
@@ -134,9 +137,18 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if self._kinds[key] in ("messages", "workspace"):
                     self._move(key, "activations")
 
-    def keep_recomputed(self) -> None:
-        """What a layer that is computed again has left is for its backward pass."""
-        self._settle("activations")
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """What a layer that is computed again leaves is for its backward pass.
+
+        Torch ends such a pass by an exception, whose frames still hold what the pass no longer
+        needs: what is left is seen at the next operation.
+        """
+        before = len(self._born)
+        try:
+            yield
+        finally:
+            self._recomputed_from = before
 
     @contextmanager
     def born_as(self, kind: Kind) -> Iterator[None]:
@@ -154,7 +166,7 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def during(self, action: Action) -> Iterator[None]:
         """Counts during one action; what is left of its workspace then gets its kind."""
-        self._action, self._born = action, []
+        self._action, self._born, self._recomputed_from = action, [], None
         self._action_peak_bytes = 0
         self._look()
         with self.born_as(_BORN_AS.get(action.kind, "workspace")):
@@ -217,11 +229,13 @@ class MemoryLedger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._count(before, -num_bytes)
             self._count(kind, num_bytes)
 
-    def _settle(self, kind: Kind) -> None:
-        for key in self._born:
+    def _settle(self, kind: Kind, first: int = 0) -> None:
+        """Gives what is left of the action's workspace a kind, from a number of storage on."""
+        self._recomputed_from = None
+        for key in self._born[first:]:
             if self._kinds.get(key) == "workspace":
                 self._move(key, kind)
-        self._born = []
+        del self._born[first:]
 
     def _count(self, kind: Kind, num_bytes: int) -> None:
         self._bytes[kind] += num_bytes

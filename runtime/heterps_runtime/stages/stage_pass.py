@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -267,15 +267,14 @@ class StagePass:
             inputs = args, kwargs
             if is_overwritten:
                 inputs = tree_map_only(Tensor, torch.clone, inputs)
-            try:
-                if self._normalisations and _is_backward():
-                    with unchanged_running_statistics(self._normalisations):
-                        return self._run(forward, *inputs)
+            if not _is_backward():
                 return self._run(forward, *inputs)
-            finally:
-                # Torch leaves a second pass by an exception, as soon as it has what it needs.
-                if MemoryLedger.active is not None and _is_backward():
-                    MemoryLedger.active.keep_recomputed()
+            with ExitStack() as stack:
+                if MemoryLedger.active is not None:
+                    stack.enter_context(MemoryLedger.active.recomputing())
+                if self._normalisations:
+                    stack.enter_context(unchanged_running_statistics(self._normalisations))
+                return self._run(forward, *inputs)
 
         return checkpoint(run, use_reentrant=False)
 

@@ -13,6 +13,8 @@ from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.model_profile import Measurement, TensorSplit
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.build import build_schedule
+from heterps_envs.simulator.reduce_copies import reduce_copies
 from heterps_envs.simulator.simulate import estimate, simulate
 from tests.envs.small_problems import chain_problem, plan_of
 
@@ -230,6 +232,21 @@ def test_the_largest_share_of_a_group_decides_its_times_and_each_device_holds_it
     }
     even = plan.changed(stages=(plan.stages[0].changed(tensor_shares=(0.5, 0.5)),))
     assert simulate(problem, even) == simulate(problem, plan)
+
+
+def test_each_device_of_an_uneven_group_copies_its_own_gradients() -> None:
+    problem = measured(degrees=(1,))
+    routes: dict[tuple[str, ...], Sequence[int]] = {("s0",): (0,), ("s1",): (1,)}
+    plan = groups_plan(problem, {"s0": (0, 1, [0, 1]), "s1": (0, 1, [2, 3])}, routes)
+    uneven = plan.changed(
+        stages=tuple(stage.changed(tensor_shares=(0.25, 0.75)) for stage in plan.stages)
+    )
+    schedule = build_schedule(problem, uneven)
+    for rank, numbers in ((0, 2 * (20 + 20)), (1, 2 * (20 + 60)), (None, 2 * (20 + 60))):
+        copies = reduce_copies(problem, uneven, schedule, rank)
+        assert [copy.num_bytes for copy in copies] == [4 * numbers] * 2
+    even_copies = reduce_copies(problem, plan, build_schedule(problem, plan), 1)
+    assert {copy.num_bytes for copy in even_copies} == {4 * 2 * (20 + 40)}
 
 
 def test_unlike_devices_of_a_group_wait_for_the_slowest_at_every_layer() -> None:
