@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -222,13 +223,16 @@ class ProblemBelief:
         if not factors:
             return base
         new_types: dict[str, DeviceType] = {}
-        added: dict[str, Measurement] = {}
+        added: dict[str, tuple[Measurement, ...]] = {}
         for names, own in factors.items():
             kind = _corrected_type(base.device_named[names[0]])
             new_types |= dict.fromkeys(names, kind)
-            added[kind.name] = _corrected(base, names[0], kind.name, own)
+            added[kind.name] = (
+                _corrected(base, names[0], kind.name, own),
+                *_corrected_groups(base, names[0], kind.name, own),
+            )
         kept = [entry for entry in base.profile.measurements if entry.device_type not in added]
-        profile = base.profile.changed(measurements=(*kept, *added.values()))
+        profile = base.profile.changed(measurements=(*kept, *chain(*added.values())))
         return replace(base, profile=profile, cluster=_with_types(base.cluster, new_types))
 
 
@@ -317,6 +321,32 @@ def _corrected(problem: Problem, device: str, type_name: str, factors: Factors) 
             **values,
         }
     )
+
+
+def _corrected_groups(
+    problem: Problem, device: str, type_name: str, factors: Factors
+) -> Iterator[Measurement]:
+    """Measurements of groups of the corrected type, of each size that was measured of the old."""
+    kind, job, origin = problem.class_of[device], problem.job, problem.device_named[device].type
+    names = {origin.name, origin.emulation.host_device_type if origin.emulation else ""}
+    degrees = {
+        entry.tensor_parallel
+        for entry in problem.profile.measurements
+        if entry.device_type in names
+        and (entry.micro_batch_size, entry.dtype) == (job.micro_batch_size, job.dtype)
+    }
+    for degree in sorted(degrees - {1}):
+        times = problem.at_degree(degree).layer_times
+        yield Measurement(
+            device_type=type_name,
+            tensor_parallel=degree,
+            micro_batch_size=job.micro_batch_size,
+            dtype=job.dtype,
+            source="corrected",
+            forward_s=tuple((times.forward_s[:, kind] * factors.forward).tolist()),
+            backward_s=tuple((times.backward_s[:, kind] * factors.backward).tolist()),
+            optimizer_s=tuple(times.optimizer_s[:, kind].tolist()),
+        )
 
 
 def _corrected_type(device: Device) -> DeviceType:

@@ -9,8 +9,11 @@ import pytest
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.plan import Stage
 from heterps_envs.online.correction import ProblemBelief, StageMeasurement, correct, drift
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.workload import stage_cost
+from tests.envs.simulator import test_groups as groups
 
 
 def small_problem() -> Problem:
@@ -63,6 +66,24 @@ def test_a_run_as_predicted_changes_nothing() -> None:
     seen = [measured("d-0", 0, 2, 1.0), measured("d-1", 3, 5, 1.01)]
     assert drift(problem, seen) == pytest.approx({"d-0": 1.0, "d-1": 1.01})
     assert correct(problem, seen) is problem
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_group_that_is_slow_is_predicted_slow(factor: float) -> None:
+    """As a group and, as far as nobody knows better, alone."""
+    problem = groups.measured()
+    stage = Stage(name="s", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
+    cost = stage_cost(problem, stage)
+    seen = [
+        StageMeasurement(name, 0, 1, factor * cost.forward_s, factor * cost.backward_s, stage)
+        for name in stage.devices
+    ]
+    assert drift(problem, seen) == pytest.approx(dict.fromkeys(stage.devices, factor))
+    corrected = correct(problem, seen)
+    assert drift(corrected, seen) == pytest.approx(dict.fromkeys(stage.devices, 1.0), rel=0.02)
+    whole_s = corrected.tables.compute_s[:, corrected.class_of["d0-0"]].sum()
+    assert whole_s == pytest.approx(factor * problem.tables.compute_s[:, 0].sum(), rel=0.02)
+    assert (corrected is problem) == (factor == 1.0)
 
 
 def test_a_slow_device_gets_a_type_of_its_own_and_the_others_stay_equal() -> None:

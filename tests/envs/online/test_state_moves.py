@@ -19,13 +19,14 @@ from heterps_configs.documents.cluster import (
     LinkOverride,
     Node,
 )
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import (
     CHUNK_BYTES,
     Move,
     keep_in_place,
+    missing_layers,
     move_s,
     moved_bytes,
     pays_back,
@@ -166,6 +167,36 @@ def test_replicas_share_the_sending_of_a_large_layer() -> None:
     assert move_s(problem, moves, overhead_s=2.0) == pytest.approx(2.5 + 8 * CHUNK_BYTES / 100)
     alone = state_moves(problem, old, new, lost=["d0-0"])
     assert [(move.source, move.num_bytes) for move in alone] == [("d0-1", 16 * CHUNK_BYTES)]
+
+
+def test_of_a_group_each_device_has_its_share_and_gets_what_it_lacks() -> None:
+    problem = four_layers([8 * CHUNK_BYTES] * 4)
+    alone = plan_of(problem, {"a": (0, 3, "d0-0")}, {("a",): [0, 1, 2]})
+    (stage,) = alone.stages
+
+    def on(*devices: str, shares: tuple[float, ...] = ()) -> Plan:
+        return alone.changed(stages=(stage.changed(devices=devices, tensor_shares=shares),))
+
+    def moved(old: Plan, new: Plan, *lost: str) -> dict[tuple[str | None, str], int]:
+        found: Counter[tuple[str | None, str]] = Counter()
+        for move in state_moves(problem, old, new, lost):
+            found[move.source, move.destination] += move.num_bytes
+        return dict(found)
+
+    whole = sum(moved(alone, on("d1-0")).values())
+    group = on("d0-0", "d0-1")
+    assert moved(alone, group) == {("d0-0", "d0-1"): whole // 2}
+    assert moved(group, alone) == {("d0-1", "d0-0"): whole // 2}
+    assert moved(group, on("d0-0", "d0-1", shares=(0.75, 0.25))) == {("d0-1", "d0-0"): whole // 4}
+    assert moved(group, alone, "d0-1") == {(None, "d0-0"): whole // 2}
+    assert missing_layers(group, ["d0-1"]) == (0, 1, 2, 3)
+    assert missing_layers(group, ["d1-0"]) == ()
+    twice = plan_of(
+        problem, {"a": (0, 3, "d0-0"), "b": (0, 3, "d1-0")}, {("a",): [0, 1], ("b",): [2]}
+    )
+    assert missing_layers(twice, ["d0-0"]) == ()
+    divided = twice.changed(sharded_state=(LayerRange(first_layer=1, last_layer=2),))
+    assert missing_layers(divided, ["d0-0"]) == (1, 2)
 
 
 def test_devices_of_a_node_share_its_link_to_another_node_and_not_the_links_inside() -> None:

@@ -18,7 +18,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.stages.owned_stages import OwnedStages
-from heterps_runtime.state.checkpoint import load_state_dict, pieces_of
+from heterps_runtime.state.checkpoint import counts_elsewhere, load_state_dict, pieces_of
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
 from heterps_runtime.state.layout import HeldState, state_bytes
 from heterps_runtime.state.migrate import held_by, state_of
@@ -298,6 +298,24 @@ def test_slices_that_nobody_alive_has_are_read(
         # Not a whole state: the rest is alive.
         every = trained(problem, chain_of(problem, devices=("d0",)), 1)
         assert 0 < _total(found)["local"] < 0.8 * state_bytes(state_of(every.owned["d0"]))
+
+
+@pytest.mark.parametrize("before", ["replicas", "shared", "chain"])
+def test_memory_copies_of_slices_are_gone_on_from(before: str, tmp_path: Path) -> None:
+    """Those of the ranks that have written counts of steps are lost."""
+    problem = problem_of("llama", global_batch_size=8)
+    run = trained(problem, _groups(problem)[before], 2)
+    checkpoint = save(run, tmp_path, 2)
+    tiers = {device: _settings(tmp_path) for device in DEVICES}
+    for device, tensors in saved_tensors(run.owned).items():
+        kept = {**tensors, **counts_elsewhere(run.owned[device])}
+        tiers[device].hold(2, kept, pieces_of(run.owned[device], tensors))
+    run.step()
+    specification = specification_of(problem, grouped(problem, {"a": ("d1", "d3")}, (0.25, 0.75)))
+    found = recovered(_survivors(run, "d0", "d2"), specification, tiers.__getitem__)
+    assert {back.recovered.step for back in found.values()} == {2}
+    assert_equal(_owned(found), loaded(specification, checkpoint))
+    assert _total(found).keys() == {"snapshot", "local"}
 
 
 def test_parts_that_were_not_handed_out_count_where_they_were_stepped() -> None:

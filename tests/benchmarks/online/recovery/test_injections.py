@@ -13,9 +13,11 @@ import pytest
 
 from benchmarks.online.recovery.injection_cases import (
     DEVICES,
+    GROUP_PLANS,
     KINDS,
     PLANS,
     draw,
+    draw_group,
     plan_named,
     problem,
 )
@@ -36,10 +38,18 @@ def test_every_kind_is_drawn_and_leaves_devices_to_go_on_with() -> None:
         assert victims <= set(DEVICES)
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", [*PLANS, *GROUP_PLANS])
 def test_plans_of_the_injections_fit_their_problem(name: str) -> None:
-    of = problem()
+    of = problem(is_of_blocks=name in GROUP_PLANS)
     check_plan(of, plan_named(name, of))
+
+
+def test_a_group_loses_a_rank_when_the_plan_beside_it_loses_a_device() -> None:
+    for number in range(0, 12, 2):
+        first, second = draw_group(number), draw_group(number + 1)
+        assert first.plan in GROUP_PLANS
+        assert second.plan in PLANS
+        assert first.actions == second.actions
 
 
 def test_processes_are_found_by_the_folder_that_they_work_in(tmp_path: Path) -> None:
