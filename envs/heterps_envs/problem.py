@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -155,6 +155,11 @@ class Problem:
 
     @cached_property
     def _of_members(self) -> dict[tuple[tuple[int, float | None], ...], Problem]:
+        return {}
+
+    @cached_property
+    def derived(self) -> dict[Hashable, object]:
+        """What modules above find out once about this very problem, each by a key of its own."""
         return {}
 
     @cached_property

@@ -57,9 +57,18 @@ class UsefulOptions(NamedTuple):
 def useful_options(problem: Problem) -> UsefulOptions:
     """The options that a problem's strategy allows, less those that no placement needs.
 
+    Found once for each problem.
+
     Raises:
         HeterpsError: See `options_of`.
     """
+    known = problem.derived.get(useful_options)
+    if not isinstance(known, UsefulOptions):
+        problem.derived[useful_options] = known = _useful_options(problem)
+    return known
+
+
+def _useful_options(problem: Problem) -> UsefulOptions:
     options = options_of(problem, problem.strategy)
     tables = option_tables(problem, options)
     found = dropped_columns(tables)

@@ -94,8 +94,9 @@ def run_place(
         problem_options = {**problem_options, "strategy": None}
     problem = load_problem(model, cluster, **problem_options)
     say_when_compiling()
-    # What it imports and compiles is no part of its budget.
-    warm_up(chosen, problem.job.objective)
+    if seconds is not None or cpu_seconds is not None:
+        # What it imports and compiles is no part of its budget.
+        warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
     way = place_over_sizes if chooses_micro_batch else place
     result = way(problem, chosen, budget=budget, effort=effort)

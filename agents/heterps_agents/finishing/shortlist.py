@@ -106,16 +106,17 @@ class Shortlist:
         self._costs = SimulatedCosts(problem, question, settings.planner)
         self._first: Simulated | None = None
 
-    def consider(self, codes: list[Code]) -> None:
+    def consider(self, codes: list[Code], most: float = math.inf) -> None:
         """Simulates placements, then small moves from the best of all.
 
         Args:
             codes: At least one in the first call; ties, and gains under `MARGIN`, go to its first.
+            most: No moves where the best costs more.
         """
         self._costs.allow(self._settings.most_stages)
         added = self._costs.add_all(codes)
         self._first = self._first or added[0]
-        if self._settings.bound is not None:
+        if self._settings.bound is not None and self.least_cost <= most:
             question = self.question
             improve(self._costs, question.kernel, question.goal, self._settings.bound)
 

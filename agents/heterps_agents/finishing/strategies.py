@@ -29,6 +29,8 @@ POLISH_EVALUATIONS = 10_000
 NEAR_KNOWN = 1.2
 # And gradient sums are put where they are fastest in those that cost so many times as much at most.
 NEAR_KNOWN_SUMS = 1.05
+# Small moves from them begin where the best, simulated, costs so many times as much at most.
+NEAR_MOVES = 1.1
 # Searches are begun where simple placements cost at most so many times what is known: by more than
 # a third no search has made any better.
 NEAR_START = 1.5
@@ -80,7 +82,7 @@ def best_with_options(
         codes = worth_simulating(question, codes)
         if codes:
             shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
-            shortlist.consider(codes)
+            shortlist.consider(codes, most=budget.known_cost * NEAR_MOVES)
             if shortlist.least_cost <= budget.known_cost * NEAR_KNOWN_SUMS:
                 found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
