@@ -13,17 +13,20 @@ has AdamW, too.
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 from typing import Any
 
 from benchmarks.runtime.runtime import measure
-from benchmarks.shared.common import parse_options, report
+from benchmarks.shared.common import machine, parse_options, report
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.yaml_files import write_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.models.huggingface import huggingface_source
@@ -52,7 +55,12 @@ def main() -> None:
         "block_worst_ratio_to_torch": max(row["step_ratio"] for row in block),
         "block_median_passes_ratio_to_torch": statistics.median(r["passes_ratio"] for r in block),
     }
-    report("Groups of two", [*rows, *({"what": "block", **row} for row in block)], summary, options)
+    only_shown = argparse.Namespace(json=None)
+    report("Uneven groups of two emulated devices", rows, {}, only_shown)
+    report("Blocks of Llama on two processes", block, summary, only_shown)
+    if options.json:
+        content = {"uneven": rows, "block": block, "summary": {**summary, **machine()}}
+        write_text(options.json, json.dumps(content, indent=1) + "\n")
 
 
 def uneven_rows(seed: int) -> list[dict[str, Any]]:
@@ -101,8 +109,8 @@ def _llama() -> ModelSource:
     """Four layers, of which nearly all can be split."""
     config = {
         "model_type": "llama",
-        "hidden_size": 128,
-        "intermediate_size": 352,
+        "hidden_size": 256,
+        "intermediate_size": 704,
         "num_hidden_layers": 4,
         "num_attention_heads": 8,
         "num_key_value_heads": 8,
