@@ -6,6 +6,8 @@ import contextlib
 import math
 from itertools import count
 
+import numpy as np
+
 from heterps_agents.exact.planner import proven_code, proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.finalists import (
@@ -35,6 +37,7 @@ from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
+from heterps_agents.learned.search import learned_codes
 from heterps_agents.search.annealing import POLISH_TEMPERATURE, anneal
 from heterps_agents.search.starts import simple_codes
 from heterps_agents.search.uniform import best_uniform
@@ -48,6 +51,7 @@ from heterps_envs.closed_form.bounds import (
     least_cost,
     lower_bound,
 )
+from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import ROUNDING, Goal
@@ -59,6 +63,9 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 # Predicted seconds that the neighbours of the proven problem may take together.
 NEIGHBOUR_SECONDS = 0.5
 POLISH_EVALUATIONS = 5_000
+# With options the policy looks where there are at most so many ways to carry out a stage, replicas
+# counted: a fraction of a second. So many of its placements are simulated.
+LEAST_EFFORT, MOST_CANDIDATES, NUM_LEARNED = "fast", 1500, 6
 
 
 @register("auto")
@@ -114,7 +121,9 @@ class AutoPlanner:
         """The best of plans with options, of one without, and of even ones, as far as allowed."""
         settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
         exact_s = effort_named(self.effort).exact_s
-        first, optimum = best_with_options(problem, budget, self.seed, settings, exact_s)
+        first, optimum = best_with_options(
+            problem, budget, self.seed, settings, exact_s, self._learned_codes
+        )
         plans = [first]
         plain, known = problem.plain, budget.known_cost
         if plans[0] is not None and problem.job.objective == "throughput":
@@ -153,6 +162,17 @@ class AutoPlanner:
             if bound.status == "bounded" or _reaches(problem, plan, least_s):
                 return bound
         return bound_for(problem, plan)
+
+    def _learned_codes(self, question: Question) -> list[Code]:
+        """What the policy finds with little effort; nothing where that takes long."""
+        most = min(MAX_REPLICAS, question.tables.num_micro_batches)
+        num_candidates = int(np.minimum(question.tables.most_replicas, most).sum())
+        if num_candidates > MOST_CANDIDATES or DEFAULT_POLICY not in shipped("policies"):
+            return []
+        if not math.isfinite(question.cost(question.start)):
+            return []
+        policy = PolicyPlanner(self.seed).policy_for(question.goal)
+        return learned_codes(policy, question, effort_named(LEAST_EFFORT), NUM_LEARNED)
 
     def _may_be_plain(self, plain: Problem, budget: Budget) -> bool:
         """Whether plans without options may be better than what is known.

@@ -7,6 +7,7 @@ moves from it, is simulated. The exact solver joins where it is quick.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from heterps_agents.exact.solve import ExactResult, solve
@@ -59,7 +60,12 @@ def allows_plain(strategy: Strategy) -> bool:
 
 
 def best_with_options(
-    problem: Problem, budget: Budget, seed: int, settings: Simulations, exact_s: float
+    problem: Problem,
+    budget: Budget,
+    seed: int,
+    settings: Simulations,
+    exact_s: float,
+    learned: Callable[[Question], list[Code]],
 ) -> Found:
     """The plan with options that is best in the simulator, and what is proven of it.
 
@@ -69,6 +75,7 @@ def best_with_options(
         seed: Of all searches.
         settings: How much is simulated.
         exact_s: Seconds that the exact solver may take.
+        learned: What a policy makes of a question that starts with the best of the searches.
     """
     found: list[Simulated] = []
     optimum: ExactResult | None = None
@@ -83,6 +90,10 @@ def best_with_options(
         if codes:
             shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
             shortlist.consider(codes, most=budget.known_cost * NEAR_MOVES)
+            start = question.cheapest(codes)
+            more = worth_simulating(question, learned(question._replace(start=start)))
+            if more and question.cost(more[0]) < question.cost(start):
+                shortlist.consider(more, most=budget.known_cost * NEAR_MOVES)
             if shortlist.least_cost <= budget.known_cost * NEAR_KNOWN_SUMS:
                 found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
