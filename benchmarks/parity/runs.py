@@ -11,7 +11,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from benchmarks.parity.models import profile_of
-from benchmarks.parity.plans import plan_of, problem_of
+from benchmarks.parity.plans import GROUP_SHAPES, plan_of, problem_of
+from heterps.planning.runnable import with_whole_layers
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
@@ -44,7 +45,10 @@ class Cell(NamedTuple):
 
     def problem_and_plan(self) -> tuple[Problem, Plan]:
         """Of this cell."""
-        problem = problem_of(profile_of(self.model), self.shape, self.schedule, self.optimizer)
+        profile = profile_of(self.model)
+        if self.shape in GROUP_SHAPES:
+            profile, _ = with_whole_layers(profile, "float32")
+        problem = problem_of(profile, self.shape, self.schedule, self.optimizer)
         return problem, plan_of(problem, self.shape)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from heterps.planning.explain import Explanation, explain
 from heterps.planning.place import PlaceResult, chooses_options, place
 from heterps.planning.problems import is_traced, load_problem, needs_file
+from heterps.planning.runnable import as_groups_run_it
 from heterps.planning.strategies import place_over_sizes
 from heterps.planning.warm_up import warm_up
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
@@ -100,6 +101,9 @@ def run_place(
     budget = Budget(evaluations, seconds, cpu_seconds)
     way = place_over_sizes if chooses_micro_batch else place
     result = way(problem, chosen, budget=budget, effort=effort)
+    if is_traced(model) and (known := as_groups_run_it(problem, result.plan)) is not None:
+        problem, budget = known, Budget(evaluations, seconds, cpu_seconds)
+        result = way(problem, chosen, budget=budget, effort=effort)
     explanation = explain(problem, result) if explains else None
     try:
         if output is not None:

@@ -1,0 +1,56 @@
+"""What the trace of a model counts as split and a run keeps whole: found before a plan is shown."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+
+
+def as_groups_run_it(problem: Problem, plan: Plan) -> Problem | None:
+    """The problem with those layers whole that groups of a run cannot split; None: all can be.
+
+    Takes seconds, imports torch, and is asked only where a plan has groups.
+
+    Args:
+        problem: With a profile that was traced for it. Shipped ones are known to run.
+        plan: Of the problem.
+    """
+    if problem.profile.source is None or all(stage.degree == 1 for stage in plan.stages):
+        return None
+    profile, reasons = with_whole_layers(problem.profile, problem.job.dtype)
+    if not reasons:
+        return None
+    (first, reason), others = next(iter(reasons.items())), len(reasons) - 1
+    more = f" and {others} more of its layers stay" if others else " stays"
+    warnings.warn(
+        f"{profile.name}: {first}{more} whole in tensor-parallel groups: {reason}", stacklevel=2
+    )
+    return replace(problem, profile=profile)
+
+
+def with_whole_layers(profile: ModelProfile, dtype: Dtype) -> tuple[ModelProfile, dict[str, str]]:
+    """A profile that splits what a run splits, and why its other layers stay whole, by layer.
+
+    Args:
+        profile: With the source of its model.
+        dtype: Of the job.
+    """
+    from heterps_runtime.tensor_parallel.plan import find_splits
+
+    assert profile.source is not None, "a model is built to find out"
+    found = find_splits(profile.source, dtype).reasons
+    reasons = {
+        layer.name: found[layer.name]
+        for layer in profile.layers
+        if layer.tensor_split is not None and layer.name in found
+    }
+    layers = tuple(
+        layer.changed(tensor_split=None) if layer.name in reasons else layer
+        for layer in profile.layers
+    )
+    return profile.changed(layers=layers), reasons

@@ -1,0 +1,38 @@
+"""Plans of traced models split what a run splits."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.parity.models import profile_of
+from benchmarks.parity.plans import plan_of, problem_of
+from heterps.planning.runnable import as_groups_run_it
+from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.specification.build import build_specification
+
+
+def _prepare(problem: Problem, shape: str) -> None:
+    plan = plan_of(problem, shape)
+    schedule = build_schedule(problem, plan)
+    build_specification(problem, plan, schedule, RunSettings(steps=1), devices=plan.devices)
+
+
+@pytest.mark.slow
+def test_layers_that_no_group_of_a_run_can_split_are_counted_as_whole() -> None:
+    """T5 adds a whole table of position biases to the scores of each head."""
+    problem = problem_of(profile_of("t5"), "groups", "1f1b", "adamw")
+    with pytest.raises(HeterpsError, match="cannot be split"):
+        _prepare(problem, "groups")
+    with pytest.warns(UserWarning, match="stay whole in tensor-parallel groups"):
+        known = as_groups_run_it(problem, plan_of(problem, "groups"))
+    assert known is not None
+    assert any(layer.tensor_split is not None for layer in known.profile.layers)
+    _prepare(known, "groups")
+
+
+def test_a_plan_without_groups_builds_no_model() -> None:
+    problem = problem_of(profile_of("t5"), "equal cuts", "1f1b", "adamw")
+    assert as_groups_run_it(problem, plan_of(problem, "equal cuts")) is None
