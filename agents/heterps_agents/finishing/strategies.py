@@ -86,6 +86,9 @@ def best_with_options(
         codes, result = _codes(question, exact_s)
         if not problem.merges_nodes and result is not None and result.code is not None:
             optimum = result
+        fits = any(math.isfinite(question.cost(code)) for code in codes)
+        if codes and not fits and math.isfinite(budget.known_cost):
+            break  # memory is the same in all views, and there is a plan already
         codes = worth_simulating(question, codes)
         if codes:
             shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
