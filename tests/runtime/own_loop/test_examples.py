@@ -13,7 +13,7 @@ from heterps_configs.documents.plan import Plan
 from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import chain_of_groups, plan_of_cuts
 
-STEPS = "20"
+STEPS = "30"
 
 
 def _losses(plan: Plan, num_processes: int, module: str, folder: Path) -> tuple[str, str]:
