@@ -33,6 +33,10 @@ def test_a_drawn_problem_depends_on_its_number_alone() -> None:
     assert (first.profile, first.cluster) != (other.profile, other.cluster)
 
 
+def test_a_free_device_that_takes_three_thousand_years_contradicts_no_optimum() -> None:
+    assert check_problem(draw_problem(500, 2805), ("exact",))["findings"] == []
+
+
 def test_of_a_model_that_takes_no_time_auto_divides_by_nothing() -> None:
     assert check_problem(draw_problem(202, 356), ("auto",))["findings"] == []
 
