@@ -133,6 +133,9 @@ def bound_by_optimum(
     if placement is None:
         return Bound(step_time_s=least_s)
     actual = closed_form_of_plan_s(problem, plan, placement)
+    if step_time_s <= 0:  # nothing takes any time: no share of it is a gap
+        is_least = actual <= 0
+        return Bound(step_time_s=step_time_s, gap=0.0, status="proven") if is_least else Bound()
     gap = actual / step_time_s - 1
     if is_price:
         price = _price(problem, placement)
