@@ -58,6 +58,7 @@ from heterps_envs.closed_form.objective import ROUNDING, Goal
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Predicted seconds that the neighbours of the proven problem may take together.
@@ -126,9 +127,10 @@ class AutoPlanner:
         )
         plans = [first]
         plain, known = problem.plain, budget.known_cost
-        if plans[0] is not None and problem.job.objective == "throughput":
-            assert plans[0].predicted_step_time_s is not None, "it was simulated"
-            budget.known_cost = min(known, plans[0].predicted_step_time_s)
+        is_throughput = problem.job.objective == "throughput"
+        if first is not None and is_throughput and can_run(problem, first):
+            assert first.predicted_step_time_s is not None, "it was simulated"
+            budget.known_cost = min(known, first.predicted_step_time_s)
         if allows_plain(problem.strategy) and self._may_be_plain(plain, budget):
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self.plan(plain, budget))
@@ -140,6 +142,7 @@ class AutoPlanner:
         if not found:
             least_s = None if optimum is None else optimum.step_time_s
             raise InfeasibleError(f"auto: {explain_infeasible(problem)}", least_s)
+        found = [plan for plan in found if can_run(problem, plan)] or found
         best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
         step_time_s = simulated_step_time_s(plain, best)
         best = best.changed(predicted_step_time_s=step_time_s)

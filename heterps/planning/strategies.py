@@ -19,6 +19,7 @@ from heterps_configs.library import load_job
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
 
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
@@ -121,13 +122,13 @@ def place_over_sizes(
     for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
         outlook, size = outlooks[index], asked[index].job.micro_batch_size
         entry = TriedSize(size, outlook.bound, outlook.promised)
-        known = math.inf if best is None else _cost(best)
+        known = _cost(best) if best is not None and _can_run(best) else math.inf
         if best is not None and (outlook.loses_to(known) or spent.is_exhausted):
             why = outlook.why(known) or NO_BUDGET
             tried.append(entry._replace(why=why))
             continue
         own = spent.share(1 / (len(asked) - number))
-        if best is not None and problem.job.objective == "throughput":
+        if math.isfinite(known) and problem.job.objective == "throughput":
             own.known_cost = known
         try:
             found = place(asked[index], chosen, budget=own, seed=seed, effort=effort)
@@ -139,7 +140,7 @@ def place_over_sizes(
         else:
             tried.append(entry._replace(found=_cost(found)))
             answers.append(found)
-            if best is None or _cost(found) < known:
+            if best is None or _rank(found) < _rank(best):
                 best = found
         spent.spend(own.evaluations_used)
     if best is None:
@@ -199,6 +200,15 @@ def _bound(problem: Problem) -> float:
         return 0.0
     view = problem.views[-1]
     return lower_bound(option_tables(view, options_of(view, problem.strategy)))
+
+
+def _can_run(result: PlaceResult) -> bool:
+    return can_run(result.problem, result.plan)
+
+
+def _rank(result: PlaceResult) -> tuple[bool, float]:
+    """Plans that cannot be run yet come last."""
+    return not _can_run(result), _cost(result)
 
 
 def _cost(result: PlaceResult) -> float:

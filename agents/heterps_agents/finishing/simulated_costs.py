@@ -14,17 +14,21 @@ from heterps_envs.closed_form.objective import graded_cost
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
+from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
 
 # However large: a choice needs some to choose from.
 LEAST_SIMULATIONS = 12
+# So many times its cost counts a plan that cannot be run yet: it is chosen where nothing else fits.
+CANNOT_RUN = 1e6
 
 
 class Simulated(NamedTuple):
     """One placement that has been simulated.
 
     Attributes:
-        cost: What the objective minimises, see `graded_cost`.
+        cost: What the objective minimises, see `graded_cost`; `CANNOT_RUN` times that for a plan
+            that cannot be run yet.
         found: Its plan, with its predicted step time; None where no node has room for one of its
             groups.
     """
@@ -124,4 +128,6 @@ class SimulatedCosts:
         devices = (self._problem.device_named[name] for name in plan.devices)
         price = sum(device.price_usd_per_hour for device in devices)
         cost = graded_cost(step_time_s, price, 0.0, self._question.goal)
+        if not can_run(self._problem, plan):
+            cost *= CANNOT_RUN
         return Simulated(cost, code, plan.changed(predicted_step_time_s=step_time_s))

@@ -28,6 +28,7 @@ from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
 DEFAULT_POLICY = "generalist"
@@ -94,13 +95,15 @@ class PolicyPlanner:
         found, below = list[Plan](), math.inf
         with contextlib.suppress(InfeasibleError):
             found = [choose_reduce(problem, over_views(problem, budget, self._answer))]
-        if found and problem.job.objective == "throughput":
+        is_throughput = problem.job.objective == "throughput"
+        if found and is_throughput and can_run(problem, found[0]):
             below = simulated_step_time_s(problem, found[0]) * NEAR_KNOWN_SUMS
         if not (found and budget.is_exhausted):
             even = best_uniform(problem, budget, self.seed, below)
             found += [] if even is None else [choose_reduce(problem, even.plan)]
         if not found:
             raise InfeasibleError(f"{self.name}: {explain_infeasible(problem)}")
+        found = [plan for plan in found if can_run(problem, plan)] or found
         best = fastest(problem, found).changed(planner=self.name)
         return best.changed(bound=bound_for(problem, best))
 

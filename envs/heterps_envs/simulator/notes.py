@@ -70,6 +70,12 @@ def strategy_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def can_run(problem: Problem, plan: Plan) -> bool:
+    """Whether `not_run_yet` has nothing to say; quick for plans without groups."""
+    has_groups = any(stage.degree > 1 for stage in plan.stages)
+    return not has_groups or not_run_yet(problem.profile, plan) is None
+
+
 def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
     """Why a plan cannot be run yet, in one line; None: it can."""
     owner_of = {user: owner for owner, users in profile.tied_layers.items() for user in users}
