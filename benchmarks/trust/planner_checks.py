@@ -137,8 +137,8 @@ def compare(problem: Problem, answers: Sequence[Answer]) -> Iterator[str]:
 
 def _keeps_the_rule(problem: Problem, placement: Placement) -> bool:
     """Whether a placement fits by the rule of planners, and its groups are those that they form."""
-    options = options_of(problem, problem.strategy)
     try:
+        options = options_of(problem, problem.strategy)
         code = encode(placement, options)
     except ValueError:  # it has groups of a degree that does not divide every node
         return False

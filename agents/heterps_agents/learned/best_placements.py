@@ -133,7 +133,8 @@ class BestPlacements:
         stages, count = self.elite.stages[0], int(self.elite.num_stages[0])
         used = np.empty(self.kernel.num_classes, np.int64)
         step_time_s = search_cost(stages, count, self.kernel, used, STEP_TIME)
-        return step_time_s, 1 - self.fill_s() / step_time_s
+        # Where nothing takes any time, nothing is a bottleneck either.
+        return step_time_s, 1 - self.fill_s() / step_time_s if step_time_s > 0 else 0.0
 
     def descend(self, step_time_s: Floats, codes: Code, most: int) -> None:
         """Improves the best of some placements."""

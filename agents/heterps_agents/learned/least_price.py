@@ -84,6 +84,8 @@ class LeastPrice(BestPlacements):
         if least_price > 0:
             slowest_s = min(slowest_s, self.known_s / least_price)
         shortest_s, (_, share) = min(fast.known_s, slowest_s), fast.step_and_share()
+        if shortest_s <= 0:  # nothing takes any time, and so nothing costs more
+            return
         ladder = first_ladder(
             shortest_s, slowest_s, share, effort.price_targets, effort.price_shares
         )

@@ -22,6 +22,7 @@ from heterps_configs.units import bytes_text
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
 from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
 from heterps_envs.certificates.plain_search import Wanted, find_better
+from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share
@@ -102,7 +103,7 @@ class _Check:
             self._check_counts()
             own_tables, own_stages = self._own_tables(stages)
             step_time_s = closed_form_s(own_tables, own_stages)
-            self.rounding_s = _rounding_s(own_tables, own_stages)
+            self.rounding_s = max(_rounding_s(own_tables, own_stages), self._rounding_of_groups_s())
             if has_strategies(self.plan):
                 self._check_memory(own_tables, own_stages, stages)
             else:
@@ -346,10 +347,32 @@ class _Check:
         )
         return "not re-checked"
 
+    def _rounding_of_groups_s(self) -> float:
+        """The same of stages that are carried out in other ways than the tables of classes say."""
+        if not has_strategies(self.plan):
+            return 0.0
+        problem, stages = self.problem, self.plan.stages
+        longest_s = max(
+            float(
+                problem.at_degree(stage.degree)
+                .tables.compute_s[:, problem.class_of[stage.devices[0]]]
+                .sum()
+            )
+            for stage in stages
+        )
+        # Recomputing takes another forward pass.
+        return _digits_s(self.tables, len(stages), 2 * longest_s)
+
     def _weight(self, stages: Sequence[PlainStage], by_price: bool) -> float:
-        """What a second counts as: with the objective price, what all devices cost an hour."""
+        """What a second counts as: with the objective price, what all devices cost an hour.
+
+        And a little, so that of equally cheap placements (free devices) the faster one is meant.
+        """
+        if not by_price:
+            return 1.0
         prices = self.tables.price_usd_per_hour
-        return sum(each.replicas * float(prices[each.kind]) for each in stages) if by_price else 1.0
+        per_hour = sum(each.replicas * float(prices[each.kind]) for each in stages)
+        return per_hour + TIE_BREAK_USD_PER_HOUR
 
 
 def _rounding_s(tables: CostTables, stages: Sequence[PlainStage]) -> float:
@@ -359,5 +382,9 @@ def _rounding_s(tables: CostTables, stages: Sequence[PlainStage]) -> float:
     takes far longer on the stage's devices than its own layers do, its last digits are missing.
     """
     longest_s = max(float(tables.compute_s[:, stage.kind].sum()) for stage in stages)
-    passes = tables.num_micro_batches + 2 * len(stages)
+    return _digits_s(tables, len(stages), longest_s)
+
+
+def _digits_s(tables: CostTables, num_stages: int, longest_s: float) -> float:
+    passes = tables.num_micro_batches + 2 * num_stages
     return EPSILON * tables.num_layers * passes * longest_s

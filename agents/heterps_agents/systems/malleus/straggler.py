@@ -12,6 +12,7 @@ limit to the next value that any variable can take.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations
 from types import MappingProxyType
@@ -53,6 +54,8 @@ class StageMemory(NamedTuple):
         index = max(0, len(self.per_layer) - num_stages + stage)
         limit = min((self.limits.get(name, self.limit) for name in devices), default=self.limit)
         room = (limit - self.extra) / ratio - fixed
+        if self.per_layer[index] <= 0:  # layers that hold nothing
+            return sys.maxsize if room >= 0 else 0
         return max(0, math.floor(room / self.per_layer[index] + 1e-9))
 
 

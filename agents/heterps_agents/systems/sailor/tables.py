@@ -111,11 +111,16 @@ class Options:
 
     @property
     def slowness(self) -> Floats:
-        """(O,) how much longer an option takes for most layers than the first option."""
+        """(O,) how much longer an option takes for most layers than the first option.
+
+        1 where that cannot be told: any factors give a bound, good ones prune.
+        """
         seconds = np.diff(self.compute_s)
         measured = seconds[0] > 0
-        ratios = seconds[:, measured] / seconds[0, measured]
-        return np.asarray(np.median(ratios, axis=1), np.float64)
+        if not measured.any():
+            return np.ones(len(seconds))
+        ratios = np.median(seconds[:, measured] / seconds[0, measured], axis=1)
+        return np.asarray(np.where(ratios > 0, ratios, 1.0), np.float64)
 
     @property
     def load(self) -> Floats:
