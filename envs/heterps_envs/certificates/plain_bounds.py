@@ -120,9 +120,9 @@ def _work(tables: CostTables, alone: Rows) -> Rows:
                     _least_message_s(tables, cut) for cut in range(start, layer + 1)
                 )
             seconds = tables.num_micro_batches * float(tables.compute_s[layer, kind])
-            row.append(
-                seconds + float(tables.optimizer_s[layer, kind]) + wait * alone[layer][kind] / room
-            )
+            # A device without room has only layers that hold nothing.
+            share = alone[layer][kind] / room if room > 0 else 0.0
+            row.append(seconds + float(tables.optimizer_s[layer, kind]) + wait * share)
         out.append(row)
     return out
 

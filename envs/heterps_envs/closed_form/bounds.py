@@ -142,8 +142,12 @@ def bound_by_optimum(
         gap = (actual * (price + TIE_BREAK_USD_PER_HOUR)) / (
             step_time_s * (price_usd_per_hour + TIE_BREAK_USD_PER_HOUR)
         ) - 1
+    if is_price and gap < -ROUNDING:  # it fits by the simulator, and not by the rule of planners
+        return bound_for(problem, plan)
     if gap <= ROUNDING:
-        return Bound(step_time_s=step_time_s, gap=0.0, status="proven")
+        # Others may be as cheap, and take another time.
+        own_s = actual if is_price else step_time_s
+        return Bound(step_time_s=own_s, gap=0.0, status="proven")
     return Bound(step_time_s=least_s, gap=gap, status="bounded")
 
 
