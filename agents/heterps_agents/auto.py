@@ -55,7 +55,7 @@ from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import ROUNDING, Goal
-from heterps_envs.closed_form.placement import closed_form_of_plan_s, encode, placement_of
+from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
@@ -160,10 +160,7 @@ class AutoPlanner:
             optimum = None if result.code is None else result
         if optimum is not None:
             least_s, price = optimum.step_time_s, optimum.price_usd_per_hour
-            bound = bound_by_optimum(problem, plan, least_s, price)
-            # A plan that fits by the simulator alone may be below all that fit by the rule.
-            if bound.status == "bounded" or _reaches(problem, plan, least_s):
-                return bound
+            return bound_by_optimum(problem, plan, least_s, price)
         return bound_for(problem, plan)
 
     def _learned_codes(self, question: Question) -> list[Code]:
@@ -282,14 +279,6 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
-
-
-def _reaches(problem: Problem, plan: Plan, step_time_s: float) -> bool:
-    """Whether the closed form of a plan is not below a step time."""
-    placement = placement_of(problem, plan)
-    return placement is not None and closed_form_of_plan_s(
-        problem, plan, placement
-    ) >= step_time_s * (1 - ROUNDING)
 
 
 def _use_time(lists: list[Shortlist]) -> None:

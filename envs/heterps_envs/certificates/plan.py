@@ -29,8 +29,6 @@ from heterps_envs.schedule.tied import tied_share
 from heterps_envs.simulator.simulate import lacks_memory, misses_floor
 from heterps_envs.stage_tables import has_strategies, replicas_are_alike, stage_tables
 
-# Thirty years: planners say that slower steps are no plan, however cheap their devices are.
-LONGEST_STEP_S = 1e9
 # Sums may be taken in another order than here.
 TOLERANCE = 1e-6
 # Of one addition, as a share of the sum.
@@ -321,8 +319,7 @@ class _Check:
     ) -> str:
         """Tries every placement that could contradict the claim."""
         floor = self.problem.job.min_throughput_samples_per_s
-        batch = self.problem.job.global_batch_size
-        slowest_s = min(LONGEST_STEP_S, math.inf if floor is None else batch / floor)
+        slowest_s = math.inf if floor is None else self.problem.job.global_batch_size / floor
         below = self._weight(stages, by_price) * claimed_s * (1 - TOLERANCE)
         wanted = Wanted(
             below_s=slowest_s if by_price else min(below, slowest_s),

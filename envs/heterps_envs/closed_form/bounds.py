@@ -142,7 +142,7 @@ def bound_by_optimum(
         gap = (actual * (price + TIE_BREAK_USD_PER_HOUR)) / (
             step_time_s * (price_usd_per_hour + TIE_BREAK_USD_PER_HOUR)
         ) - 1
-    if is_price and gap < -ROUNDING:  # it fits by the simulator, and not by the rule of planners
+    if gap < -ROUNDING:  # it fits by the simulator, and not by the rule of planners
         return bound_for(problem, plan)
     if gap <= ROUNDING:
         # Others may be as cheap, and take another time.
