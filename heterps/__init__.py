@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from heterps.planning.compare import Comparison as Comparison
     from heterps.planning.compare import compare as compare
     from heterps.planning.frontier import frontier as frontier
-    from heterps.planning.place import PlaceResult as PlaceResult
     from heterps.planning.place import place as place
     from heterps.planning.place_code import place_code as place_code
+    from heterps.planning.place_result import PlaceResult as PlaceResult
     from heterps.planning.problems import load_problem as load_problem
     from heterps_agents.interface.planner import Budget as Budget
     from heterps_agents.interface.registry import planner_named as planner_named
+    from heterps_configs.documents.job import Strategy as Strategy
     from heterps_configs.errors import HeterpsError as HeterpsError
     from heterps_runtime.own_loop.trainer import PipelineTrainer as PipelineTrainer
 
@@ -32,7 +33,8 @@ _HOMES = {
     "Comparison": "heterps.planning.compare",
     "HeterpsError": "heterps_configs.errors",
     "PipelineTrainer": "heterps_runtime.own_loop.trainer",
-    "PlaceResult": "heterps.planning.place",
+    "PlaceResult": "heterps.planning.place_result",
+    "Strategy": "heterps_configs.documents.job",
     "compare": "heterps.planning.compare",
     "frontier": "heterps.planning.frontier",
     "load_problem": "heterps.planning.problems",

@@ -14,7 +14,6 @@ from dataclasses import replace
 from benchmarks.shared.common import parse_options, report
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps.planning.strategies import place_over_sizes
 from heterps_agents.search.uniform import micro_batch_candidates
 from heterps_configs.documents.job import Strategy
 from heterps_envs.closed_form.bounds import least_cost
@@ -27,9 +26,8 @@ def main() -> None:
         model="by default llama-7b",
         cluster="by default a100-v100-t4",
     )
-    free = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
     model, cluster = options.model or "llama-7b", options.cluster or "a100-v100-t4"
-    problem = load_problem(model, cluster, strategy=free)
+    problem = load_problem(model, cluster)
     batch = problem.job.global_batch_size
     rows = []
     for size in micro_batch_candidates(problem):
@@ -37,8 +35,9 @@ def main() -> None:
         bound_s = least_cost(replace(problem, job=job))
         rows.append({"micro_batch": size, "bound_s": bound_s, "samples_per_s": batch / bound_s})
     least_s = min((row["bound_s"] for row in rows), default=math.inf)
-    plain_s = place(problem.plain, seed=options.seed).estimate.step_time_s
-    best_s = place_over_sizes(problem, seed=options.seed).estimate.step_time_s
+    plain = replace(problem, strategy=Strategy())
+    plain_s = place(plain, seed=options.seed).estimate.step_time_s
+    best_s = place(problem, seed=options.seed).estimate.step_time_s
     summary = {
         "without strategies, samples/s": batch / plain_s,
         "with strategies, samples/s": batch / best_s,

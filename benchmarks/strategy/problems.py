@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from benchmarks.strategy.models import profile_named
+from heterps.planning.strategies import OPEN
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
-from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.documents.job import Job
 from heterps_envs.problem import Problem
 
 Inside = Literal["nvlink", "pcie"]
@@ -141,5 +142,4 @@ def problem_of(case: Case) -> Problem:
     )
     cluster = Cluster(name="strategy", nodes=nodes, inter_node_link=_BETWEEN[case.between])
     job = Job(global_batch_size=case.batch)
-    free = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
-    return Problem(profile_named(case.model), cluster, job, strategy=free)
+    return Problem(profile_named(case.model), cluster, job, strategy=OPEN)

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.shared.common import parse_options, report
 from benchmarks.shared.row_store import RowStore
 from benchmarks.strategy.problems import CASES, QUICK, Case, part_of, problem_of
-from heterps.planning.strategies import place_over_sizes
+from heterps.planning.place import place
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import NAME as EVEN
 from heterps_agents.search.uniform import UniformPlan, micro_batch_candidates, uniform_plans
@@ -143,7 +143,7 @@ def _planned(problem: Problem, planner: str, seed: int) -> tuple[float | None, s
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            found = place_over_sizes(problem, planner, seed=seed)
+            found = place(problem, planner, seed=seed)
     except HeterpsError as error:
         return None, str(error)[:60]
     return found.estimate.step_time_s, f"micro-batch {found.plan.job.micro_batch_size}"

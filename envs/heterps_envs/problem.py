@@ -206,7 +206,10 @@ class Problem:
     @cached_property
     def plain(self) -> Problem:
         """The same where each stage is one device that keeps all."""
-        return self if self.strategy.is_plain else replace(self, strategy=PLAIN)
+        if self.strategy.is_plain:
+            return self
+        plain = PLAIN.changed(chooses_micro_batch=self.strategy.chooses_micro_batch)
+        return replace(self, strategy=plain)
 
     @cached_property
     def merges_nodes(self) -> bool:

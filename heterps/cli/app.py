@@ -139,15 +139,10 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Plan: print the estimate, the bound and the table of stages."""
-    from heterps.planning.strategies import (
-        OPEN,
-        is_size_open,
-        micro_batch_size,
-        strategy_of,
-    )
+    from heterps.planning.strategies import micro_batch_size, strategy_of
 
     chosen = (tensor_parallel, recompute, shard_state, offload)
-    strategy = strategy_of(*chosen, base=OPEN)
+    strategy = strategy_of(*chosen, micro_batch, job_file=job)
     options = problem_options(
         job,
         inputs,
@@ -168,18 +163,12 @@ def place(
                 "--frontier is exact: --effort, --cpu-seconds and --policy are ignored",
                 stacklevel=1,
             )
-        if micro_batch == "auto" or not strategy_of(*chosen).is_plain:
-            raise HeterpsError(
-                "--frontier knows one device for each stage and one size of micro-batches: leave "
-                "out --tensor-parallel, --recompute, --shard-state, --offload and --micro-batch "
-                "auto"
-            )
         if explains:
             raise HeterpsError(
-                "--explain is about the options of stages, and --frontier has none: leave out one"
+                "--explain is about the stages of one plan, and --frontier has many: leave out one"
             )
         run_frontier(
-            model, cluster, planner or "auto", options,
+            model, cluster, planner or "auto", {**options, "strategy": strategy},
             seconds=seconds, output=output, figure=figure, as_json=as_json,
         )  # fmt: skip
         return
@@ -193,7 +182,6 @@ def place(
         planner,
         {**options, "strategy": strategy},
         is_strategy_asked=any(choice is not None for choice in chosen),
-        chooses_micro_batch=is_size_open(micro_batch, job),
         explains=explains,
         evaluations=evaluations,
         seconds=seconds,
@@ -281,7 +269,9 @@ def compare(
     from heterps.commands.compare import run_compare
     from heterps.planning.strategies import micro_batch_size, strategy_of
 
-    strategy = strategy_of(tensor_parallel, recompute, shard_state, offload)
+    strategy = strategy_of(
+        tensor_parallel, recompute, shard_state, offload, micro_batch, job_file=job
+    )
     options = problem_options(
         job,
         inputs,
@@ -299,7 +289,6 @@ def compare(
         cluster,
         chosen or [],
         {**options, "strategy": strategy},
-        chooses_micro_batch=micro_batch == "auto",
         evaluations=evaluations,
         seconds=seconds,
         cpu_seconds=cpu_seconds,

@@ -85,8 +85,8 @@ ChosenMicroBatch = Annotated[
     str | None,
     typer.Option(
         "--micro-batch",
-        help="Samples of one micro-batch; auto, the default of `place`: powers of two and divisors "
-        "are tried.",
+        help="Samples of one micro-batch; auto, the default unless the job file names a size: "
+        "powers of two and divisors are tried.",
         rich_help_panel=PROBLEM,
     ),
 ]
@@ -94,8 +94,8 @@ TensorParallel = Annotated[
     str | None,
     typer.Option(
         "--tensor-parallel",
-        help="Degrees that a planner may choose, such as 1 or 1,2,4; auto: all powers of two in a "
-        "node. `place` begins with auto, `compare` with 1.",
+        help="Degrees that a planner may choose, such as 1 or 1,2,4; auto, the default: all "
+        "powers of two in a node.",
         rich_help_panel=PLANNING,
     ),
 ]
@@ -103,8 +103,8 @@ RecomputeOption = Annotated[
     str | None,
     typer.Option(
         "--recompute",
-        help="Whether stages compute activations again: never (the default of `compare`), full, or "
-        "auto, where it pays (that of `place`).",
+        help="Whether stages compute activations again: never, full, or auto, where it pays (the "
+        "default).",
         autocompletion=one_of(*RECOMPUTE),
         rich_help_panel=PLANNING,
     ),
@@ -123,8 +123,8 @@ ShardState = Annotated[
     str | None,
     typer.Option(
         "--shard-state",
-        help="Whether replicas divide the optimizer state: never (the default of `compare`), or "
-        "auto, where it pays (that of `place`).",
+        help="Whether replicas divide the optimizer state: never, or auto, where it pays (the "
+        "default).",
         autocompletion=one_of(*SHARD_STATE),
         rich_help_panel=PLANNING,
     ),

@@ -42,7 +42,6 @@ def run_compare(
     with_all: bool,
     policy: str | None,
     seed: int,
-    chooses_micro_batch: bool,
     log_directory: Path | None,
     figure: Path | None,
     as_json: bool,
@@ -67,7 +66,6 @@ def run_compare(
             cpu_seconds=cpu_seconds,
             with_all=with_all,
             seed=seed,
-            chooses_micro_batch=chooses_micro_batch,
             on_start=lambda name: status.update(f"planner {name}"),
         )
     if log_directory is not None:

@@ -12,6 +12,7 @@ from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up_frontier
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps.reports.figures import save_figure
+from heterps.reports.ways import plan_ways_text
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
@@ -65,16 +66,22 @@ def frontier_table(found: Frontier) -> Table:
         title_justify="left",
         box=None,
     )
-    for heading in ("samples/s", "USD / million", "step time", "simulated"):
+    for heading in ("samples/s", "USD / million", "step time", "simulated", "micro-batch"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("devices")
+    is_open = not problem.strategy.is_plain
+    if is_open:
+        table.add_column("stages")
     for entry in found.plans:
         simulated_s = entry.plan.predicted_step_time_s
+        ways = (plan_ways_text(entry.plan),) if is_open else ()
         table.add_row(
             f"{entry.throughput_samples_per_s:.5g}",
             f"{entry.price_usd_per_million_samples:.5g}",
             seconds_text(entry.step_time_s),
             "" if simulated_s is None else seconds_text(simulated_s),
+            str(entry.plan.job.micro_batch_size),
             ", ".join(f"{count} {name}" for name, count in entry.devices.items()),
+            *ways,
         )
     return table

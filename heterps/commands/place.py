@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from heterps.planning.explain import Explanation, explain
-from heterps.planning.place import PlaceResult, chooses_options, place
+from heterps.planning.place import chooses_options, place, warn_of_own_way
+from heterps.planning.place_result import PlaceResult
 from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.runnable import as_groups_run_it
-from heterps.planning.strategies import place_over_sizes
+from heterps.planning.strategies import is_left_open
 from heterps.planning.warm_up import warm_up
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps_agents.interface.planner import Budget
@@ -78,7 +79,6 @@ def run_place(
     output: Path | None,
     as_json: bool,
     is_strategy_asked: bool = True,
-    chooses_micro_batch: bool = False,
     explains: bool = False,
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
@@ -91,19 +91,19 @@ def run_place(
     if effort is not None:
         effort_named(effort)
     Budget(evaluations, seconds, cpu_seconds)
-    if not is_strategy_asked and not chooses_options(chosen):
-        problem_options = {**problem_options, "strategy": None}
     problem = load_problem(model, cluster, **problem_options)
+    # What was named in so many words; `place` cannot know that where it is the default as well.
+    if is_strategy_asked and is_left_open(problem.strategy) and not chooses_options(chosen):
+        warn_of_own_way(chosen)
     say_when_compiling()
     if seconds is not None or cpu_seconds is not None:
         # What it imports and compiles is no part of its budget.
         warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
-    way = place_over_sizes if chooses_micro_batch else place
-    result = way(problem, chosen, budget=budget, effort=effort)
+    result = place(problem, chosen, budget=budget, effort=effort)
     if is_traced(model) and (known := as_groups_run_it(problem, result.plan)) is not None:
         problem, budget = known, Budget(evaluations, seconds, cpu_seconds)
-        result = way(problem, chosen, budget=budget, effort=effort)
+        result = place(problem, chosen, budget=budget, effort=effort)
     explanation = explain(problem, result) if explains else None
     try:
         if output is not None:

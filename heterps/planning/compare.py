@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from heterps.planning.curves import CurvePoint, curve_of, near_best_s
-from heterps.planning.place import PlaceResult, chooses_options, place
-from heterps.planning.strategies import place_over_sizes
+from heterps.planning.place import chooses_options, place
+from heterps.planning.place_result import PlaceResult
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import (
@@ -23,7 +23,7 @@ from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.options import keeps_to
-from heterps_envs.problem import Problem
+from heterps_envs.problem import PLAIN, Problem
 
 # Planners that train a network for every problem are left out where they would take longer.
 LONGEST_TRAINING_S = 4.0
@@ -131,13 +131,13 @@ def compare(
     cpu_seconds: float | None = None,
     seed: int = 0,
     with_all: bool = False,
-    chooses_micro_batch: bool = False,
     on_start: Callable[[str], None] = lambda name: None,
 ) -> Comparison:
     """Runs each planner once with the same budget.
 
     Args:
-        problem: What they answer.
+        problem: What they answer, with what its strategy leaves open. Each planner answers for
+            several sizes of micro-batches where these are open, within its budget: see `place`.
         planners: Registered names, or planners of your own; by default all registered ones but
             those that train a network for every problem where that takes long; with `ALL` these
             and the systems of papers.
@@ -146,8 +146,6 @@ def compare(
         cpu_seconds: Processor seconds that each may take.
         seed: Of planners that draw random numbers.
         with_all: By default none is left out.
-        chooses_micro_batch: Each planner answers for several sizes of micro-batches, within its
-            budget, and the best by the simulator counts.
         on_start: Called with each planner's name, to show progress.
 
     Raises:
@@ -174,7 +172,6 @@ def compare(
         problem = on_usable_devices(problem)
     without = tuple(each.name for each in objects if not chooses_options(each))
     without = () if problem.strategy.is_plain else without
-    way = place_over_sizes if chooses_micro_batch else place
     results: dict[str, PlaceResult] = {}
     failures: dict[str, _Failure] = {}
     curves: dict[str, tuple[CurvePoint, ...]] = {}
@@ -184,7 +181,7 @@ def compare(
         budget = Budget(*limits)
         try:
             asked = problem.plain if name in without else problem
-            results[name] = way(asked, planner, budget=budget)
+            results[name] = place(asked, planner, budget=budget)
             curves[name] = curve_of(results[name], budget.finds)
         except HeterpsError as error:
             failures[name] = _Failure(
@@ -192,7 +189,7 @@ def compare(
             )
     if not results:
         raise next(iter(failures.values())).error
-    is_open = chooses_micro_batch or not problem.strategy.is_plain
+    is_open = problem.strategy != PLAIN
     reference, is_proven = (None, False) if is_open else _reference(problem, results)
     beyond = tuple(n for n, r in results.items() if not keeps_to(r.plan, problem.strategy))
     if reference is not None and problem.job.objective == "throughput":

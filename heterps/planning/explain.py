@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterps.planning.place import PlaceResult, TriedSize
+from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import PlacedStage

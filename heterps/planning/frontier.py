@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heterps_agents.exact.frontier import FrontierPoint, solve_frontier
-from heterps_agents.exact.solve import predicted_seconds
+import numpy as np
+
+from heterps.planning.sizes import open_sizes, with_size
+from heterps_agents.exact.frontier import FrontierPoint, solve_frontier, undominated
+from heterps_agents.exact.solve import MAX_SECONDS, predicted_seconds
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.infeasible import explain_infeasible
-from heterps_envs.closed_form.kernel_tables import kernel_tables
-from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
+
+# More than the exact solver may ask for elsewhere: most of it is never written to.
+MAX_TABLE_BYTES = 2e9
 
 
 @dataclass(frozen=True)
@@ -74,41 +81,89 @@ class Frontier:
 def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
     """The exact frontier by the closed form, under the job's throughput floor if it has one.
 
+    What the strategy of the problem leaves open is chosen for each plan of it: how stages are
+    carried out, and the size of micro-batches.
+
     Args:
-        problem: Model profile, cluster and job; the job's objective does not matter.
-        budget: Seconds that each of the three sweeps may take; a minute by default.
+        problem: Model profile, cluster, job, and what may be chosen; the job's objective does not
+            matter.
+        budget: Seconds that each of the three sweeps may take; a minute by default. Several sizes
+            of micro-batches share them by what each is predicted to take.
 
     Raises:
         InfeasibleError: No plan keeps memory and the throughput floor.
         HeterpsError: The problem is too large for the exact solver.
     """
     start = time.perf_counter()
+    if problem.strategy.is_plain:
+        problem = on_usable_devices(problem)
     # A class for each node, where they are few: what is proven is then true of every link.
-    problem = on_usable_devices(problem).by_node
-    kernel, goal = kernel_tables(problem.tables), Goal.of(problem.job)
-    limited = budget is not None and budget.has_time_limit
-    seconds = {"max_seconds": budget.seconds_left} if budget is not None and limited else {}
-    result = solve_frontier(kernel, goal.floor_s, **seconds)
-    if result.status == "infeasible":
-        raise InfeasibleError(explain_infeasible(problem))
-    if result.status == "over budget":
-        raise HeterpsError(
-            f"the frontier needs the exact solver, and {kernel.num_layers} layers on "
-            f"{kernel.num_classes} device classes take it about {predicted_seconds(kernel):.3g} s "
-            "or more a sweep: too long, or longer than predicted; place single plans with "
-            "--objective price and several --min-throughput instead"
+    problem = problem.by_node
+    is_open = problem.strategy.chooses_micro_batch
+    sized = [with_size(problem, s) for s in open_sizes(problem)] if is_open else [problem]
+    is_limited = budget is not None and budget.has_time_limit
+    seconds = budget.seconds_left if budget is not None and is_limited else MAX_SECONDS
+    asked = [Question.of(each, Budget()) for each in sized]
+    predicted_s = [predicted_seconds(question.kernel) for question in asked]
+    if sum(predicted_s) > seconds:
+        raise HeterpsError(_too_large(asked, sum(predicted_s)))
+    shares = [seconds * each_s / sum(predicted_s) for each_s in predicted_s]
+    found = [
+        (question, point)
+        for question, share_s in zip(asked, shares, strict=True)
+        for point in _points(question, share_s)
+    ]
+    if not found:
+        raise InfeasibleError(explain_infeasible(sized[0]))
+    plans = [_bound_plan(*found[index]) for index in _of_all_sizes(point for _, point in found)]
+    if None in plans:
+        warnings.warn(
+            f"{plans.count(None)} plans are left out: no node has room for one of their groups",
+            stacklevel=2,
         )
-    plans = tuple(_bound_plan(problem, point) for point in result.points)
-    return Frontier(problem, plans, time.perf_counter() - start)
+    kept = tuple(plan for plan in plans if plan is not None)
+    return Frontier(problem, kept, time.perf_counter() - start)
 
 
-def _bound_plan(problem: Problem, point: FrontierPoint) -> FrontierPlan:
-    placement = decode(point.code)
+def _points(question: Question, seconds: float) -> tuple[FrontierPoint, ...]:
+    """The frontier with one size of micro-batches; empty where nothing fits."""
+    result = solve_frontier(question.kernel, question.goal.floor_s, seconds, MAX_TABLE_BYTES)
+    if result.status == "over budget":
+        raise HeterpsError(_too_large([question], predicted_seconds(question.kernel)))
+    return result.points
+
+
+def _of_all_sizes(points: Iterable[FrontierPoint]) -> list[int]:
+    """Indices of those that no point of another size beats, the fastest first."""
+    pairs = np.array([(point.step_time_s, point.price_usd_per_hour) for point in points])
+    return undominated(*pairs.T)
+
+
+def _too_large(asked: Sequence[Question], predicted_s: float) -> str:
+    kernel = asked[0].kernel
+    ways = f" in {kernel.num_options} ways" if kernel.num_options > kernel.num_classes else ""
+    pins = (
+        "leave less open with --tensor-parallel 1, --recompute never, --shard-state never and "
+        "--micro-batch 1, or "
+    )
+    return (
+        f"the frontier needs the exact solver, and {kernel.num_layers} layers on "
+        f"{kernel.num_classes} device classes{ways} take it about {predicted_s:.3g} s or more a "
+        f"sweep: too long, or longer than predicted; {pins if ways or len(asked) > 1 else ''}"
+        "place single plans with --objective price and several --min-throughput instead"
+    )
+
+
+def _bound_plan(question: Question, point: FrontierPoint) -> FrontierPlan | None:
+    """None where no node has room for one of its groups."""
+    problem = question.problem
+    assert problem is not None, "questions are made of problems"
+    placement = decode(point.code, question.options)
     bound = Bound(step_time_s=point.step_time_s, gap=0.0, status="proven")
     plan = bind(problem, placement, planner="exact", seed=0, bound=bound)
     used = Counter({entry.type.name: 0 for entry in problem.classes})
     for stage in placement:
-        used[problem.classes[stage.device_class].type.name] += stage.replicas
+        used[problem.classes[stage.device_class].type.name] += stage.replicas * stage.degree
     samples = problem.job.global_batch_size
     usd = point.price_usd_per_hour / 3600 * point.step_time_s
     return FrontierPlan(

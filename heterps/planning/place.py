@@ -2,125 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
-from heterps_agents.finishing.interleaving import interleave
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps.planning.one_size import place_one_size
+from heterps.planning.place_result import PlaceResult, TriedSize
+from heterps.planning.sizes import open_sizes, with_bound_over, with_size
+from heterps.planning.strategies import is_left_open
+from heterps_agents.finishing.strategies import is_hopeless, promised_cost
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
-from heterps_agents.interface.system import OwnCost, System
+from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
-from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.job import Schedule
-from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.closed_form.bounds import bound_for
-from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.closed_form.bounds import lower_bound
+from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.notes import can_run
 
-
-class TriedSize(NamedTuple):
-    """A size of micro-batches that a plan could have had; costs are in what the job minimises.
-
-    Attributes:
-        size: Samples.
-        bound: No plan costs less; 0 where none is known.
-        promised: Of simple placements, by the closed form; inf where none fits.
-        found: Of the plan that was found, simulated; None without one.
-        why: Why nothing was found, or sought.
-    """
-
-    size: int
-    bound: float
-    promised: float
-    found: float | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class PlaceResult:
-    """A plan, what the simulator says of it, and how good it can still become.
-
-    Attributes:
-        requested_planner: The planner that was asked; `plan.planner` is the one that made the plan.
-        evaluations: Placements whose cost was computed.
-        planning_s: Wall-clock seconds of planning alone.
-        planning_cpu_s: The same in processor seconds of this process.
-        own_cost: What a paper's method itself predicts; None for all other planners.
-        tried_sizes: Of micro-batches, where several were looked at; the smallest first.
-    """
-
-    problem: Problem
-    requested_planner: str
-    plan: Plan
-    estimate: Estimate
-    bound: Bound
-    evaluations: int
-    planning_s: float
-    planning_cpu_s: float = 0.0
-    own_cost: OwnCost | None = None
-    tried_sizes: tuple[TriedSize, ...] = ()
-
-    def __repr__(self) -> str:
-        """One line: the plan itself has hundreds."""
-        return f"PlaceResult({self.plan.model} on {self.plan.cluster}; {self.summary()})"
-
-    def to_mapping(self) -> dict[str, Any]:
-        """The JSON contract of `heterps place --json`."""
-        shown = self.estimate
-        return {
-            "planner": self.plan.planner,
-            "requested_planner": self.requested_planner,
-            "plan": self.plan.model_dump(mode="json"),
-            "estimate": {
-                "step_time_s": shown.step_time_s,
-                "step_time_low_s": shown.step_time_low_s,
-                "step_time_high_s": shown.step_time_high_s,
-                "closed_form_step_time_s": shown.closed_form_step_time_s,
-                "throughput_samples_per_s": shown.throughput_samples_per_s,
-                "price_usd_per_million_samples": shown.price_usd_per_million_samples,
-                "memory_bytes": dict(shown.memory_bytes),
-                "feasible": shown.feasible,
-                "layer_times": shown.layer_times,
-            },
-            "bound": {
-                "step_time_s": self.bound.step_time_s,
-                "gap": self.bound.gap,
-                "status": self.bound.status,
-            },
-            "planning_s": self.planning_s,
-            "own_cost": self.own_cost and self.own_cost._asdict(),
-        }
-
-    def optimality(self, seconds_text: Callable[[float], str] = "{:.4g} s".format) -> str:
-        """How far the plan can be from the best, in words, and the numbers that this is about.
-
-        Args:
-            seconds_text: How a number of seconds is written.
-        """
-        times = {
-            "closed form": self.estimate.closed_form_step_time_s,
-            "bound": self.bound.step_time_s,
-            "simulated": self.estimate.step_time_s,
-        }
-        known = [f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None]
-        return f"{describe_bound(self.bound, self.plan.job.schedule)}: {', '.join(known)}"
-
-    def summary(self) -> str:
-        """One paragraph in words."""
-        shown = self.estimate
-        return (
-            f"{self.plan.planner}: {len(self.plan.stages)} stages "
-            f"on {len(self.plan.devices)} devices, "
-            f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
-            f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
-            f"{self.optimality()}; "
-            f"layer times: {shown.layer_times}"
-        )
+# Why a size of micro-batches is not the one.
+BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
+IS_HOPELESS = "simple placements cost too much for any search to make up"
+NO_BUDGET = "the budget was spent before its turn"
+NO_PLAN = "no plan was found that fits"
+NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
 
 
 def place(
@@ -133,59 +40,33 @@ def place(
 ) -> PlaceResult:
     """Finds a plan and says how good it is.
 
+    What the strategy of the problem leaves open is chosen too: how stages are carried out, and the
+    size of micro-batches, by the simulator.
+
     Args:
-        problem: Model profile, cluster and job.
+        problem: Model profile, cluster and job, and what may be chosen.
         planner: A registered name, or a planner of your own.
-        budget: Evaluations and seconds that the planner may spend; unlimited by default.
+        budget: Evaluations and seconds that the planner may spend; unlimited by default. Of what is
+            left each size of micro-batches gets an equal part when its turn comes: what one of them
+            does not need the others have.
         seed: Of planners that draw random numbers.
         effort: `fast`, `normal` or `high`, for planners that can try harder (`ppo`, `auto`); a
             warning where the planner knows no efforts.
 
     Raises:
         UnknownNameError: No planner or effort has that name.
-        InfeasibleError: No plan keeps memory and the throughput floor.
+        InfeasibleError: No plan keeps memory and the throughput floor. Of several sizes of
+            micro-batches the reason is that of the first.
     """
     chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
     if effort is not None:
         chosen = with_effort(chosen, effort)
-    spent = budget or Budget()
     if not problem.strategy.is_plain and not chooses_options(chosen):
-        warnings.warn(
-            f"the planner {chosen.name} {_own_way(chosen)}: tensor parallel, recompute, offload "
-            "and sharded state are ignored",
-            stacklevel=2,
-        )
+        if not is_left_open(problem.strategy):
+            warn_of_own_way(chosen)
         problem = problem.plain
-    if problem.strategy.is_plain:
-        problem = on_usable_devices(problem)
-    if isinstance(chosen, System):
-        plan, own_cost = chosen.answer(problem, spent)
-    else:
-        plan, own_cost = chosen.plan(problem, spent), None
-    plan = interleave(problem, plan, spent)
-    plan = choose_reduce(problem, plan)
-    planning_s, planning_cpu_s = spent.seconds_used, spent.cpu_seconds_used
-    shown = estimate(problem, plan, with_interval=True)
-    if not shown.feasible:
-        raise InfeasibleError(f"planner {chosen.name}: " + "; ".join(shown.reasons))
-    if own_cost is not None and own_cost.note:
-        shown = shown.changed(notes=(own_cost.note, *shown.notes))
-    bound = plan.bound
-    # A bound of plans without options is none of those with them.
-    if bound.status == "unknown" and problem.strategy.is_plain:
-        bound = bound_for(problem, plan)
-    plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
-    return PlaceResult(
-        problem, chosen.name, plan, shown, bound,
-        spent.evaluations_used, planning_s, planning_cpu_s, own_cost,
-    )  # fmt: skip
-
-
-def _own_way(planner: Planner | System) -> str:
-    """What a planner does that chooses no options."""
-    if isinstance(planner, System) and planner.makes_groups:
-        return "makes groups by its own cost"
-    return "places each stage on one device that keeps all"
+    way = _over_sizes if problem.strategy.chooses_micro_batch else place_one_size
+    return way(problem, chosen, budget or Budget())
 
 
 def chooses_options(planner: Planner | System) -> bool:
@@ -193,15 +74,130 @@ def chooses_options(planner: Planner | System) -> bool:
     return bool(getattr(planner, "chooses_options", False))
 
 
-def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:
-    """The optimality of a plan in words: proven, within x %, or unknown.
+def warn_of_own_way(planner: Planner | System) -> None:
+    """Says that what was asked for is ignored by a planner that chooses no options."""
+    makes_groups = isinstance(planner, System) and planner.makes_groups
+    own_way = "places each stage on one device that keeps all"
+    warnings.warn(
+        f"the planner {planner.name} "
+        f"{'makes groups by its own cost' if makes_groups else own_way}: tensor parallel, "
+        "recompute, offload and sharded state are ignored",
+        stacklevel=3,
+    )
 
-    Planners have no closed form of their own for `interleaved` and `zero-bubble`: they use that of
-    1F1B, and the words say so.
+
+def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
+    """A plan for each size of micro-batches, and the best of them by the simulator.
+
+    Those come first that simple placements promise most of. A size is left out whose lower bound is
+    above what another one reaches, or whose simple placements are so far above it that no search
+    makes up for that.
+
+    Raises:
+        InfeasibleError: There is no plan with any size; the reason is that of the first.
     """
-    form = "" if schedule in ("1f1b", "gpipe") else " of 1F1B"
-    if bound.status == "proven":
-        return f"proven optimal for the closed form{form}"
-    if bound.status == "bounded" and bound.gap is not None:
-        return f"within {100 * bound.gap:.1f} % of the bound{form}"
-    return "distance to the optimum unknown"
+    best: PlaceResult | None = None
+    asked = [with_size(problem, size) for size in open_sizes(problem)]
+    outlooks = [_outlook(each, budget) for each in asked]
+    reasons: list[InfeasibleError] = []
+    answers: list[PlaceResult] = []
+    tried: list[TriedSize] = []
+    for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
+        outlook, size = outlooks[index], asked[index].job.micro_batch_size
+        entry = TriedSize(size, outlook.bound, outlook.promised)
+        known = _cost(best) if best is not None and _can_run(best) else math.inf
+        if best is not None and (outlook.loses_to(known) or budget.is_exhausted):
+            why = outlook.why(known) or NO_BUDGET
+            tried.append(entry._replace(why=why))
+            continue
+        own = budget.share(1 / (len(asked) - number))
+        most = own.evaluations
+        if math.isfinite(known) and problem.job.objective == "throughput":
+            own.known_cost = known
+        try:
+            found = place_one_size(asked[index], planner, own)
+        except InfeasibleError as error:
+            reasons.append(error)
+            why = NO_PLAN if best is None else NO_BETTER_PLAN
+            bound = max(entry.bound, error.least_step_time_s or 0.0)
+            tried.append(entry._replace(bound=bound, why=why))
+        else:
+            tried.append(entry._replace(found=_cost(found)))
+            answers.append(found)
+            if best is None or _rank(found) < _rank(best):
+                best = found
+        _charge(budget, own.evaluations_used, most)
+    if best is None:
+        raise reasons[0]
+    return replace(
+        with_bound_over(best, answers, asked, tried),
+        evaluations=budget.evaluations_used,
+        planning_s=budget.seconds_used,
+        planning_cpu_s=budget.cpu_seconds_used,
+        tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
+    )
+
+
+def _charge(budget: Budget, used: int, most: int | None) -> None:
+    """Counts what a size took; what no limit binds, as transitions of proofs, costs others nothing.
+
+    Args:
+        budget: Of all sizes.
+        used: Evaluations.
+        most: That were the size's own.
+    """
+    bound = used if most is None else min(used, most)
+    budget.spend(bound)
+    budget.spend_beside(used - bound)
+
+
+class _Outlook(NamedTuple):
+    """What is known of a size before anything is searched; in what the job minimises."""
+
+    promised: float
+    bound: float
+
+    def loses_to(self, known: float) -> bool:
+        """Whether it can be left out beside a plan that costs so much."""
+        return known <= self.bound or is_hopeless(self.promised, known)
+
+    def why(self, known: float) -> str:
+        """Why it is left out; empty where it is not."""
+        if known <= self.bound:
+            return BOUND_IS_ABOVE
+        return IS_HOPELESS if is_hopeless(self.promised, known) else ""
+
+
+def _outlook(problem: Problem, budget: Budget) -> _Outlook:
+    """Simple placements count as evaluations: where these are limited, none is made."""
+    bound = _bound(problem)
+    if budget.evaluations is not None or math.isinf(bound):
+        return _Outlook(bound, bound)
+    promised, job = promised_cost(problem, budget), problem.job
+    if job.objective == "price":  # of seconds times dollars per hour
+        promised *= 1e6 / 3600 / job.global_batch_size
+    return _Outlook(promised, bound)
+
+
+def _bound(problem: Problem) -> float:
+    """Of every plan's step time; 0 where the price counts."""
+    if problem.job.objective == "price":
+        return 0.0
+    view = problem.views[-1]
+    return lower_bound(option_tables(view, options_of(view, problem.strategy)))
+
+
+def _can_run(result: PlaceResult) -> bool:
+    return can_run(result.problem, result.plan)
+
+
+def _rank(result: PlaceResult) -> tuple[bool, float]:
+    """Plans that cannot be run yet come last."""
+    return not _can_run(result), _cost(result)
+
+
+def _cost(result: PlaceResult) -> float:
+    shown = result.estimate
+    if result.problem.job.objective == "price":
+        return shown.price_usd_per_million_samples
+    return shown.step_time_s

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heterps.planning.place import PlaceResult, place
+from heterps.planning.one_size import place_one_size
+from heterps.planning.place_result import PlaceResult
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
@@ -29,7 +30,7 @@ def place_code(problem: Problem, code: ArrayLike, *, name: str = "code") -> Plac
         InfeasibleError: Memory or the throughput floor is not kept.
     """
     placement = _checked(problem, code)
-    return place(problem, _Known(name, problem, placement))
+    return place_one_size(problem.plain, _Known(name, problem, placement), Budget())
 
 
 class _Known:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from heterps.planning.strategies import strategy_of
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.errors import HeterpsError
@@ -96,8 +97,10 @@ def load_problem(
         inputs: See `load_model`.
         sequence_length: See `load_model`.
         trust_code: Code that a profile file names may run in this process (it is not run here).
-        strategy: What planners may choose beside devices, cuts and replicas; None: nothing.
-        job_options: Fields of `Job` that override the file.
+        strategy: What planners may choose beside devices, cuts and replicas; None: what the command
+            `place` leaves open (`heterps.planning.strategies.OPEN`); `Strategy()`: nothing.
+        job_options: Fields of `Job` that override the file; a `micro_batch_size` is kept, and none
+            is chosen.
 
     Raises:
         HeterpsError: With one clear message.
@@ -133,5 +136,14 @@ def load_problem(
         job=job,
         model_reference=model,
         cluster_reference=cluster if isinstance(cluster, str) else document.name,
-        strategy=strategy or Strategy(),
+        strategy=_chosen(strategy, job_file, job_options),
     )
+
+
+def _chosen(
+    strategy: Strategy | None, job_file: str | None, options: Mapping[str, Any]
+) -> Strategy:
+    """What planners may choose; a size of micro-batches that an option names is kept."""
+    chosen = strategy_of(job_file=job_file) if strategy is None else strategy
+    is_named = options.get("micro_batch_size") is not None
+    return chosen.changed(chooses_micro_batch=False) if is_named else chosen

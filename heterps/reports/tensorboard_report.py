@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from heterps.planning.compare import Comparison, ComparisonRow
 from heterps.planning.curves import CurvePoint
-from heterps.planning.place import PlaceResult
+from heterps.planning.place_result import PlaceResult
 from heterps.reports.figures import timeline_figure
 from heterps.reports.folding import folded_estimate, folded_title
 from heterps.reports.planner_figures import curves_figure

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.exact.kernels import SweepLimits, sweep
-from heterps_agents.exact.solve import MAX_SECONDS, SECONDS_PER_TRANSITION, Status, scratch, solve
+from heterps_agents.exact.solve import (
+    MAX_SECONDS,
+    MAX_TABLE_BYTES,
+    SECONDS_PER_TRANSITION,
+    ExactResult,
+    Status,
+    scratch,
+    solve,
+)
 from heterps_agents.exact.space import search_space
 from heterps_agents.exact.trace import trace_back
 from heterps_envs.closed_form.formula import evaluate_one
@@ -51,7 +59,10 @@ class FrontierResult(NamedTuple):
 
 
 def solve_frontier(
-    kernel: KernelTables, floor_s: float = math.inf, max_seconds: float = MAX_SECONDS
+    kernel: KernelTables,
+    floor_s: float = math.inf,
+    max_seconds: float = MAX_SECONDS,
+    max_table_bytes: float = MAX_TABLE_BYTES,
 ) -> FrontierResult:
     """All placements that are optimal for some price of time.
 
@@ -59,25 +70,26 @@ def solve_frontier(
         kernel: From `heterps_envs.closed_form.kernel_tables.kernel_tables`.
         floor_s: Longest step time that is allowed.
         max_seconds: For each of the three sweeps, see `heterps_agents.exact.solve.solve`.
+        max_table_bytes: See there.
     """
-    fastest = solve(kernel, Goal(floor_s=floor_s), max_seconds=max_seconds)
+    most = (max_seconds, max_table_bytes)
+    fastest = _solved(kernel, Goal(floor_s=floor_s), *most)
     if fastest.code is None:
         return FrontierResult((), fastest.status)
-    cheapest = solve(kernel, Goal(is_price=True, floor_s=floor_s), max_seconds=max_seconds)
+    cheapest = _solved(kernel, Goal(is_price=True, floor_s=floor_s), *most)
     if cheapest.code is None:
         return FrontierResult((), cheapest.status)
     slowest_s = max(fastest.step_time_s, cheapest.step_time_s) * (1 + ROUNDING)
     goal = Goal(is_price=True, floor_s=min(floor_s, slowest_s))
     space = search_space(kernel, goal, goal.cost(fastest.code, kernel))
     labels, seen, reached = scratch(kernel, len(space.totals))
-    most = max_seconds / SECONDS_PER_TRANSITION
-    limits = SweepLimits(0, float(most), np.zeros(1))
+    limits = SweepLimits(0, float(max_seconds / SECONDS_PER_TRANSITION), np.zeros(1))
     if not sweep(kernel, space, labels, seen, reached, limits):
         return FrontierResult((), "over budget")
     step_time_s = np.where(labels.first[0] > 0, labels.behind_s[labels.first[0]], np.inf)
     kinds, least_s = step_time_s.argmin(axis=0), step_time_s.min(axis=0)
     points = []
-    for state in _undominated(least_s, space.price_usd_per_hour):
+    for state in undominated(least_s, space.price_usd_per_hour):
         code = np.zeros(kernel.num_layers, np.int16)
         found = trace_back(kernel, space, labels, int(kinds[state]), state, code)
         assert found, "every label was reached by a transition"
@@ -87,8 +99,19 @@ def solve_frontier(
     return FrontierResult(tuple(points), "optimal")
 
 
-def _undominated(step_time_s: NDArray[np.float64], price: NDArray[np.float64]) -> list[int]:
-    """States that no other beats in step time and price times step time, the fastest first."""
+def _solved(
+    kernel: KernelTables, goal: Goal, max_seconds: float, max_table_bytes: float
+) -> ExactResult:
+    return solve(kernel, goal, max_seconds=max_seconds, max_table_bytes=max_table_bytes)
+
+
+def undominated(step_time_s: NDArray[np.float64], price: NDArray[np.float64]) -> list[int]:
+    """Indices of what no other beats in step time and price times step time, the fastest first.
+
+    Args:
+        step_time_s: (N,) seconds; inf for what is none.
+        price: (N,) US dollars per hour of the devices that it uses.
+    """
     cost = np.full(len(price), np.inf)
     np.multiply(price, step_time_s, out=cost, where=np.isfinite(step_time_s))
     best, front = math.inf, []

@@ -20,6 +20,7 @@ from heterps.planning.problems import load_problem
 from heterps_agents.recovery.losses import likely_losses
 from heterps_agents.recovery.model import Prediction, Situation, at_step, best_of
 from heterps_agents.recovery.plans import recovery_predictions
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import NotEnoughDevicesError
 from heterps_envs.online.fewer_devices import without_devices
@@ -102,7 +103,9 @@ class _SameBook(ElasticController):
 
 
 def _measured(fleet: Fleet, seed: int) -> Row:
-    problem = load_problem(fleet.model, fleet.cluster, global_batch_size=fleet.global_batch_size)
+    problem = load_problem(
+        fleet.model, fleet.cluster, global_batch_size=fleet.global_batch_size, strategy=Strategy()
+    )
     plan = place(problem, seed=seed).plan
     # A first choice loads what is compiled; a run's controller does that while its workers start.
     on_demand = _SameBook(problem, plan, seed=seed)

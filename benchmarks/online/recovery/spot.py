@@ -16,6 +16,7 @@ from heterps.commands.spot import compare_strategies
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.spot.costs import SpotSettings
@@ -113,5 +114,7 @@ def _summary(found: Sequence[Sequence[Row]]) -> Row:
 
 
 def _planned(fleet: Fleet, seed: int) -> tuple[Problem, Plan]:
-    problem = load_problem(fleet.model, fleet.cluster, global_batch_size=fleet.global_batch_size)
+    problem = load_problem(
+        fleet.model, fleet.cluster, global_batch_size=fleet.global_batch_size, strategy=Strategy()
+    )
     return problem, place(problem, planner_named("auto", seed=seed)).plan

@@ -126,12 +126,14 @@ class Strategy(Document):
             those where it pays.
         shard_state: Whether replicas divide the optimizer state among them where it pays.
         offload: Whether stages keep their activations in host memory where it pays.
+        chooses_micro_batch: Whether the size of micro-batches is chosen too; else it is the job's.
     """
 
     tensor_parallel: tuple[PositiveCount, ...] = (1,)
     recompute: Recompute = "never"
     shard_state: Choice = "never"
     offload: Choice = "never"
+    chooses_micro_batch: bool = False
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -146,4 +148,4 @@ class Strategy(Document):
     @property
     def is_plain(self) -> bool:
         """Whether a stage is one device that keeps all, whatever a planner chooses."""
-        return self == Strategy()
+        return self == Strategy(chooses_micro_batch=self.chooses_micro_batch)

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from heterps.planning.compare import compare
+from heterps.planning.place import place
 from heterps.planning.problems import load_problem
+from heterps.planning.sizes import open_sizes
+from heterps.planning.strategies import OPEN
+from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import system_names
+from heterps_configs.documents.job import Strategy
+from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
 
@@ -28,6 +34,7 @@ def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
         "--evaluations",
         500,
         "--json",
+        *PLAIN,
     )
     assert outcome.code == 0
     rows = {row["planner"]: row for row in outcome.data["rows"]}
@@ -69,6 +76,7 @@ def test_a_planner_without_a_feasible_plan_is_a_row_and_no_failure(
         "even",
         "--no-tensorboard",
         "--json",
+        *PLAIN,
     ).data["rows"]
     by_name = {row["planner"]: row for row in rows}
     assert by_name["exact"]["feasible"] is True
@@ -175,7 +183,8 @@ def test_a_budget_of_nothing_is_refused(heterps: Heterps, blocks: Path, option: 
 
 
 def test_all_results_of_a_comparison_name_the_same_bound() -> None:
-    comparison = compare(load_problem("perceptron", "local-emulated"), ["even", "exact"])
+    problem = load_problem("perceptron", "local-emulated", strategy=Strategy())
+    comparison = compare(problem, ["even", "exact"])
     bounds = {name: result.bound for name, result in comparison.results.items()}
     assert {bound.step_time_s for bound in bounds.values()} == {comparison.bound_step_time_s}
     assert (bounds["exact"].status, bounds["even"].status) == ("proven", "bounded")
@@ -193,14 +202,28 @@ def test_an_even_plan_of_a_kind_that_others_may_not_choose_has_no_gap_and_that_i
     heterps: Heterps,
 ) -> None:
     names = ("-p", "greedy,uniform-3d", "--evaluations", 300, "--no-tensorboard")
-    plain = heterps("compare", "llama-7b", "-c", "h100-pod", *names)
+    plain = heterps("compare", "llama-7b", "-c", "h100-pod", *names, *PLAIN)
     assert plain.code == 0, plain.err
     assert "uniform-3d: not like the others" in plain.err
     assert "--tensor-parallel auto" in plain.err
-    open_to_all = ("--tensor-parallel", "auto", "--shard-state", "auto", "--json")
-    like = heterps("compare", "llama-7b", "-c", "h100-pod", *names, *open_to_all).data
+    like = heterps("compare", "llama-7b", "-c", "h100-pod", *names, "--json").data
     assert like["beyond_strategy"] == []
     assert all(row["gap"] is not None for row in like["rows"])
+
+
+def test_all_planners_answer_what_place_is_asked(heterps: Heterps) -> None:
+    """Each with its own part of the budget for every size of micro-batches."""
+    problem = load_problem("gpt2", "a100-v100")
+    comparison = compare(problem, ["even", "greedy", "exact"], evaluations=600)
+    assert comparison.problem.strategy == OPEN
+    assert comparison.bound_step_time_s is None
+    sizes = {name: result.tried_sizes for name, result in comparison.results.items()}
+    assert {len(tried) for tried in sizes.values()} == {len(open_sizes(problem))}
+    for name in ("even", "greedy", "exact"):
+        alone = place(problem, name, budget=Budget(600)).estimate.step_time_s
+        assert comparison.results[name].estimate.step_time_s == alone
+    said = heterps("compare", "gpt2", "-c", "a100-v100", "-p", "even,greedy", "--no-tensorboard")
+    assert "gap: simulated step time over the shortest of this table" in said.out
 
 
 def test_strategies_are_compared_and_said_of_each_plan(heterps: Heterps, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from heterps.planning.explain import Explanation, explain
-from heterps.planning.place import PlaceResult, TriedSize, place
+from heterps.planning.place import BOUND_IS_ABOVE, place
+from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.planning.problems import load_problem
-from heterps.planning.strategies import BOUND_IS_ABOVE
 from heterps.reports.tables import dropped_lines, explanation_table, size_lines
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.job import Strategy

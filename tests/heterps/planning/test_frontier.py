@@ -31,13 +31,35 @@ def test_each_next_plan_is_slower_and_cheaper(heterps: Heterps, blocks: Path) ->
 def test_its_ends_are_what_place_answers_for_either_objective(
     heterps: Heterps, blocks: Path
 ) -> None:
-    options = ("place", blocks, "-c", "a100-v100", "--json")
+    options = ("place", blocks, "-c", "a100-v100", "--json", *PLAIN)
     points = heterps(*options, "--frontier").data["frontier"]
-    plain = (*options, *PLAIN, "--planner", "exact")
+    plain = (*options, "--planner", "exact")
     fastest = heterps(*plain).data["estimate"]
     cheapest = heterps(*plain, "--objective", "price").data["estimate"]
     assert points[0]["step_time_s"] == pytest.approx(fastest["closed_form_step_time_s"])
     assert points[-1]["step_time_s"] == pytest.approx(cheapest["closed_form_step_time_s"])
+
+
+def test_what_place_leaves_open_it_leaves_open_too(heterps: Heterps) -> None:
+    options = ("place", "gpt2", "-c", "a100-v100", "--frontier")
+    points = heterps(*options, "--json").data["frontier"]
+    plain = heterps(*options, "--json", *PLAIN).data["frontier"]
+    assert points[0]["step_time_s"] < plain[0]["step_time_s"]
+    assert points[-1]["price_usd_per_million_samples"] < plain[-1]["price_usd_per_million_samples"]
+    assert {point["plan"]["job"]["micro_batch_size"] for point in plain} == {1}
+    assert {point["plan"]["job"]["micro_batch_size"] for point in points} != {1}
+    for point in points:
+        assert sum(point["devices"].values()) == len(Plan.from_mapping(point["plan"]).devices)
+    table = heterps(*options).out
+    assert "micro-batch" in table
+    assert "sharded" in table
+
+
+def test_what_is_too_large_for_it_says_what_to_leave_out(heterps: Heterps) -> None:
+    outcome = heterps("place", "resnet-152", "-c", "eight-types", "--frontier")
+    assert outcome.code == 2
+    assert "--tensor-parallel 1" in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_a_throughput_floor_cuts_it_off(heterps: Heterps, blocks: Path) -> None:

@@ -1,70 +1,59 @@
-"""Placing with options, and with the size of micro-batches left open."""
+"""What is left to planners, and how options of commands narrow it."""
 
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps.planning.strategies import (
-    micro_batch_size,
-    place_over_sizes,
-    strategy_of,
-)
-from heterps_agents.interface.planner import Budget
-from heterps_agents.search.uniform import best_uniform, micro_batch_candidates
+from heterps.planning.strategies import OPEN, is_left_open, micro_batch_size, strategy_of
 from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
-from heterps_envs.problem import Problem
-
-ALL = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
+from heterps_envs.problem import PLAIN
 
 
-def test_what_fits_on_no_pod_fits_with_groups_that_compute_again() -> None:
-    problem = load_problem("llama-70b", "h100-pod", strategy=ALL)
-    result = place(problem)
-    assert result.estimate.feasible
-    assert any(stage.degree > 1 and stage.recompute_layers for stage in result.plan.stages)
-    even = best_uniform(problem.plain, Budget())
-    assert even is not None
-    assert result.estimate.step_time_s <= even.cost
-    assert result.bound.step_time_s is not None
-    assert result.bound.step_time_s <= result.estimate.step_time_s
+def test_what_nobody_names_is_left_open() -> None:
+    assert strategy_of() == OPEN
+    assert strategy_of(recompute="never") == OPEN.changed(recompute="never")
+    assert strategy_of(micro_batch="4") == OPEN.changed(chooses_micro_batch=False)
+    assert strategy_of("1", "never", "never", "never", "1") == PLAIN
 
 
-def test_options_never_make_a_plan_worse() -> None:
-    problem = load_problem("gpt2", "a100-v100-t4")
-    without, options = place(problem), place(replace(problem, strategy=ALL))
-    assert options.estimate.step_time_s <= without.estimate.step_time_s
+def test_a_job_file_that_names_a_size_of_micro_batches_is_a_pin(tmp_path: Path) -> None:
+    for number, (fields, is_open) in enumerate(
+        (({"global_batch_size": 64}, True), ({"micro_batch_size": 2}, False))
+    ):
+        path = tmp_path / f"job{number}.yaml"
+        text = "\n".join(f"{name}: {value}" for name, value in fields.items())
+        path.write_text(f"{text}\n")
+        assert strategy_of(job_file=str(path)).chooses_micro_batch is is_open
+        assert strategy_of(micro_batch="auto", job_file=str(path)).chooses_micro_batch
+        assert load_problem("gpt2", "a100-v100", job_file=str(path)).strategy == strategy_of(
+            job_file=str(path)
+        )
 
 
-def test_a_search_keeps_to_the_degrees_that_are_allowed() -> None:
-    problem = load_problem("gpt2", "h100-pod", strategy=Strategy(tensor_parallel=(2,)))
-    plan = place(problem, "greedy").plan
-    assert {stage.degree for stage in plan.stages} == {2}
+def test_a_program_gets_the_question_of_the_command_and_may_pin_it() -> None:
+    def asked(strategy: Strategy | None = None, **options: Any) -> Strategy:
+        return load_problem("gpt2", "a100-v100", strategy=strategy, **options).strategy
+
+    assert asked() == OPEN
+    assert asked(global_batch_size=64) == OPEN
+    assert asked(micro_batch_size=2) == strategy_of(micro_batch="2")
+    assert asked(PLAIN) == PLAIN
+    assert not asked(OPEN, micro_batch_size=2).chooses_micro_batch
 
 
-def test_a_planner_without_options_says_that_they_are_ignored() -> None:
-    problem = load_problem("gpt2", "a100-v100", strategy=ALL)
-    with pytest.warns(UserWarning, match="pipeedge places each stage on one device"):
-        plan = place(problem, "pipeedge").plan
-    assert {stage.degree for stage in plan.stages} == {1}
-
-
-def test_the_size_of_micro_batches_is_chosen_by_the_simulator() -> None:
-    problem = load_problem("gpt2", "a100-v100-t4", global_batch_size=8)
-    found = place_over_sizes(problem, "greedy")
-    each = [place(sized(problem, size), "greedy") for size in micro_batch_candidates(problem)]
-    assert found.estimate.step_time_s == min(one.estimate.step_time_s for one in each)
-    assert found.plan.job == found.problem.job
-
-
-def sized(problem: Problem, size: int) -> Problem:
-    return replace(problem, job=problem.job.changed(micro_batch_size=size))
+def test_plain_problems_keep_what_is_open_of_micro_batches() -> None:
+    problem = load_problem("gpt2", "a100-v100").plain
+    assert problem.strategy.is_plain
+    assert problem.strategy.chooses_micro_batch
+    assert not is_left_open(problem.strategy)
+    assert is_left_open(strategy_of(micro_batch="8"))
 
 
 def test_options_of_a_command_are_read_or_refused_in_one_line() -> None:
-    assert strategy_of("auto", "auto", "auto") == ALL
+    assert strategy_of("auto", "auto", "auto", micro_batch="auto") == OPEN
     assert strategy_of("1,2", "never", "never").tensor_parallel == (1, 2)
     assert micro_batch_size("auto") is None
     for text in ("two", "1,,2", ""):

@@ -1,4 +1,4 @@
-"""How good a plan can still become where several sizes of micro-batches were looked at."""
+"""Sizes of micro-batches: which ones are looked at, and how good a plan is over them all."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heterps.planning.place import PlaceResult, TriedSize
+from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import solve
+from heterps_agents.search.uniform import micro_batch_candidates
+from heterps_configs.documents.job import MOST_MICRO_BATCHES
 from heterps_configs.documents.plan import Bound
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
@@ -16,6 +18,19 @@ from heterps_envs.problem import Problem
 
 # Seconds that the proof may take that a size which nobody placed holds no better plan.
 PROOF_S = 0.2
+
+
+def open_sizes(problem: Problem) -> list[int]:
+    """Sizes of micro-batches that are looked at where that is left open, the smallest first."""
+    batch = problem.job.global_batch_size
+    sizes = micro_batch_candidates(problem)
+    return [size for size in sizes if -(-batch // size) <= MOST_MICRO_BATCHES]
+
+
+def with_size(problem: Problem, size: int) -> Problem:
+    """The problem with one size of micro-batches, which is not chosen any more."""
+    job = problem.job.changed(micro_batch_size=size, unequal_micro_batch_sizes=None)
+    return replace(problem, job=job, strategy=problem.strategy.changed(chooses_micro_batch=False))
 
 
 def with_bound_over(

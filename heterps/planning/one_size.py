@@ -1,0 +1,51 @@
+"""A plan for the size of micro-batches that a job names, and how good it is."""
+
+from __future__ import annotations
+
+from heterps.planning.place_result import PlaceResult
+from heterps_agents.finishing.interleaving import interleave
+from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.system import System
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.bounds import bound_for
+from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+
+def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
+    """Finds a plan and says how good it is.
+
+    Args:
+        problem: Model profile, cluster and job, and ways to carry out stages that the planner may
+            choose from.
+        planner: With its effort and its seed.
+        budget: What it may spend.
+
+    Raises:
+        InfeasibleError: No plan keeps memory and the throughput floor.
+    """
+    if problem.strategy.is_plain:
+        problem = on_usable_devices(problem)
+    if isinstance(planner, System):
+        plan, own_cost = planner.answer(problem, budget)
+    else:
+        plan, own_cost = planner.plan(problem, budget), None
+    plan = interleave(problem, plan, budget)
+    plan = choose_reduce(problem, plan)
+    planning_s, planning_cpu_s = budget.seconds_used, budget.cpu_seconds_used
+    shown = estimate(problem, plan, with_interval=True)
+    if not shown.feasible:
+        raise InfeasibleError(f"planner {planner.name}: " + "; ".join(shown.reasons))
+    if own_cost is not None and own_cost.note:
+        shown = shown.changed(notes=(own_cost.note, *shown.notes))
+    bound = plan.bound
+    # A bound of plans without options is none of those with them.
+    if bound.status == "unknown" and problem.strategy.is_plain:
+        bound = bound_for(problem, plan)
+    plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
+    return PlaceResult(
+        problem, planner.name, plan, shown, bound,
+        budget.evaluations_used, planning_s, planning_cpu_s, own_cost,
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""What planning answers: a plan, what the simulator says of it, and how good it can become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from heterps_agents.interface.system import OwnCost
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.job import Schedule
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_envs.problem import Problem
+
+
+class TriedSize(NamedTuple):
+    """A size of micro-batches that a plan could have had; costs are in what the job minimises.
+
+    Attributes:
+        size: Samples.
+        bound: No plan costs less; 0 where none is known.
+        promised: Of simple placements, by the closed form; inf where none fits.
+        found: Of the plan that was found, simulated; None without one.
+        why: Why nothing was found, or sought.
+    """
+
+    size: int
+    bound: float
+    promised: float
+    found: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class PlaceResult:
+    """A plan, what the simulator says of it, and how good it can still become.
+
+    Attributes:
+        requested_planner: The planner that was asked; `plan.planner` is the one that made the plan.
+        evaluations: Placements whose cost was computed.
+        planning_s: Wall-clock seconds of planning alone.
+        planning_cpu_s: The same in processor seconds of this process.
+        own_cost: What a paper's method itself predicts; None for all other planners.
+        tried_sizes: Of micro-batches, where several were looked at; the smallest first.
+    """
+
+    problem: Problem
+    requested_planner: str
+    plan: Plan
+    estimate: Estimate
+    bound: Bound
+    evaluations: int
+    planning_s: float
+    planning_cpu_s: float = 0.0
+    own_cost: OwnCost | None = None
+    tried_sizes: tuple[TriedSize, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: the plan itself has hundreds."""
+        return f"PlaceResult({self.plan.model} on {self.plan.cluster}; {self.summary()})"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The JSON contract of `heterps place --json`."""
+        shown = self.estimate
+        return {
+            "planner": self.plan.planner,
+            "requested_planner": self.requested_planner,
+            "plan": self.plan.model_dump(mode="json"),
+            "estimate": {
+                "step_time_s": shown.step_time_s,
+                "step_time_low_s": shown.step_time_low_s,
+                "step_time_high_s": shown.step_time_high_s,
+                "closed_form_step_time_s": shown.closed_form_step_time_s,
+                "throughput_samples_per_s": shown.throughput_samples_per_s,
+                "price_usd_per_million_samples": shown.price_usd_per_million_samples,
+                "memory_bytes": dict(shown.memory_bytes),
+                "feasible": shown.feasible,
+                "layer_times": shown.layer_times,
+            },
+            "bound": {
+                "step_time_s": self.bound.step_time_s,
+                "gap": self.bound.gap,
+                "status": self.bound.status,
+            },
+            "planning_s": self.planning_s,
+            "own_cost": self.own_cost and self.own_cost._asdict(),
+        }
+
+    def optimality(self, seconds_text: Callable[[float], str] = "{:.4g} s".format) -> str:
+        """How far the plan can be from the best, in words, and the numbers that this is about.
+
+        Args:
+            seconds_text: How a number of seconds is written.
+        """
+        times = {
+            "closed form": self.estimate.closed_form_step_time_s,
+            "bound": self.bound.step_time_s,
+            "simulated": self.estimate.step_time_s,
+        }
+        known = [f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None]
+        return f"{describe_bound(self.bound, self.plan.job.schedule)}: {', '.join(known)}"
+
+    def summary(self) -> str:
+        """One paragraph in words."""
+        shown = self.estimate
+        return (
+            f"{self.plan.planner}: {len(self.plan.stages)} stages "
+            f"on {len(self.plan.devices)} devices, "
+            f"{shown.throughput_samples_per_s:.4g} samples/s ({shown.step_time_s:.4g} s a step), "
+            f"{shown.price_usd_per_million_samples:.4g} USD per million samples; "
+            f"{self.optimality()}; "
+            f"layer times: {shown.layer_times}"
+        )
+
+
+def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:
+    """The optimality of a plan in words: proven, within x %, or unknown.
+
+    Planners have no closed form of their own for `interleaved` and `zero-bubble`: they use that of
+    1F1B, and the words say so.
+    """
+    form = "" if schedule in ("1f1b", "gpipe") else " of 1F1B"
+    if bound.status == "proven":
+        return f"proven optimal for the closed form{form}"
+    if bound.status == "bounded" and bound.gap is not None:
+        return f"within {100 * bound.gap:.1f} % of the bound{form}"
+    return "distance to the optimum unknown"

@@ -1,0 +1,75 @@
+"""Placing with options, and with the size of micro-batches left open."""
+
+import pytest
+
+from heterps.planning.place import NO_BUDGET, place
+from heterps.planning.problems import load_problem
+from heterps.planning.sizes import open_sizes, with_size
+from heterps.planning.strategies import OPEN
+from heterps_agents.interface.planner import Budget
+from heterps_agents.search.uniform import best_uniform
+from heterps_configs.documents.job import Strategy
+from heterps_envs.problem import PLAIN
+
+ALL = OPEN.changed(chooses_micro_batch=False)
+
+
+def test_what_fits_on_no_pod_fits_with_groups_that_compute_again() -> None:
+    problem = load_problem("llama-70b", "h100-pod", strategy=ALL)
+    result = place(problem)
+    assert result.estimate.feasible
+    assert any(stage.degree > 1 and stage.recompute_layers for stage in result.plan.stages)
+    even = best_uniform(problem.plain, Budget())
+    assert even is not None
+    assert result.estimate.step_time_s <= even.cost
+    assert result.bound.step_time_s is not None
+    assert result.bound.step_time_s <= result.estimate.step_time_s
+
+
+def test_options_never_make_a_plan_worse() -> None:
+    problem = load_problem("gpt2", "a100-v100-t4")
+    sized = with_size(problem, 1)
+    without, options = place(sized.plain), place(sized)
+    assert options.estimate.step_time_s <= without.estimate.step_time_s
+
+
+def test_a_search_keeps_to_the_degrees_that_are_allowed() -> None:
+    problem = load_problem("gpt2", "h100-pod", strategy=Strategy(tensor_parallel=(2,)))
+    plan = place(problem, "greedy").plan
+    assert {stage.degree for stage in plan.stages} == {2}
+
+
+def test_a_planner_without_options_says_that_what_was_asked_for_is_ignored() -> None:
+    asked = ALL.changed(tensor_parallel=(2, 4))
+    problem = load_problem("gpt2", "a100-v100", strategy=asked)
+    with pytest.warns(UserWarning, match="pipeedge places each stage on one device"):
+        plan = place(problem, "pipeedge").plan
+    assert {stage.degree for stage in plan.stages} == {1}
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_nobody_asked_for_is_not_said_to_be_ignored() -> None:
+    plan = place(load_problem("gpt2", "a100-v100", micro_batch_size=4), "pipeedge").plan
+    assert {stage.degree for stage in plan.stages} == {1}
+    assert plan.job.micro_batch_size == 4
+
+
+def test_the_size_of_micro_batches_is_chosen_by_the_simulator() -> None:
+    strategy = PLAIN.changed(chooses_micro_batch=True)
+    problem = load_problem("gpt2", "a100-v100-t4", global_batch_size=8, strategy=strategy)
+    found = place(problem, "greedy")
+    each = [place(with_size(problem, size), "greedy") for size in open_sizes(problem)]
+    assert found.estimate.step_time_s == min(one.estimate.step_time_s for one in each)
+    assert found.plan.job == found.problem.job
+    assert [entry.size for entry in found.tried_sizes] == open_sizes(problem)
+
+
+@pytest.mark.parametrize("planner", ["annealing", "exact"])
+def test_sizes_of_micro_batches_share_a_budget_of_evaluations(planner: str) -> None:
+    """Also those of the exact solver, whose transitions no budget of evaluations binds."""
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=8)
+    budget = Budget(evaluations=400)
+    found = place(problem, planner, budget=budget)
+    assert all(entry.why != NO_BUDGET for entry in found.tried_sizes)
+    if planner == "annealing":
+        assert found.evaluations <= 400
