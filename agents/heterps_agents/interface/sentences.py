@@ -23,7 +23,7 @@ SENTENCES: dict[str, str] = {
     "piper": "Stages, replicas and recomputation for equal devices, without tensor parallelism.",
     "pipeedge": "The chain with the least bottleneck over unlike devices.",
     "oobleck": "Pipelines of the best templates over equal devices, made to survive losses.",
-    "malleus": "Pipelines that go round slow devices, by the ratios of their slowness.",
+    "malleus": "Pipelines that go round slow devices, which leave their groups, or stand by.",
     "sailor": "GPU types, layers and replicas under a cost of its own for types and regions.",
     "hap": "Slices of all layers, uneven by speed: one group, or replicas with uneven batches.",
 }

@@ -50,6 +50,8 @@ class System(ABC):
     name: str
     # Of its own accord, whatever a strategy allows.
     makes_groups = False
+    # Degrees of groups, as a strategy allows.
+    chooses_options = False
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -86,7 +88,8 @@ class System(ABC):
                 or misses the throughput floor.
             HeterpsError: It cannot express the problem, or that is too large for it.
         """
-        asked = on_usable_devices(problem.plain)
+        asked = problem if self.chooses_options else problem.plain
+        asked = on_usable_devices(asked) if asked.strategy.is_plain else asked
         # The methods have one link for the devices of a class.
         problem = asked.by_node
         reason = self.why_not(problem)

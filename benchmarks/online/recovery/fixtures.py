@@ -11,14 +11,14 @@ from typing import NamedTuple
 from benchmarks.agent.section import TableRows
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
-from heterps_agents.systems.malleus.straggler import (
-    StageMemory,
+from heterps_agents.systems.malleus.memory import StageMemory
+from heterps_agents.systems.malleus.plans import (
     UniformPlan,
     proportional_bound,
-    replan_stragglers,
-    split_least,
     uniform_seconds,
 )
+from heterps_agents.systems.malleus.shares import split_least
+from heterps_agents.systems.malleus.straggler import replan_stragglers
 from heterps_agents.systems.oobleck.recovery import Group, RecoveryUnavailable, recover_groups
 from heterps_agents.systems.oobleck.regroup import regroup
 from heterps_agents.systems.oobleck.templates import (

@@ -6,14 +6,17 @@ import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.malleus.system import Malleus
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.plan import Plan
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.simulate import estimate, simulate
 from tests.agents.slowed import slowed_problem
+from tests.agents.systems.malleus.grouped_problems import LAYERS, grouped_problem
+from tests.envs.simulator.test_groups import groups_plan
 from tests.uneven_problems import MakeProblem
 
 
@@ -79,3 +82,63 @@ def test_slow_devices_are_left_out_where_memory_allows_no_longer_pipeline() -> N
     job = Job(global_batch_size=32, dtype="bfloat16")
     problem = Problem(load_profile("llama-7b"), load_cluster("a100-v100-t4"), job)
     assert {name.partition("-")[0] for name in placed(problem).devices} == {"a100"}
+
+
+def two_groups(problem: Problem) -> Plan:
+    half = LAYERS // 2
+    return groups_plan(problem, {"a": (0, half - 1, [0, 1]), "b": (half, LAYERS - 1, [2, 3])})
+
+
+def test_stages_are_groups_where_groups_are_worth_it() -> None:
+    problem = grouped_problem()
+    plan = placed(problem)
+    assert {stage.degree for stage in plan.stages} == {2}
+    alone = Malleus().plan(problem.plain, Budget())
+    assert {stage.degree for stage in alone.stages} == {1}
+    assert estimate(problem, plan).step_time_s < estimate(problem, alone).step_time_s
+
+
+def test_degrees_are_those_that_a_strategy_allows() -> None:
+    for degree in (2, 4):
+        strategy = Strategy(tensor_parallel=(degree,))
+        plan = placed(grouped_problem(strategy=strategy))
+        assert {stage.degree for stage in plan.stages} == {degree}
+    with pytest.raises(HeterpsError, match=r"^malleus: no node has room for a group"):
+        placed(grouped_problem(strategy=Strategy(tensor_parallel=(8,))))
+
+
+def test_a_straggler_is_split_off_its_group_and_the_other_device_works_on() -> None:
+    problem = slowed_problem(grouped_problem(), {"d0-3": 5.0})
+    plan = placed(problem)
+    assert {stage.devices for stage in plan.stages} == {("d0-2",), ("d0-0", "d0-1")}
+    bound_s = estimate(problem, two_groups(problem)).step_time_s
+    assert estimate(problem, plan).step_time_s < bound_s / 3
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.3, 2.0, 4.0, 100.0])
+def test_regrouping_a_running_plan_is_never_slower_than_it_nor_than_keeping_its_groups(
+    ratio: float,
+) -> None:
+    problem = slowed_problem(grouped_problem(), {"d0-3": ratio})
+    running = two_groups(problem)
+    regrouped = Malleus(running=running).plan(problem, Budget())
+    # As if no other groups were allowed.
+    pairs = slowed_problem(
+        grouped_problem(strategy=Strategy(tensor_parallel=(2,))), {"d0-3": ratio}
+    )
+    kept = Malleus(running=running).plan(pairs, Budget())
+    times = [estimate(problem, plan).step_time_s for plan in (regrouped, kept, running)]
+    assert times == sorted(times)
+
+
+def test_a_plan_in_groups_can_be_run() -> None:
+    """Where replicas would be in unlike groups, another answer is taken."""
+    for ratio in (1.0, 1.5, 3.0):
+        problem = slowed_problem(grouped_problem(), {"d0-3": ratio})
+        assert can_run(problem, placed(problem))
+
+
+def test_activations_that_must_be_computed_again_are_no_choice_of_malleus() -> None:
+    problem = grouped_problem(strategy=Strategy(tensor_parallel=(), recompute="full"))
+    with pytest.warns(UserWarning, match="recompute full is ignored"):
+        placed(problem)
