@@ -13,7 +13,7 @@ from typing import Any
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.library import load_profile
 from heterps_runtime.examples.sequential import perceptron
-from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source
 

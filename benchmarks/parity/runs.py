@@ -83,7 +83,18 @@ def run(cell: Cell, seed: int, num_steps: int, *, in_float64: bool = False) -> O
         num_steps: Optimizer steps.
         in_float64: Both sides; only in one process.
     """
-    problem, plan = cell.problem_and_plan()
+    return compare(*cell.problem_and_plan(), seed, num_steps, cell.is_local, in_float64)
+
+
+def compare(
+    problem: Problem,
+    plan: Plan,
+    seed: int,
+    num_steps: int,
+    is_local: bool = True,
+    in_float64: bool = False,
+) -> Outcome:
+    """See `run`, of any plan."""
     schedule = build_schedule(problem, plan)
     specification = build_specification(
         problem, plan, schedule, RunSettings(steps=num_steps, seed=seed), devices=plan.devices
@@ -91,7 +102,7 @@ def run(cell: Cell, seed: int, num_steps: int, *, in_float64: bool = False) -> O
     if in_float64:
         specification = _in_float64(specification)
     expected = _reference(specification)
-    if cell.is_local:
+    if is_local:
         return _in_one_process(specification, expected)
     assert not in_float64
     return _in_processes(problem, plan, specification, expected)

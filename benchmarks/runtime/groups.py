@@ -29,7 +29,7 @@ from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.profiler import measure as measured_profile
 from heterps_runtime.run.phases import WARM_UP_STEPS
 from heterps_runtime.run.run_plan import run_plan

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import ModelSource
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import build_module, register_factory
-from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 
 HERE = "benchmarks.runtime.models"

@@ -66,7 +66,7 @@ def _folder() -> Path:
 
 
 def _traced(name: str) -> ModelProfile:
-    from heterps_runtime.models.huggingface import huggingface_source
+    from heterps_runtime.huggingface.source import huggingface_source
     from heterps_runtime.tracing.trace import trace_source
 
     length, config = _TRACED[name]

@@ -18,7 +18,7 @@ from typing import Any
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
-from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
-from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.initialise import initial_values, place
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.profiling.model_source import factory_source

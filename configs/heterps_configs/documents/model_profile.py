@@ -33,7 +33,9 @@ from heterps_configs.documents.problems import InconsistentError, repeated
 
 MOST_NUMBERS_OF_A_SAMPLE = 2**31
 
-LossName = Literal["cross_entropy", "binary_cross_entropy", "mean_squared_error"]
+LossName = Literal[
+    "cross_entropy", "binary_cross_entropy", "mean_squared_error", "ctc", "contrastive"
+]
 
 
 class InputSpecification(Document):
@@ -41,12 +43,16 @@ class InputSpecification(Document):
 
     Attributes:
         num_classes: Integer tensors are drawn from `0 .. num_classes - 1`.
+        placeholder: The integer that stands for a part of another input, such as an image.
+        num_placeholders: How many of them a sample begins with; it has no others.
     """
 
     name: Name
     shape: tuple[PositiveCount, ...] = ()
     dtype: Literal["int64", "float32"] = "float32"
     num_classes: PositiveCount | None = None
+    placeholder: Count | None = None
+    num_placeholders: Count = 0
 
     @model_validator(mode="after")
     def _is_of_a_size(self) -> Self:
@@ -70,6 +76,10 @@ class ModelSource(Document):
         architecture: Class of `transformers`, such as `LlamaForCausalLM`.
         inputs: What `forward` takes, by name, in order.
         target: What the loss compares the output with.
+        loss: Of each sample: cross entropy and the like are means over its numbers; `ctc`
+            (connectionist temporal classification) aligns letters with frames, letter 0 being the
+            blank; `contrastive` compares each sample of a micro-batch with all others of it, and
+            reads no target.
     """
 
     kind: Literal["huggingface", "factory"]

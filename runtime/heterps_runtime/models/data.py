@@ -59,7 +59,10 @@ def _sample(
     if is_next_token:
         tokens = _draw(last, (last.shape[0] + 1,), generator)
         return [*arrays, tokens[:-1], tokens[1:]]
-    return [*arrays, _draw(last, last.shape, generator), _draw(target, target.shape, generator)]
+    labels = _draw(target, target.shape, generator)
+    if source.loss == "ctc":  # letter 0 is none
+        labels = np.maximum(labels, 1)
+    return [*arrays, _draw(last, last.shape, generator), labels]
 
 
 def _draw(
@@ -67,7 +70,18 @@ def _draw(
 ) -> NDArray[np.generic]:
     if entry.dtype == "int64":
         fraction = generator.random(shape) ** 2
-        return np.asarray(np.floor(fraction * (entry.num_classes or 2)), dtype=np.int64)
+        drawn = np.asarray(np.floor(fraction * (entry.num_classes or 2)), dtype=np.int64)
+        return _with_placeholders(entry, drawn)
     if entry.num_classes == 2:
         return np.asarray(generator.random(shape) < 0.5, dtype=np.float32)
     return np.asarray(generator.standard_normal(shape), dtype=np.float32)
+
+
+def _with_placeholders(entry: InputSpecification, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The front stands for another input; where one was drawn by chance, its neighbour stays."""
+    if entry.placeholder is None:
+        return drawn
+    other = entry.placeholder - 1 if entry.placeholder else 1
+    drawn[drawn == entry.placeholder] = other
+    drawn[: entry.num_placeholders] = entry.placeholder
+    return drawn

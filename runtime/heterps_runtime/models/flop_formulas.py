@@ -24,8 +24,8 @@ _LINEAR_NAMES = """
     arange argsort as_strided as_strided_scatter _assert_async avg_pool2d avg_pool3d
     batch_norm_backward _batch_norm_with_update bernoulli binary_cross_entropy
     binary_cross_entropy_with_logits bincount bucketize cat channel_shuffle clone col2im
-    complex constant_pad_nd copy _ctc_loss cummax cummin cumprod cumsum diagonal_backward
-    diagonal_scatter embedding _embedding_bag _embedding_bag_dense_backward
+    complex constant_pad_nd copy _ctc_loss _ctc_loss_backward cummax cummin cumprod
+    cumsum diagonal_backward diagonal_scatter embedding _embedding_bag _embedding_bag_dense_backward
     _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward
     embedding_dense_backward embedding_renorm empty empty_like empty_strided equal
     exponential eye fill flip floor_divide fractional_max_pool2d fractional_max_pool3d full

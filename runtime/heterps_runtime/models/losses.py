@@ -11,6 +11,9 @@ from torch import Tensor
 
 from heterps_configs.documents.model_profile import ModelSource
 
+# Of functions in torch's own namespace: what `reduction="none"` is there.
+_NO_REDUCTION = 0
+
 
 def loss_sum(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
     """Sum over the samples of each sample's mean loss; over the batch size, the usual mean loss.
@@ -48,10 +51,30 @@ def loss_total(source: ModelSource, output: Tensor, target: Tensor) -> Tensor:
         if target.dim() > 1 and output.shape[:-1] == target.shape:
             output, target = output.reshape(-1, output.shape[-1]), target.reshape(-1)
         return F.cross_entropy(output, target, reduction="sum")
+    if source.loss == "ctc":
+        return _ctc(output, target)
+    if source.loss == "contrastive":
+        own = torch.arange(len(output), device=output.device)
+        both = (F.cross_entropy(rows, own, reduction="sum") for rows in (output, output.T))
+        return sum(both, output.new_zeros(())) / 2
     output, target = output.reshape(target.shape), target.to(output.dtype)
     if source.loss == "binary_cross_entropy":
         return F.binary_cross_entropy_with_logits(output, target, reduction="sum")
     return F.mse_loss(output, target, reduction="sum")
+
+
+def _ctc(output: Tensor, target: Tensor) -> Tensor:
+    """Letters aligned with frames; what does not fit into its frames costs nothing."""
+    size, frames, _ = output.shape
+    losses = torch.ctc_loss(  # takes lengths as numbers, which fake tensors would not have
+        output.log_softmax(-1).transpose(0, 1),
+        target,
+        [frames] * size,
+        [target.shape[1]] * size,
+        reduction=_NO_REDUCTION,
+        zero_infinity=True,
+    )
+    return losses.sum()
 
 
 class Loss(Protocol):

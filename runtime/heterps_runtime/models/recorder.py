@@ -17,8 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves
 
+from heterps_runtime.huggingface.value_checks import without_value_checks
+from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.flop_formulas import has_formula
 from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
 from heterps_runtime.models.random_numbers import draws_numbers
@@ -40,8 +42,6 @@ FLOAT_INPUT = "<float input>"
 Labels = frozenset[UnitOutput | str]
 _NOTHING: Labels = frozenset()
 
-# Operations that torch knows on fake tensors for fewer formats than its kernels do.
-_ONLY_BFLOAT16 = frozenset({"aten::_grouped_mm"})
 # Operations whose result has the shape of their argument, but not its values.
 _VALUE_FREE = frozenset(
     f"aten::{name}"
@@ -51,24 +51,6 @@ _VALUE_FREE = frozenset(
         "randint_like",
     )
 )
-
-
-def call_fake(operation: Any, args: Any, kwargs: Any) -> Any:
-    """Calls an operation; where only bfloat16 has shapes, by way of that.
-
-    A single random number is 0.5: models ask for one to skip layers, and none is skipped here.
-    """
-    if operation._schema.name == "aten::rand" and list(args[0]) == []:
-        return torch.tensor(0.5)
-    if operation._schema.name not in _ONLY_BFLOAT16 or args[0].dtype == torch.bfloat16:
-        return operation(*args, **kwargs)
-
-    def converted(tensor: Tensor) -> Tensor:
-        return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
-
-    own = args[0].dtype
-    args, kwargs = tree_map_only(Tensor, converted, (args, kwargs))
-    return operation(*args, **kwargs).to(own)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -137,7 +119,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 fake_args = tuple(self._fake_input(tensor) for tensor in args)
                 fake_kwargs = {name: self._fake_input(t) for name, t in kwargs.items()}
                 self._functions.begin()
-                with self, inner or nullcontext(), self._functions:
+                with self, inner or nullcontext(), self._functions, without_value_checks():
                     output = torch.func.functional_call(
                         self._module, state, fake_args, fake_kwargs, tie_weights=False
                     )

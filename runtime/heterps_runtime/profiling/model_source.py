@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import (
@@ -22,13 +22,7 @@ from heterps_configs.documents.model_profile import (
 from heterps_configs.documents.yaml_files import read_yaml
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_profile
-from heterps_runtime.models.huggingface import (
-    config_dtype,
-    huggingface_source,
-)
-
-if TYPE_CHECKING:
-    pass
+from heterps_runtime.huggingface.source import config_dtype, huggingface_source
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.trust import trust
 
@@ -70,7 +64,7 @@ def resolve_profile(
         dtype = dtype or "float32"
     elif is_huggingface(reference):
         config = _read_config(reference)
-        source = huggingface_source(config, sequence_length, inputs=parsed)
+        source = with_target(huggingface_source(config, sequence_length, inputs=parsed))
         dtype = dtype or config_dtype(config) or _default_dtype(reference)
     else:
         profile = load_profile(reference)
@@ -109,7 +103,9 @@ def _traced_again(
         config = {"architectures": [saved.architecture], **(saved.config or {})}
         own = () if sequence_length is not None else saved.inputs
         named = {entry.name: entry for entry in (*own, *inputs)}
-        source = huggingface_source(config, sequence_length, inputs=tuple(named.values()))
+        source = with_target(
+            huggingface_source(config, sequence_length, inputs=tuple(named.values()))
+        )
         source = source.changed(config=saved.config)
     else:
         source = _changed_inputs(saved, reference, inputs, sequence_length)
@@ -228,11 +224,7 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
 
 def target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]:
     """What the loss of a model without a target compares its output with, and the loss."""
-    from heterps_runtime.models.recordings import record
-
-    output = record(source, build_module(source), batch_size=2).output
-    assert output is not None
-    shape = output.shape[1:]
+    shape = _output_shape(source)
     if shape and shape[-1] > 1:
         classes = shape[-1]
         target = InputSpecification(
@@ -240,6 +232,33 @@ def target_of_output(source: ModelSource) -> tuple[InputSpecification, LossName]
         )
         return target, "cross_entropy"
     return InputSpecification(name="target", shape=shape), "mean_squared_error"
+
+
+def with_target(source: ModelSource) -> ModelSource:
+    """A Hugging Face source with a target; a base model's is of its output's shape, and says so.
+
+    Raises:
+        HeterpsError: The model cannot be built or run.
+    """
+    if source.target is not None:
+        return source
+    shape = _output_shape(source)
+    warnings.warn(
+        f"{source.architecture}: has no head, so no loss of its own; mean squared error on its "
+        "output stands for one",
+        stacklevel=3,
+    )
+    target = InputSpecification(name="target", shape=shape)
+    return source.changed(target=target, loss="mean_squared_error")
+
+
+def _output_shape(source: ModelSource) -> tuple[int, ...]:
+    """Of what the model makes of one sample."""
+    from heterps_runtime.models.recordings import record
+
+    output = record(source, build_module(source), batch_size=2).output
+    assert output is not None
+    return output.shape[1:]
 
 
 def _read_config(reference: str) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_leaves
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelSource
 from heterps_runtime.models.build import arguments, meta_inputs
+from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.mixed_precision import autocast
 from heterps_runtime.models.random_numbers import draws_numbers
-from heterps_runtime.models.recorder import call_fake
 from heterps_runtime.models.recording import canonical_names, select_output
 from heterps_runtime.tensor_parallel.sums import GroupPass
 from heterps_runtime.tracing.operation_log import is_plain, memory_of, tensors_of

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterps_configs.documents.model_profile import InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.data import make_batch
 from tests.runtime.small_models import NAMES, source_of
@@ -63,3 +64,30 @@ def test_a_source_without_target_cannot_be_trained() -> None:
     source = source_of("llama").changed(target=None)
     with pytest.raises(HeterpsError, match="no target"):
         make_batch(source, 0, 2, seed=0)
+
+
+def test_tokens_that_stand_for_an_image_are_in_front_and_nowhere_else() -> None:
+    tokens = InputSpecification(
+        name="ids", shape=(50,), dtype="int64", num_classes=6, placeholder=4, num_placeholders=20
+    )
+    source = ModelSource(
+        kind="factory",
+        factory="m:f",
+        inputs=(tokens, InputSpecification(name="pixels", shape=(2,))),
+        target=InputSpecification(name="labels", shape=(50,), dtype="int64", num_classes=6),
+    )
+    ids = make_batch(source, step=0, batch_size=8, seed=0)[0]["ids"]
+    assert (ids[:, :20] == 4).all()
+    assert not (ids[:, 20:] == 4).any()
+
+
+def test_letters_of_a_sound_are_never_the_blank() -> None:
+    source = ModelSource(
+        kind="factory",
+        factory="m:f",
+        inputs=(InputSpecification(name="sound", shape=(9,)),),
+        target=InputSpecification(name="letters", shape=(30,), dtype="int64", num_classes=3),
+        loss="ctc",
+    )
+    letters = make_batch(source, step=0, batch_size=8, seed=0)[1]
+    assert sorted(set(letters.flatten().tolist())) == [1, 2]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of
-from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_models import HERE

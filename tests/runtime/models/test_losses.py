@@ -62,3 +62,22 @@ def test_a_column_of_outputs_is_compared_with_a_row_of_targets() -> None:
     torch.testing.assert_close(
         loss_sum(source, output[:, None], target), loss_sum(source, output, target)
     )
+
+
+def test_letters_are_aligned_with_frames_as_torch_does_it() -> None:
+    output = torch.randn(3, 9, 5, generator=torch.Generator().manual_seed(1))
+    target = torch.tensor([[1, 2, 3], [4, 4, 1], [2, 1, 2]])
+    whole = loss_sum(_source("ctc"), output, target)
+    expected = F.ctc_loss(
+        output.log_softmax(-1).transpose(0, 1), target, torch.full((3,), 9), torch.full((3,), 3)
+    )
+    torch.testing.assert_close(whole / 3, expected)
+    parts = loss_sum(_source("ctc"), output[:1], target[:1])
+    torch.testing.assert_close(parts + loss_sum(_source("ctc"), output[1:], target[1:]), whole)
+
+
+def test_images_and_texts_of_a_micro_batch_are_compared_both_ways() -> None:
+    alike = torch.tensor([[2.0, 0.0], [1.0, 3.0]])
+    own = torch.arange(2)
+    expected = (F.cross_entropy(alike, own) + F.cross_entropy(alike.T, own)) / 2
+    torch.testing.assert_close(loss_sum(_source("contrastive"), alike, own) / 2, expected)

@@ -19,9 +19,9 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import InputSpecification
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import shipped
-from heterps_runtime.models import huggingface
+from heterps_runtime.huggingface import inputs as natural
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import build_module
-from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source, parse_input, resolve_profile
 from tests.runtime.small_models import CONFIGS, HERE, NAMES, source_of
 
@@ -136,7 +136,7 @@ def test_near_names_are_suggested() -> None:
             {"model_type": "llama", "text_config": [{"use_pretrained_backbone": True}]},
             "use_pretrained_backbone: code and weights",
         ),
-        ({**CONFIGS["llama"], "architectures": ["LlamaModel"]}, "loss is not known"),
+        ({**CONFIGS["llama"], "architectures": ["LlamaForQuestionAnswering"]}, "loss is not known"),
     ],
 )
 def test_a_config_that_transformers_refuses_gets_one_line(
@@ -159,7 +159,7 @@ def test_an_unknown_type_of_models_gets_a_short_line(tmp_path: Path) -> None:
 def test_positions_that_are_learned_end_somewhere() -> None:
     def of(name: str) -> int | None:
         config = transformers.AutoConfig.for_model(name)
-        return huggingface._learned_positions(config)
+        return natural.learned_positions(config)
 
     found = {name: of(name) for name in ("gpt2", "bert", "roberta", "whisper", "llama", "bloom")}
     # Of RoBERTa's 512, the first two are not of tokens.
@@ -181,7 +181,7 @@ def test_without_transformers_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(HeterpsError, match=r"pip install 'heterps\[hf\]'"):
-        huggingface.huggingface_source(CONFIGS["llama"])
+        huggingface_source(CONFIGS["llama"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import register_factory
-from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tensor_parallel.plan import SplitPlan, find_splits
 from heterps_runtime.tracing.trace import trace_source

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from heterps_runtime.models.huggingface import huggingface_source
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.tracing import trace
 
 CONFIG = {

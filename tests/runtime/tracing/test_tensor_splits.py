@@ -8,8 +8,8 @@ import pytest
 from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, TensorSplit
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import register_factory
-from heterps_runtime.models.huggingface import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_models import TOKENS, profile_of
