@@ -23,6 +23,12 @@ from heterps_envs.device_classes import (
     classes_of,
     first_like_nodes,
 )
+from heterps_envs.layer_costs.group_slice import (
+    GroupSlice,
+    Share,
+    largest_slice,
+    slice_of,
+)
 from heterps_envs.layer_costs.groups import (
     Group,
     profile_on_group,
@@ -33,6 +39,7 @@ from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
+from heterps_envs.layer_costs.tensor_parallel import SplitUnits
 from heterps_envs.links import Links, class_rings, links_inside_nodes, measured_all_reduces
 
 # One device for each stage, which keeps all.
@@ -69,8 +76,8 @@ class Problem:
     has_fastest_links: bool = False
     strategy: Strategy = PLAIN
     degree: int = 1
-    share: float | None = None
-    members: tuple[tuple[int, float | None], ...] = ()
+    share: Share = None
+    members: tuple[tuple[int, GroupSlice | None], ...] = ()
     whole: Problem | None = field(default=None, repr=False, compare=False)
     known_links: Links | None = field(default=None, repr=False, compare=False)
 
@@ -89,7 +96,7 @@ class Problem:
             f"{job.micro_batch_size}s, {job.dtype}, {job.schedule})"
         )
 
-    def at_degree(self, degree: int, share: float | None = None) -> Problem:
+    def at_degree(self, degree: int, share: Share = None) -> Problem:
         """The same cluster and job with layers as one device of a group of `degree` has them.
 
         Forward and backward seconds hold the sums over the group, on the slowest link inside a
@@ -97,7 +104,9 @@ class Problem:
 
         Args:
             degree: Devices of a group.
-            share: Of what is split, the share of the device; by default an equal one.
+            share: Of what is split, the share of the device; by default an equal one, of those
+                that whole units allow the largest. A number alone is taken for every layer as it
+                is, whatever its units.
         """
         if (degree, share) == (self.degree, self.share):
             return self
@@ -120,14 +129,23 @@ class Problem:
             rank: Which of its devices; by default the one with the largest share. That one decides
                 how long a pass takes, or in a group of unlike devices the slowest at each layer.
         """
-        shares = stage.uneven_shares
+        whole = self.whole or self
         if rank is None and self.has_unlike_devices(stage):
             kinds = [self.class_of[name] for name in stage.devices]
-            own = shares or (None,) * stage.degree
-            return (self.whole or self)._slowest(tuple(zip(kinds, own, strict=True)))
-        if not shares:
-            return self.at_degree(stage.degree)
-        return self.at_degree(stage.degree, max(shares) if rank is None else shares[rank])
+            own = [whole._slice(stage, rank) for rank in range(stage.degree)]
+            return whole._slowest(tuple(zip(kinds, own, strict=True)))
+        return self.at_degree(stage.degree, whole._slice(stage, rank))
+
+    def _slice(self, stage: Stage, rank: int | None) -> GroupSlice | None:
+        return slice_of(stage, rank, self.differs_by_rank(stage))
+
+    def differs_by_rank(self, stage: Stage) -> bool:
+        """Whether devices of a stage's group hold unlike parts of its layers."""
+        return bool(stage.uneven_shares) or self._units.leave_rests(stage.degree)
+
+    @cached_property
+    def _units(self) -> SplitUnits:
+        return SplitUnits.of(self.whole.profile if self.whole else self.profile)
 
     def has_unlike_devices(self, stage: Stage) -> bool:
         """Whether the devices of a stage's group are of several classes."""
@@ -144,17 +162,17 @@ class Problem:
             return [(stage.devices[0], self.for_stage(stage))]
         return [(name, self.for_stage(stage, rank)) for rank, name in enumerate(stage.devices)]
 
-    def _slowest(self, members: tuple[tuple[int, float | None], ...]) -> Problem:
+    def _slowest(self, members: tuple[tuple[int, GroupSlice | None], ...]) -> Problem:
         found = self._of_members.get(members)
         if found is None:
-            shares = [share for _, share in members if share is not None]
-            most = self.at_degree(len(members), max(shares, default=None))
+            (_, first), *_ = members
+            most = self.at_degree(len(members), first and largest_slice(first.shares))
             found = replace(most, members=members)
             self._of_members[members] = found
         return found
 
     @cached_property
-    def _of_members(self) -> dict[tuple[tuple[int, float | None], ...], Problem]:
+    def _of_members(self) -> dict[tuple[tuple[int, GroupSlice | None], ...], Problem]:
         return {}
 
     @cached_property
@@ -163,10 +181,10 @@ class Problem:
         return {}
 
     @cached_property
-    def _at_degree(self) -> dict[tuple[int, float | None], Problem]:
+    def _at_degree(self) -> dict[tuple[int, Share], Problem]:
         return {}
 
-    def _group(self, degree: int, share: float | None) -> Group:
+    def _group(self, degree: int, share: Share) -> Group:
         types = tuple(entry.type for entry in self.classes)
         sums = measured_all_reduces(self.cluster, self.classes, degree)
         return Group(degree, types, self.links_inside_nodes, share, sums)

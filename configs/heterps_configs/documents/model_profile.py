@@ -105,56 +105,81 @@ class ModelSource(Document):
 TensorUnit = Literal["heads", "columns", "experts", "vocabulary", "channels"]
 
 
-class TensorSplit(Document):
-    """What of a layer can be split over the devices of a tensor-parallel group.
-
-    Of each number below, every device of a group of d takes 1 / d; of the layer's number the rest
-    is on each of them. All are of the whole layer and of one sample.
+class DividedNumbers(Document):
+    """Of a layer's numbers, which a tensor-parallel group divides; whole, and of one sample.
 
     Attributes:
-        unit: What is handed out in whole numbers.
-        num_units: How many there are, of what has fewest. A group of more devices leaves the layer
-            whole, on each of them.
         parameters: Of the layer's `num_parameters`.
         forward_flops: Of its `forward_flops`.
         backward_flops: Of its `backward_flops`.
         activation_bytes: Of its `activation_bytes`.
         memory_traffic_bytes: Of its `memory_traffic_bytes`.
-        forward_sums: Bytes of each sum over the group in the forward pass.
-        backward_sums: The same in the backward pass.
         sparse_parameters: Of its `sparse_parameters`.
         tied_parameters: Of its `tied_parameters`.
         shared_bytes: Of its `shared_bytes`.
         deferred_bytes: Of its `deferred_bytes`.
     """
 
-    unit: TensorUnit
-    num_units: PositiveCount
     parameters: Parameters = 0
     forward_flops: Flops = 0
     backward_flops: Flops = 0
     activation_bytes: Bytes = 0
     memory_traffic_bytes: Bytes = 0
-    forward_sums: tuple[Bytes, ...] = ()
-    backward_sums: tuple[Bytes, ...] = ()
     sparse_parameters: Parameters = 0
     tied_parameters: Parameters = 0
     shared_bytes: Bytes = 0
     deferred_bytes: Bytes = 0
 
 
-# Of a split's numbers, those that are parts of the layer's.
-_PARTS_OF_A_LAYER = (
-    "parameters",
-    "forward_flops",
-    "backward_flops",
-    "activation_bytes",
-    "memory_traffic_bytes",
-    "sparse_parameters",
-    "tied_parameters",
-    "shared_bytes",
-    "deferred_bytes",
-)
+class FinerSplit(DividedNumbers):
+    """What of a layer's split is handed out in smaller units than the rest of it.
+
+    Attributes:
+        num_units: How many there are: columns of a feed-forward part, beside heads.
+    """
+
+    num_units: PositiveCount
+
+
+class TensorSplit(DividedNumbers):
+    """What of a layer can be split over the devices of a tensor-parallel group.
+
+    Of each of these numbers, every device of a group of d takes 1 / d, as nearly as whole units
+    allow; of the layer's number the rest is on each of them.
+
+    Attributes:
+        unit: What is handed out in whole numbers.
+        num_units: How many there are, of what has fewest. A group of more devices leaves the layer
+            whole, on each of them.
+        forward_sums: Bytes of each sum over the group in the forward pass.
+        backward_sums: The same in the backward pass.
+        finer: Of the split's numbers, what divides into more units than that.
+    """
+
+    unit: TensorUnit
+    num_units: PositiveCount
+    forward_sums: tuple[Bytes, ...] = ()
+    backward_sums: tuple[Bytes, ...] = ()
+    finer: tuple[FinerSplit, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_finer_in_part(self) -> Self:
+        problems = [
+            f"finer: {own.num_units} units are not more than num_units, {self.num_units}"
+            for own in self.finer
+            if own.num_units <= self.num_units
+        ]
+        for field in DIVIDED_NUMBERS:
+            part, whole = sum(getattr(own, field) for own in self.finer), getattr(self, field)
+            if part > whole * (1 + _ROUNDING):
+                problems.append(f"finer: {part:g} {field} are more than the split's, {whole:g}")
+        if problems:
+            raise InconsistentError(problems)
+        return self
+
+
+# What of a layer can be divided; of its numbers `parameters` is called `num_parameters`.
+DIVIDED_NUMBERS = tuple(DividedNumbers.model_fields)
 # By so much a part may exceed its whole: both are sums of floats.
 _ROUNDING = 1e-9
 
@@ -227,7 +252,7 @@ class LayerProfile(Document):
     @model_validator(mode="after")
     def _splits_no_more_than_it_has(self) -> Self:
         problems = []
-        for field in _PARTS_OF_A_LAYER if self.tensor_split else ():
+        for field in DIVIDED_NUMBERS if self.tensor_split else ():
             whole_field = "num_parameters" if field == "parameters" else field
             part, whole = getattr(self.tensor_split, field), getattr(self, whole_field) or 0
             if part > whole * (1 + _ROUNDING):

@@ -8,7 +8,6 @@ whole layers were fitted with. Where a group was not measured, its sums come on 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,8 +20,9 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.estimated import Estimator
+from heterps_envs.layer_costs.group_slice import Share
 from heterps_envs.layer_costs.seconds import LayerTimes, LayerTimesSource, layer_times
-from heterps_envs.layer_costs.tensor_parallel import split_at, split_profile, sum_seconds
+from heterps_envs.layer_costs.tensor_parallel import split_profile, sum_seconds
 
 
 class Group(NamedTuple):
@@ -32,15 +32,14 @@ class Group(NamedTuple):
         degree: Devices of a group.
         types: (T,) device types.
         links: (T,) the link between the devices of a group of each.
-        share: Of what is split, the share of the device; None: all have the same. Another share is
-            taken to be possible for every layer, whatever its units.
+        share: Of what is split, the share of the device; None: all have the same.
         sums: (T,) an all-reduce over a group of each, where it was measured.
     """
 
     degree: int
     types: tuple[DeviceType, ...]
     links: tuple[Link, ...]
-    share: float | None = None
+    share: Share = None
     sums: tuple[Link | None, ...] = ()
 
 
@@ -55,9 +54,7 @@ def profile_on_group(
         job: Measurements in its dtype are kept.
         estimator: Of the whole layers.
     """
-    split = split_profile(whole, group.degree)
-    if group.share is not None:
-        split = _with_share(whole, split, group.degree, group.share)
+    split = split_profile(whole, group.degree, group.share)
     kept: list[Measurement] = []
     for name, entry in _known_types(group.types).items():
         own, alone = (
@@ -130,40 +127,6 @@ def slowest_times(base: LayerTimes, columns: Sequence[tuple[LayerTimes, int]]) -
         stage_backward_s=slowest("stage_backward_s"),
         cut_s=slowest("cut_s"),
     )
-
-
-# What of a layer an equal part is smaller of.
-_SPLIT_NUMBERS = (
-    "num_parameters",
-    "sparse_parameters",
-    "tied_parameters",
-    "forward_flops",
-    "backward_flops",
-    "activation_bytes",
-    "memory_traffic_bytes",
-    "deferred_bytes",
-    "cast_bytes",
-)
-
-
-def _with_share(
-    whole: ModelProfile, split: ModelProfile, degree: int, share: float
-) -> ModelProfile:
-    """The layers of a device with another share than an equal one; nobody has measured those."""
-    weight = (1 - share) / (1 - 1 / degree)
-    layers = []
-    for before, after in zip(whole.layers, split.layers, strict=True):
-        if split_at(before, degree) is None:
-            layers.append(after)
-            continue
-        found = {}
-        for field in _SPLIT_NUMBERS:
-            most, least = getattr(before, field), getattr(after, field)
-            if most is not None and most != least:
-                value = most + weight * (least - most)
-                found[field] = math.ceil(value) if isinstance(most, int) else value
-        layers.append(after.changed(**found, parameter_sizes=()))
-    return split.changed(layers=layers, measurements=())
 
 
 def _known_types(types: Sequence[DeviceType]) -> dict[str, DeviceType]:

@@ -1,38 +1,74 @@
 """What one device of a tensor-parallel group holds and computes, and the sums over the group.
 
-Of what a layer can split (`TensorSplit`), every device of a group of d takes one part in d; the
-rest of the layer is on each of them. What crosses cuts is whole on all of them. A layer that cannot
-be split, or has fewer units than there are devices, stays as it is. Where d does not divide a
-number of units, a run deals them out by largest remainder: some devices have one more than others,
-which is not counted here.
+Of what a layer can split (`TensorSplit`), every device of a group has its share, in the whole units
+that a run deals it (`group_slice`): heads by heads, columns by columns. The rest of the layer is on
+each of them. What crosses cuts is whole on all of them. A layer that cannot be split, or has fewer
+units than there are devices, stays as it is.
 """
 
 from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, TensorSplit
+from heterps_configs.documents.model_profile import (
+    DividedNumbers,
+    LayerProfile,
+    ModelProfile,
+    TensorSplit,
+)
 from heterps_envs.arrays import Floats
+from heterps_envs.layer_costs.group_slice import Share, fraction_of
 
 
-def split_profile(profile: ModelProfile, degree: int) -> ModelProfile:
+def split_profile(profile: ModelProfile, degree: int, share: Share = None) -> ModelProfile:
     """The layers as one device of a group of `degree` has them.
 
-    Its measurements are those that were taken at that degree; as they are of such a device, they
-    count as measurements of these layers.
+    Its measurements are those that were taken at that degree, of equal shares; as they are of such
+    a device, they count as measurements of these layers.
+
+    Args:
+        profile: Of the whole layers.
+        degree: Devices of the group.
+        share: Of the device; by default an equal one, of unequal ones the largest.
     """
     if degree == 1:
         return profile
+    measurements = profile.measurements if share is None else ()
     return profile.changed(
-        layers=tuple(_split_layer(layer, degree) for layer in profile.layers),
+        layers=tuple(_split_layer(layer, degree, share) for layer in profile.layers),
         measurements=tuple(
             entry.changed(tensor_parallel=1)
-            for entry in profile.measurements
+            for entry in measurements
             if entry.tensor_parallel == degree
         ),
     )
+
+
+class SplitUnits(NamedTuple):
+    """Into how many units the layers of a model divide.
+
+    Attributes:
+        counts: Each with the most devices of a group that splits such layers.
+    """
+
+    counts: frozenset[tuple[int, int]]
+
+    @classmethod
+    def of(cls, profile: ModelProfile) -> SplitUnits:
+        """Those of a model's layers."""
+        splits = [layer.tensor_split for layer in profile.layers if layer.tensor_split]
+        return cls(
+            frozenset((count, split.num_units) for split in splits for count in _unit_counts(split))
+        )
+
+    def leave_rests(self, degree: int) -> bool:
+        """Whether of an even group of `degree` some devices get a unit more than others."""
+        return any(count % degree for count, most in self.counts if degree <= most)
 
 
 def sum_seconds(
@@ -79,36 +115,78 @@ def split_at(layer: LayerProfile, degree: int) -> TensorSplit | None:
     return split
 
 
-def _split_layer(layer: LayerProfile, degree: int) -> LayerProfile:
+def _split_layer(layer: LayerProfile, degree: int, share: Share) -> LayerProfile:
     split = split_at(layer, degree)
     if split is None:
         return layer.changed(tensor_split=None)
-
-    def part(whole: float, divided: float) -> float:
-        return whole - divided + divided / degree
-
-    def parameters(whole: int, divided: int) -> int:
-        return whole - divided + -(-divided // degree)
-
-    share = split.parameters / layer.num_parameters if layer.num_parameters else 0.0
+    held = _Held(split, degree, share)
+    of_parameters = split.parameters / layer.num_parameters if layer.num_parameters else 0.0
+    parameters = held.of("parameters", layer.num_parameters)
     return layer.changed(
-        num_parameters=parameters(layer.num_parameters, split.parameters),
-        sparse_parameters=parameters(layer.sparse_parameters, split.sparse_parameters),
-        tied_parameters=parameters(layer.tied_parameters, split.tied_parameters),
-        forward_flops=part(layer.forward_flops, split.forward_flops),
-        backward_flops=part(layer.backward_flops, split.backward_flops),
-        activation_bytes=part(layer.activation_bytes, split.activation_bytes),
-        memory_traffic_bytes=part(layer.memory_traffic_bytes, split.memory_traffic_bytes),
-        shared_bytes=part(layer.shared_bytes, split.shared_bytes),
+        num_parameters=parameters,
+        sparse_parameters=held.of("sparse_parameters", layer.sparse_parameters),
+        tied_parameters=held.of("tied_parameters", layer.tied_parameters),
+        forward_flops=held.of("forward_flops", layer.forward_flops),
+        backward_flops=held.of("backward_flops", layer.backward_flops),
+        activation_bytes=held.of("activation_bytes", layer.activation_bytes),
+        memory_traffic_bytes=held.of("memory_traffic_bytes", layer.memory_traffic_bytes),
+        shared_bytes=held.of("shared_bytes", layer.shared_bytes),
         deferred_bytes=None
         if layer.deferred_bytes is None
-        else part(layer.deferred_bytes, split.deferred_bytes),
+        else held.of("deferred_bytes", layer.deferred_bytes),
         cast_bytes=None
         if layer.cast_bytes is None
-        else part(layer.cast_bytes, share * layer.cast_bytes),
-        parameter_sizes=_split_sizes(layer.parameter_sizes, split.parameters, degree),
+        else layer.cast_bytes * (1 - of_parameters + of_parameters * held.share_of_parameters),
+        parameter_sizes=_split_sizes(layer.parameter_sizes, split.parameters, degree)
+        if share is None and not held.is_uneven
+        else (),
         tensor_split=None,
     )
+
+
+def _unit_counts(split: TensorSplit) -> list[int]:
+    return [split.num_units, *(each.num_units for each in split.finer)]
+
+
+class _Held:
+    """What one device has of a layer that is split."""
+
+    def __init__(self, split: TensorSplit, degree: int, share: Share) -> None:
+        self._split = split
+        self._own = fraction_of(share, degree, split.num_units)
+        self._finer = [(e, fraction_of(share, degree, e.num_units)) for e in split.finer]
+
+        self.is_uneven = any(units % degree for units in _unit_counts(split))
+
+    @property
+    def share_of_parameters(self) -> float:
+        """Of those that are split."""
+        divided = self._split.parameters
+        return self.of("parameters", divided) / divided if divided else 1.0
+
+    def of(self, field: str, whole: float) -> float:
+        """A number of the layer: its own part of what divides, and all of the rest.
+
+        Args:
+            field: Of the split.
+            whole: Of the layer.
+        """
+        finer = [(_number(each, field), part) for each, part in self._finer]
+        own = _number(self._split, field)
+        coarse = own - sum(divided for divided, _ in finer)
+        return whole - own + sum(_part(each, part) for each, part in ((coarse, self._own), *finer))
+
+
+def _number(divided: DividedNumbers, field: str) -> float:
+    value: float = getattr(divided, field)
+    return value
+
+
+def _part(divided: float, part: Fraction) -> float:
+    """Of whole numbers a whole one."""
+    if isinstance(divided, int):
+        return -(-divided * part.numerator // part.denominator)
+    return divided * part.numerator / part.denominator
 
 
 def _split_sizes(sizes: tuple[int, ...], divided: int, degree: int) -> tuple[int, ...]:

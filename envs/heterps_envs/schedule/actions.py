@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_envs.layer_costs.group_slice import GroupSlice
+
 Direction = Literal["forward", "backward"]
 PassKind = Literal["forward", "backward", "backward-input", "backward-weight"]
 ActionKind = Literal[
@@ -79,14 +81,14 @@ class ReduceBucket(NamedTuple):
 
     Attributes:
         groups: Where any of the devices stands for a tensor-parallel group: the devices of each.
-        share: Where groups are uneven, the largest share of a device of theirs.
+        slices: Of each of them, the largest share that one of its devices has; None: all the same.
         is_sharded: Each replica keeps the optimizer state of a part of the layers' parameters.
     """
 
     devices: tuple[str, ...]
     layers: tuple[int, ...]
     groups: tuple[tuple[str, ...], ...] = ()
-    share: float | None = None
+    slices: tuple[GroupSlice | None, ...] = ()
     is_sharded: bool = False
 
 

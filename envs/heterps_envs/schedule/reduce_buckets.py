@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.layer_costs.group_slice import GroupSlice, largest_slice
 from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import ReduceBucket
@@ -62,23 +63,20 @@ class _Members:
 
     def __init__(self, plan: Plan) -> None:
         self._group_of = {group[0]: group for group in plan.device_groups}
-        self._share_of: dict[str, float] = {}
+        self._slice_of: dict[str, GroupSlice] = {}
         for stage in plan.stages:
-            for share in stage.uneven_shares:
-                name = stage.devices[0]
-                self._share_of[name] = max(share, self._share_of.get(name, 0.0))
+            if stage.uneven_shares:
+                name, own = stage.devices[0], largest_slice(stage.uneven_shares)
+                known = self._slice_of.get(name, own)
+                self._slice_of[name] = max(own, known, key=lambda each: max(each.shares))
 
     def bucket(self, devices: tuple[str, ...], is_sharded: bool) -> ReduceBucket:
         """A bucket without layers."""
         groups = tuple(self._group_of[name] for name in devices)
-        shares = [self._share_of[name] for name in devices if name in self._share_of]
-        return ReduceBucket(
-            devices,
-            (),
-            groups if any(len(group) > 1 for group in groups) else (),
-            max(shares, default=None),
-            is_sharded,
-        )
+        slices = tuple(self._slice_of.get(name) for name in devices)
+        if all(len(group) == 1 for group in groups):
+            groups, slices = (), ()
+        return ReduceBucket(devices, (), groups, slices, is_sharded)
 
 
 def _split(problem: Problem, bucket: ReduceBucket, layers: list[int]) -> list[tuple[int, ...]]:
@@ -116,11 +114,8 @@ def _held(problem: Problem, bucket: ReduceBucket) -> list[Problem]:
     """The problem as devices with most of the layers have it: those of the smallest groups."""
     if not bucket.groups:
         return [problem]
-    degrees = {len(group) for group in bucket.groups}
-    found = [problem.at_degree(degree) for degree in degrees]
-    if bucket.share is not None:
-        found += [problem.at_degree(degree, bucket.share) for degree in degrees - {1}]
-    return found
+    held = {(len(group), own) for group, own in zip(bucket.groups, bucket.slices, strict=True)}
+    return [problem.at_degree(degree, own) for degree, own in held]
 
 
 def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:

@@ -15,7 +15,7 @@ Groups = Sequence[tuple[str, ...]]
 
 
 def timelines_by_rank(prepared: PreparedPlan) -> tuple[MemoryTimeline, ...]:
-    """What devices of each rank hold; one for all, where all groups are even and of like devices.
+    """What devices of each rank hold; one for all, where all groups divide evenly, of like devices.
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
@@ -23,7 +23,7 @@ def timelines_by_rank(prepared: PreparedPlan) -> tuple[MemoryTimeline, ...]:
     uneven = [
         stage.degree
         for stage in prepared.plan.stages
-        if stage.uneven_shares or prepared.problem.has_unlike_devices(stage)
+        if prepared.problem.differs_by_rank(stage) or prepared.problem.has_unlike_devices(stage)
     ]
     if not uneven:
         return (memory_timeline(prepared),)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.documents.plan import Stage
+from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_envs.schedule.actions import ReduceBucket
 from heterps_envs.schedule.tied import adding_layers
 from heterps_runtime.models.build import build_module
@@ -18,7 +19,6 @@ from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_l
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
 from heterps_runtime.stages.state_shards import ShardedState
-from heterps_runtime.tensor_parallel.slices import GroupSlice
 from heterps_runtime.tensor_parallel.sums import GroupSums
 from heterps_runtime.transport.communication import Gatherer
 from heterps_runtime.transport.gradient_sums import GradientSum

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.errors import PlanMismatchError
+from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import Arguments, build_module
 from heterps_runtime.models.initialise import place
 from heterps_runtime.models.layers import Layer, layers_of, parameter_layers
@@ -40,7 +41,7 @@ from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass, zeros
 from heterps_runtime.stages.start_values import Initialised, StartValues, sliced_values
 from heterps_runtime.tensor_parallel.cross_entropy import SplitCrossEntropy
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit, slices_of
-from heterps_runtime.tensor_parallel.slices import GroupSlice, TensorSlice
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.tensor_parallel.split import split_buffers, split_module
 from heterps_runtime.tensor_parallel.sums import GroupPass, GroupSums
 

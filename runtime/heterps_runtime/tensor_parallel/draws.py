@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
 from heterps_runtime.models.random_numbers import draws_numbers
 from heterps_runtime.tensor_parallel.parameter_split import SplitDraw
-from heterps_runtime.tensor_parallel.slices import GroupSlice, unit_ranges
 
 
 def sliced_draws(

@@ -7,7 +7,8 @@ from typing import Literal
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.model_profile import TensorUnit
-from heterps_runtime.tensor_parallel.slices import GroupSlice, TensorSlice, unit_ranges
+from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 
 class SplitDraw(Document):

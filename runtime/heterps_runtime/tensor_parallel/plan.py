@@ -16,6 +16,7 @@ from torch import nn
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.initialise import place
@@ -27,7 +28,6 @@ from heterps_runtime.tensor_parallel.parameter_split import (
     slices_of,
 )
 from heterps_runtime.tensor_parallel.probe import Probe, ProbeError, ProbePass, Seen
-from heterps_runtime.tensor_parallel.slices import GroupSlice, unit_ranges
 from heterps_runtime.tensor_parallel.split import split_buffers, split_module
 from heterps_runtime.tracing.trace import trace_split
 

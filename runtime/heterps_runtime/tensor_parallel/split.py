@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.flop_formulas import is_linear_layer
 from heterps_runtime.tensor_parallel.draws import sliced_draws
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
-from heterps_runtime.tensor_parallel.slices import GroupSlice, TensorSlice
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.tensor_parallel.sums import GroupPass
 
 Forward = Callable[..., Any]

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from math import gcd
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import TensorSplit
+from heterps_configs.documents.model_profile import (
+    DIVIDED_NUMBERS,
+    FinerSplit,
+    TensorSplit,
+)
 from heterps_runtime.models.layers import Layer
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.tracing.linear_pairs import flow_of, linear_sizes
@@ -54,7 +59,7 @@ def tensor_splits(
     """
     layer_of_call = _layer_of_call(layers)
     names = _with_copies(log, parameters)
-    plan = _pieces(module, layers, log, names)
+    plan = _with_common_heads(layers, _pieces(module, layers, log, names))
     found = _Division(plan, names, layer_of_call, len(layers)).run(log)
     return _as_documents(module, layers, plan, found, batch_size)
 
@@ -100,15 +105,40 @@ def _pieces(
     return tensor_plan(module, flow)
 
 
+def _with_common_heads(layers: Sequence[Layer], plan: Mapping[str, Piece]) -> dict[str, Piece]:
+    """Queries go with their keys and values: all heads of a layer divide into as many units."""
+    found = dict(plan)
+    for layer in layers:
+        own = [n for n in layer.parameters if n in plan and plan[n].unit == "heads"]
+        units = gcd(*(plan[name].num_units for name in own))
+        found |= {name: plan[name]._replace(num_units=units) for name in own}
+    return found
+
+
+# Of a layer's numbers, those that are counted operation by operation.
+_Counted = Literal[
+    "forward_flops", "backward_flops", "activation_bytes", "memory_traffic_bytes",
+    "shared_bytes", "deferred_bytes",
+]  # fmt: skip
+_OF_NO_SAMPLE = frozenset({"shared_bytes"})
+
+
 class _Sums:
-    """Running sums of one layer."""
+    """Running sums of one layer.
+
+    Attributes:
+        divided: What divides into how many units.
+    """
 
     def __init__(self) -> None:
-        self.forward_flops = self.backward_flops = 0.0
-        self.activation_bytes = self.memory_traffic_bytes = 0.0
-        self.shared_bytes = self.deferred_bytes = 0.0
+        self.divided: dict[int, dict[_Counted, float]] = {}
         self.forward_sums: list[float] = []
         self.backward_sums: dict[int, float] = {}
+
+    def add(self, number: _Counted, units: int, value: float) -> None:
+        """More of what divides into so many units."""
+        own = self.divided.setdefault(units, {})
+        own[number] = own.get(number, 0.0) + value
 
 
 def _with_copies(log: OperationLog, parameters: Mapping[int, str]) -> dict[int, str]:
@@ -127,7 +157,8 @@ class _Division:
     """One walk over the passes.
 
     Attributes:
-        split: Memory of the tensors of which every device has a part.
+        split: By memory of the tensors of which every device has a part, into how many units they
+            divide.
         whole: Of a copy of a whole tensor, the memory of that tensor.
     """
 
@@ -139,7 +170,7 @@ class _Division:
         num_layers: int,
     ) -> None:
         self._plan, self._names, self._layer_of_call = plan, names, layer_of_call
-        self.split: set[int] = set()
+        self.split: dict[int, int] = {}
         self.whole: dict[int, int] = {}
         self.sums = [_Sums() for _ in range(num_layers)]
 
@@ -148,12 +179,15 @@ class _Division:
             self._step(operation)
         for experts in log.experts:
             self._sum_experts(experts)
-        for call, memory, size in log.saved:
-            self._at(call).activation_bytes += size * (memory in self.split)
-        for call, memory, size in log.shared:
-            self._at(call).shared_bytes += size * (memory in self.split)
-        for call, memory, size in log.deferred:
-            self._at(call).deferred_bytes += size * (memory in self.split)
+        kept: tuple[tuple[_Counted, list[tuple[int, int, float]]], ...] = (
+            ("activation_bytes", log.saved),
+            ("shared_bytes", log.shared),
+            ("deferred_bytes", log.deferred),
+        )
+        for number, entries in kept:
+            for call, memory, size in entries:
+                if memory in self.split:
+                    self._at(call).add(number, self.split[memory], size)
         return self.sums
 
     def _at(self, call: int) -> _Sums:
@@ -164,20 +198,21 @@ class _Division:
         memories = [memory_of(tensor) for tensor in operation.read]
         pieces = [self._plan[self._names[m]] for m in memories if self._names.get(m) in self._plan]
         made = [tensor for tensor in operation.made if memory_of(tensor) not in self._names]
-        if not pieces and not self.split.intersection(memories):
+        counts = [piece.num_units for piece in pieces]
+        counts += [self.split[memory] for memory in memories if memory in self.split]
+        if not counts:
             if operation.is_copy and made:
                 self.whole[memory_of(made[0])] = self._origin(memories[0])
             return
-        if operation.is_backward:
-            sums.backward_flops += operation.flops
-        else:
-            sums.forward_flops += operation.flops
+        units = min(counts)
+        way: _Counted = "backward_flops" if operation.is_backward else "forward_flops"
+        sums.add(way, units, operation.flops)
         ends = self._ends(operation, pieces)
         if not ends:
-            self.split.update(map(memory_of, made))
-        sums.memory_traffic_bytes += sum(
-            size for memory, size in operation.moved if memory in self.split
-        )
+            self.split.update((memory_of(tensor), units) for tensor in made)
+        for memory, size in operation.moved:
+            if memory in self.split:
+                sums.add("memory_traffic_bytes", self.split[memory], size)
         if not operation.is_backward and made:
             of_experts = any(piece.of_experts for piece in pieces)
             if ends and not of_experts and operation.name not in _LOSSES:
@@ -247,21 +282,59 @@ def _as_documents(
             splits.append(None)
             continue
         smallest = min(own.values(), key=lambda piece: piece.num_units)
+        units = {piece.num_units for piece in own.values()} | sums.divided.keys()
+        by_units = {
+            count: _divided_numbers(
+                {n: sizes[n] for n in own if own[n].num_units == count},
+                tied,
+                tables,
+                sums.divided.get(count, {}),
+                batch_size,
+            )
+            for count in sorted(units)
+        }
         splits.append(
             TensorSplit(
                 unit=smallest.unit,
                 num_units=num_units,
-                parameters=sum(sizes[name] for name in own),
-                forward_flops=sums.forward_flops / batch_size,
-                backward_flops=sums.backward_flops / batch_size,
-                activation_bytes=sums.activation_bytes / batch_size,
-                memory_traffic_bytes=sums.memory_traffic_bytes / batch_size,
                 forward_sums=tuple(size / batch_size for size in sums.forward_sums),
                 backward_sums=tuple(size / batch_size for size in sums.backward_sums.values()),
-                sparse_parameters=sum(sizes[name] for name in own if name in tables - tied),
-                tied_parameters=sum(sizes[name] for name in tied),
-                shared_bytes=sums.shared_bytes,
-                deferred_bytes=sums.deferred_bytes / batch_size,
+                finer=tuple(
+                    FinerSplit(num_units=count, **numbers)
+                    for count, numbers in by_units.items()
+                    if count > num_units
+                ),
+                **{
+                    name: sum(numbers[name] for numbers in by_units.values())
+                    for name in DIVIDED_NUMBERS
+                },
             )
         )
     return splits
+
+
+def _divided_numbers(
+    sizes: Mapping[str, int],
+    tied: set[str],
+    tables: set[str],
+    counted: Mapping[_Counted, float],
+    batch_size: int,
+) -> dict[str, Any]:
+    """What divides into one number of units.
+
+    Args:
+        sizes: Of the parameters that do.
+        tied: Parameters that another layer owns.
+        tables: Parameters of embeddings.
+        counted: Of the whole pass.
+        batch_size: Of the pass.
+    """
+    return {
+        "parameters": sum(sizes.values()),
+        "sparse_parameters": sum(sizes[name] for name in sizes if name in tables - tied),
+        "tied_parameters": sum(sizes[name] for name in sizes if name in tied),
+        **{
+            number: counted.get(number, 0.0) / (1 if number in _OF_NO_SAMPLE else batch_size)
+            for number in get_args(_Counted)
+        },
+    }

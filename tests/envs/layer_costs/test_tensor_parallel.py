@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import (
+    FinerSplit,
     LayerProfile,
     Measurement,
     ModelProfile,
     TensorSplit,
 )
-from heterps_envs.layer_costs.tensor_parallel import split_profile, sum_seconds
+from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
+from heterps_envs.layer_costs.tensor_parallel import SplitUnits, split_profile, sum_seconds
 
 PARTS = {
     "parameters": "num_parameters",
@@ -89,7 +91,9 @@ def test_alone_a_device_has_the_whole_profile() -> None:
 
 def test_a_group_of_more_devices_than_units_leaves_the_layer_whole_and_sums_nothing() -> None:
     profile = _profile(4)
-    assert split_profile(profile, 3).layers[0].num_parameters == 4 + 60 // 3
+    # Of four units one of three devices has two.
+    assert split_profile(profile, 3).layers[0].num_parameters == 4 + 60 // 2
+    assert split_profile(profile, 4).layers[0].num_parameters == 4 + 60 // 4
     assert split_profile(profile, 5).layers[0] == profile.layers[0].changed(tensor_split=None)
     link = Link(latency_s=1.0, bandwidth_bytes_per_s=1.0)
     forward_s, backward_s = sum_seconds(profile, Job(), 5, link)
@@ -112,3 +116,44 @@ def test_sums_are_ring_all_reduces_of_a_micro_batch() -> None:
     forward_s, backward_s = sum_seconds(_profile(4), job, 4, link)
     assert forward_s[0] == pytest.approx(12 * (0.5 + 4.0))
     assert backward_s[0] == pytest.approx(6 * (0.5 + 2.0))
+
+
+@given(
+    heads=st.integers(1, 12),
+    columns=st.integers(13, 100),
+    shares=st.lists(st.integers(1, 9), min_size=2, max_size=4),
+)
+def test_devices_get_whole_heads_and_whole_columns_as_a_run_deals_them(
+    heads: int, columns: int, shares: list[int]
+) -> None:
+    own = tuple(share / sum(shares) for share in shares)
+    finer = FinerSplit(num_units=columns, parameters=7 * columns, activation_bytes=3.0 * columns)
+    split = TensorSplit(
+        unit="heads",
+        num_units=heads,
+        parameters=5 * heads + finer.parameters,
+        activation_bytes=2.0 * heads + finer.activation_bytes,
+        finer=(finer,),
+    )
+    layer = LayerProfile(
+        name="a", kind="Block", num_parameters=split.parameters + 11, forward_flops=1,
+        backward_flops=2, activation_bytes=split.activation_bytes + 4, output_bytes=0,
+        tensor_split=split,
+    )  # fmt: skip
+    for rank in range(len(own)):
+        slice_ = GroupSlice(rank, own)
+        held = split_profile(ModelProfile(name="m", layers=(layer,)), len(own), slice_).layers[0]
+        if heads < len(own):
+            assert held.num_parameters == layer.num_parameters
+            continue
+        counts = [
+            stop - start
+            for start, stop in (unit_ranges(units, own)[rank] for units in (heads, columns))
+        ]
+        assert held.num_parameters == 11 + 5 * counts[0] + 7 * counts[1]
+        assert held.activation_bytes == pytest.approx(4 + 2 * counts[0] + 3 * counts[1])
+
+
+def test_only_groups_that_units_do_not_divide_into_have_unlike_devices() -> None:
+    units = SplitUnits.of(_profile(4))
+    assert [degree for degree in range(1, 7) if units.leave_rests(degree)] == [3]

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heterps_configs.errors import HeterpsError
+from heterps_envs.layer_costs.group_slice import unit_ranges
 from heterps_runtime.state.checkpoint_files import tensors_path
 from heterps_runtime.state.checkpoint_storage import StoredTensors, write_tensors
 from heterps_runtime.state.checksums import FileSum, write_checksums
 from heterps_runtime.state.stored_files import LocalFiles
 from heterps_runtime.state.tensor_file import read_own_table
 from heterps_runtime.state.tensor_pieces import check_complete, parse_place, place_text
-from heterps_runtime.tensor_parallel.slices import TensorSlice, unit_ranges
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 NAME = "model.weight"
 
@@ -31,7 +32,7 @@ def _pieces(
         TensorSlice(
             shape, dim, tuple((s * width + start, s * width + stop) for s in range(sections))
         )
-        for start, stop in unit_ranges(width, shares)
+        for start, stop in unit_ranges(width, tuple(shares))
     ]
 
 

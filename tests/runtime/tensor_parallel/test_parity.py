@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import Arguments
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
-from heterps_runtime.tensor_parallel.slices import GroupSlice
 from tests.runtime.small_models import TOKENS
 from tests.runtime.tensor_parallel.split_cases import Case, case_of
 from tests.runtime.tensor_parallel.thread_sums import ThreadGroup

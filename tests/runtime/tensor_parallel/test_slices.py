@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
-from heterps_runtime.tensor_parallel.slices import GroupSlice, unit_ranges
 
 
 @pytest.mark.parametrize(

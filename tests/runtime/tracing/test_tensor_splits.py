@@ -32,6 +32,11 @@ def test_a_llama_block_is_split_by_heads_and_columns() -> None:
     # Query and output 32 x 32, key and value 32 x 16, gate, up and down 32 x 64; norms are whole.
     assert split.parameters == 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64
     assert split.parameters == layer.num_parameters - 2 * HIDDEN
+    # The feed-forward part divides into columns: its parameters, and what it keeps of a token.
+    (finer,) = split.finer
+    assert (finer.num_units, finer.parameters) == (COLUMNS, 3 * 32 * 64)
+    assert finer.forward_flops == TOKENS * 2 * 3 * 32 * 64
+    assert finer.activation_bytes == TOKENS * FLOAT * 4 * COLUMNS
     # The products, all of them: two norms have none.
     assert split.forward_flops == layer.forward_flops
     assert split.backward_flops == layer.backward_flops
