@@ -3,9 +3,9 @@
     python benchmarks/parity/parity.py --json parity.json --markdown parity.md
     python benchmarks/parity/parity.py --quick
 
-Every model x ten shapes of plans x four schedules, 20 steps in float32 with AdamW. All devices of a
-plan take turns in one process (`heterps_runtime.execution.local_run`: the executors, stages and
-action lists of a run); some cells also run as real processes. Limits: losses within 1e-5, every
+Every model x twelve shapes of plans x four schedules, 20 steps in float32 with AdamW. All devices
+of a plan take turns in one process (`heterps_runtime.execution.local_run`: the executors, stages
+and action lists of a run); some cells also run as real processes. Limits: losses within 1e-5, every
 number of every parameter within 1e-4, and each device carries out its action list of the simulator
 in its order.
 
@@ -58,6 +58,8 @@ AS_PROCESSES = (
     ("llama, grouped queries", "replicas of groups, shared state", "1f1b"),
     ("mixtral", "groups", "interleaved"),
     ("vit", "one uneven group, recompute", "gpipe"),
+    ("gpt2", "replicas of unlike groups", "1f1b"),
+    ("bert", "unlike groups", "zero-bubble"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Plans of the parity benchmark: ten shapes, most also with two stages on a device."""
+"""Plans of the parity benchmark: twelve shapes, most also with two stages on a device."""
 
 from __future__ import annotations
 
@@ -73,12 +73,16 @@ _ROUTES: dict[str, tuple[Sequence[Route], Sequence[Route]]] = {
 # Stages on tensor-parallel groups of equal devices; of replicas, each is a pipeline of its own.
 _PAIRS = (("d0", "d1"), ("d2", "d3"))
 _ALL = (("d0", "d1", "d2", "d3"),)
+_UNLIKE = (("d0",), ("d1", "d2", "d3"))
 REPLICAS_OF_GROUPS = "replicas of groups, shared state"
+REPLICAS_OF_UNLIKE = "replicas of unlike groups"
 _GROUPS: dict[str, tuple[Sequence[Sequence[str]], tuple[float, ...]]] = {
     "groups": (_PAIRS, ()),
     "uneven groups": (_PAIRS, (0.25, 0.75)),
     "one uneven group, recompute": (_ALL, (0.4, 0.3, 0.2, 0.1)),
     REPLICAS_OF_GROUPS: (_PAIRS, ()),
+    "unlike groups": (_UNLIKE, (0.5, 0.25, 0.25)),
+    REPLICAS_OF_UNLIKE: (_UNLIKE, (0.5, 0.25, 0.25)),
 }
 GROUP_SHAPES = tuple(_GROUPS)
 SHAPES = (
@@ -158,7 +162,7 @@ def _plan_of_routes(problem: Problem, shape: str, routes: Sequence[Route]) -> Pl
 
 def _group_plan(problem: Problem, shape: str) -> Plan:
     groups, shares = _GROUPS[shape]
-    if shape == REPLICAS_OF_GROUPS:
+    if shape in (REPLICAS_OF_GROUPS, REPLICAS_OF_UNLIKE):
         routes = [Route(((f"r{i}", 1, group[0]),)) for i, group in enumerate(groups)]
     else:
         turns = 2 if problem.job.schedule == "interleaved" and len(groups) > 1 else 1
@@ -170,7 +174,7 @@ def _group_plan(problem: Problem, shape: str) -> Plan:
         stages=tuple(
             stage.changed(
                 devices=group_of[stage.devices[0]],
-                tensor_shares=shares,
+                tensor_shares=shares if len(group_of[stage.devices[0]]) == len(shares) else (),
                 recompute_layers=tuple(stage.layers) if "recompute" in shape else (),
             )
             for stage in alone.stages

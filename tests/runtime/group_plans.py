@@ -48,16 +48,17 @@ def sharing(plan: Plan) -> Plan:
 
 @st.composite
 def group_plans(draw: st.DrawFn, problem: Problem) -> Plan:
-    """A chain of groups of any sizes, or replicas in two like groups, which may share state."""
+    """A chain of groups of any sizes, or replicas in two groups; like ones may share state."""
     devices = draw(st.permutations(DEVICES))
     shares = st.integers(1, 3)
     if draw(st.booleans()):
         size = draw(st.integers(1, 2))
         parts = [draw(shares) for _ in range(size)]
-        groups = {"a": devices[:size], "b": devices[size : 2 * size]}
+        other = draw(st.integers(1, 2))
+        groups = {"a": devices[:size], "b": devices[size : size + other]}
         even = [part / sum(parts) for part in parts]
         plan = grouped(problem, groups, even if size > 1 else (), are_replicas=True)
-        return sharing(plan) if draw(st.booleans()) else plan
+        return sharing(plan) if other == size and draw(st.booleans()) else plan
     first = draw(st.integers(1, 3))
     parts = [draw(shares) for _ in range(first)]
     groups = {"a": devices[:first], "b": devices[first : draw(st.integers(first, 4))]}

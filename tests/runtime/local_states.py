@@ -67,7 +67,7 @@ def trained(
 
 def saved_tensors(owned: Mapping[str, OwnedStages]) -> dict[str, dict[str, Tensor]]:
     """What each device would save, by key in the checkpoint."""
-    held = [(list(buffers_of(own)), own.position) for own in owned.values()]
+    held = [(list(buffers_of(own)), own.group) for own in owned.values()]
     return {
         device: owned_tensors(own, buffers_saved_by(rank, held, own.slices))
         for rank, (device, own) in enumerate(owned.items())

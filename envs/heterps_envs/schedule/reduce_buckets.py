@@ -143,15 +143,16 @@ def reduce_copy_bytes(
 ) -> float:
     """Bytes of the gradients that are there twice for a moment when one bucket's all-reduce begins.
 
-    Large gradients are not copied, others piece by piece.
+    Large gradients are not copied, others piece by piece; between unlike groups all are.
 
     Args:
         problem: Of whole layers.
         bucket: The bucket.
         held: The problem as its devices have it; by default as those do that have most.
     """
+    is_alike = len(set(zip(map(len, bucket.groups), bucket.slices, strict=True))) < 2
     small = max(
-        _gradient_bytes(each, bucket) - _large_bytes(each, bucket)
+        _gradient_bytes(each, bucket) - (_large_bytes(each, bucket) if is_alike else 0)
         for each in held or _held(problem, bucket)
     )
     return min(max(small, 0.0), float(REDUCE_COPY_BYTES))

@@ -79,14 +79,31 @@ def can_run(problem: Problem, plan: Plan) -> bool:
 def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
     """Why a plan cannot be run yet, in one line; None: it can."""
     owner_of = {user: owner for owner, users in profile.tied_layers.items() for user in users}
-    holder: dict[int, Stage] = {}
+    holders: dict[int, list[Stage]] = defaultdict(list)
     for stage in plan.stages:
         for layer in {*stage.layers, *(owner_of[own] for own in stage.layers if own in owner_of)}:
-            other = holder.setdefault(layer, stage)
-            if (other.degree, other.uneven_shares) != (stage.degree, stage.uneven_shares):
-                return (
-                    f"stages {other.name!r} and {stage.name!r} hold the same parameters "
-                    f"({profile.layers[layer].name}) in unlike groups, of {other.degree} and "
-                    f"{stage.degree} devices; running that is not supported yet"
-                )
+            using = {layer, *profile.tied_layers.get(layer, ())}
+            for other in holders[layer]:
+                reason = _cannot_share(other, stage, is_sharded=bool(using & plan.sharded_layers))
+                if reason is not None:
+                    name = profile.layers[layer].name
+                    return (
+                        f"stages {other.name!r} and {stage.name!r} hold the same parameters "
+                        f"({name}) {reason}"
+                    )
+            holders[layer].append(stage)
+    return None
+
+
+def _cannot_share(one: Stage, other: Stage, *, is_sharded: bool) -> str | None:
+    """Why two stages cannot hold the same parameters; None: they can."""
+    if (one.degree, one.uneven_shares) == (other.degree, other.uneven_shares):
+        return None
+    if other.devices[0] in one.devices:
+        return "with unlike shares on the same devices; that cannot be run"
+    if is_sharded:
+        return (
+            f"in unlike groups, of {one.degree} and {other.degree} devices, and share their "
+            "optimizer state; running that is not supported yet"
+        )
     return None

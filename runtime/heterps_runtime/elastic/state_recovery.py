@@ -42,8 +42,8 @@ from heterps_runtime.state.layout import (
     state_bytes,
 )
 from heterps_runtime.state.migrate import Wanted, gathered_state, install
-from heterps_runtime.state.regions import Box, num_elements, slice_around, view_of
 from heterps_runtime.state.transfer import Peers, Transfer, balanced_pieces
+from heterps_runtime.tensor_parallel.regions import Box, num_elements, slice_around, view_of
 from heterps_runtime.transport.communication import Communicator
 
 Source = Literal["replica", "snapshot", "local", "remote", "initialisation"]

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from heterps_configs.documents.plan import Stage
 from heterps_envs.layer_costs.group_slice import GroupSlice
-from heterps_envs.schedule.actions import ReduceBucket
-from heterps_envs.schedule.tied import adding_layers
 from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.stages.gradient_buckets import Held, Region, gradient_buckets
 from heterps_runtime.stages.gradient_norm import clip_gradients, scale_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
 from heterps_runtime.stages.state_shards import ShardedState
+from heterps_runtime.tensor_parallel.regions import view_of
 from heterps_runtime.tensor_parallel.sums import GroupSums
 from heterps_runtime.transport.communication import Gatherer
 from heterps_runtime.transport.gradient_sums import GradientSum
 from heterps_runtime.transport.messenger import Messenger
+from heterps_runtime.transport.region_sums import RegionRing, RegionSum
 
-_Layers = dict[str, tuple[int, ...]]
+# Of each parameter the layers that use it, and its whole shape.
+_Told = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def build_stages(
@@ -100,9 +103,8 @@ class OwnedStages:
     Attributes:
         modules: Stages by name.
         parameters: By full-model name, each once.
-        owners: For every parameter of the model, the ranks that hold it; of tensor-parallel groups
-            those at this rank's position, which hold the same part.
-        position: Of this rank in its tensor-parallel group; 0 where it is alone.
+        group: The ranks of this rank's tensor-parallel group, itself where it is alone.
+        position: Of this rank in its group.
         slices: The places of what is a slice of a parameter or buffer of the whole model, by name.
         stepped: What this rank's optimizer steps, by name: parameters, or its parts of those whose
             state replicas share.
@@ -124,31 +126,23 @@ class OwnedStages:
         for module in modules.values():
             self.parameters.update(module.parameters_by_name())
         self._rank = communicator.rank
-        own = specification.devices[self._rank]
-        self.position = specification.position(own)
+        self.position = specification.position(specification.devices[self._rank])
         self.slices = {
             name: piece for module in modules.values() for name, piece in module.slices.items()
         }
-        gathered = communicator.gather(parameter_layers(modules), dict[str, tuple[int, ...]])
-        layers = {name: found for own in gathered for name, found in own.items()}
-        by_position = [
-            _at_position(specification, gathered, position)
-            for position in range(max(1, *map(len, specification.plan.device_groups)))
-        ]
-        self.owners = owners_by_name(by_position[self.position])
-        assigned = [
-            _assign_buckets(specification, owners_by_name(held), layers, position)
-            for position, held in enumerate(by_position)
-        ]
-        self._buckets = assigned[self.position]
-        self._sums: dict[int, GradientSum | None] = {}
+        gathered = communicator.gather(_told(modules), _Told)
+        groups = _groups(specification)
+        self.group = next((own for own in groups if self._rank in own), (self._rank,))
+        self._held = _held(gathered, groups)
+        self._buckets = gradient_buckets(specification, self._held)
+        self._sums: dict[int, GradientSum | RegionSum | None] = {}
         self._sharded = ShardedState(
             self.parameters,
             self.slices,
             {
-                index: self._buckets[index]
+                index: (self.bucket_ranks(index), self._buckets[index].names_of(self._rank))
                 for index, bucket in enumerate(specification.buckets)
-                if bucket.is_sharded and self._rank in self._buckets[index][0]
+                if bucket.is_sharded and self._takes_part(index)
             },
             self._rank,
         )
@@ -162,10 +156,11 @@ class OwnedStages:
         devices = specification.plan.devices
         self.ranks = tuple(sorted(specification.ranks[device] for device in devices))
         self.max_gradient_norm = specification.max_gradient_norm
-        groups = [ranks for buckets in assigned for ranks, _ in buckets]
+        together = {ranks for bucket in self._buckets for ranks, _ in bucket.rings}
+        together.update(*(bucket.meetings for bucket in self._buckets))
         if self.waits_for_norm:
-            groups.append(self.ranks)
-        communicator.groups([ranks for ranks in groups if len(ranks) > 1])
+            together.add(self.ranks)
+        communicator.groups([ranks for ranks in together if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
 
     def _optimizer_of(self, specification: RunSpecification) -> torch.optim.Optimizer | None:
@@ -188,7 +183,7 @@ class OwnedStages:
     def stands_for(self, name: str) -> bool:
         """Whether this rank's part of a parameter is that which counts, of all that hold it."""
         has_own_part = self.position == 0 or name in self.slices
-        return has_own_part and self.owners[name][0] == self._rank
+        return has_own_part and min(self._held[name].groups, key=min) == self.group
 
     def saves_state_of(self, name: str) -> bool:
         """Whether this rank saves the optimizer's state of what it steps of a parameter."""
@@ -216,8 +211,11 @@ class OwnedStages:
         return self.loss_scale.value
 
     def bucket_ranks(self, index: int) -> tuple[int, ...]:
-        """The ranks that take part in the all-reduce of one bucket."""
-        return self._buckets[index][0]
+        """The ranks that begin the all-reduces of one bucket with this one."""
+        return self._buckets[index].meeting(self._rank)
+
+    def _takes_part(self, index: int) -> bool:
+        return self.group in self._buckets[index].groups
 
     def optimizer_tensors(self) -> list[Tensor]:
         """All state of the optimizer; none before its first step."""
@@ -233,8 +231,7 @@ class OwnedStages:
 
     def bucket_parameters(self, index: int) -> list[nn.Parameter]:
         """The parameters of one bucket; none where this rank takes no part."""
-        ranks, names = self._buckets[index]
-        return [self.parameters[name] for name in names] if self._rank in ranks else []
+        return [self.parameters[name] for name in self._buckets[index].names_of(self._rank)]
 
     def start_sum(self, index: int, messenger: Messenger) -> None:
         """Begins to sum the gradients of one bucket over its owners, where it has not begun.
@@ -244,12 +241,26 @@ class OwnedStages:
         """
         if index in self._sums:
             return
-        parameters, ranks = self.bucket_parameters(index), self.bucket_ranks(index)
-        self._sums[index] = (
-            GradientSum(parameters, lambda piece: messenger.start_sum(piece, ranks))
-            if parameters
-            else None
-        )
+        rings = [
+            RegionRing(
+                partial(messenger.start_sum, ranks=ranks),
+                listens,
+                [(self.parameters[own.name], self._view(own)) for own in regions],
+            )
+            for ranks, listens, regions in self._buckets[index].regions_of(self._rank)
+        ]
+        if not rings:
+            self._sums[index] = None
+        elif self._buckets[index].is_alike:
+            self._sums[index] = GradientSum([p for p, _ in rings[0].regions], rings[0].start)
+        else:
+            self._sums[index] = RegionSum(rings)
+
+    def _view(self, region: Region) -> Callable[[Tensor], Tensor]:
+        """What gives a region's view of a gradient of this rank's."""
+        if region.box is None:
+            return lambda gradient: gradient
+        return partial(view_of, place=self.slices.get(region.name), box=region.box)
 
     def start_all_sums(self, messenger: Messenger) -> None:
         """The same for all buckets, where the action lists have not done so."""
@@ -330,69 +341,28 @@ class OwnedStages:
             messenger.start_sum(tensor, self.ranks).wait()
 
 
-def owners_by_name(names_by_rank: Iterable[Iterable[str]]) -> dict[str, tuple[int, ...]]:
-    """For each name, the ranks that hold it in increasing order; names are sorted."""
-    owners: dict[str, list[int]] = {}
-    for rank, names in enumerate(names_by_rank):
-        for name in names:
-            owners.setdefault(name, []).append(rank)
-    return {name: tuple(owners[name]) for name in sorted(owners)}
+def _told(modules: Mapping[str, StageModule]) -> _Told:
+    """What a rank tells the others of its parameters."""
+    found: _Told = {}
+    for module in modules.values():
+        for name, parameter in module.parameters_by_name().items():
+            piece = module.slices.get(name)
+            shape = tuple(parameter.shape) if piece is None else piece.shape
+            found[name] = module.parameter_layers[name], shape
+    return found
 
 
-def parameter_layers(modules: Mapping[str, StageModule]) -> dict[str, tuple[int, ...]]:
-    """For each parameter of some stages the layers of the model that use it; names are sorted."""
-    found = {
-        name: module.parameter_layers[name]
-        for module in modules.values()
-        for name in module.parameter_names()
-    }
-    return {name: found[name] for name in sorted(found)}
+def _groups(specification: RunSpecification) -> list[tuple[int, ...]]:
+    """The ranks of each group, and of each device that is alone."""
+    groups = specification.plan.device_groups
+    return [tuple(specification.ranks[name] for name in group) for group in groups]
 
 
-def _at_position(
-    specification: RunSpecification, gathered: Sequence[_Layers], position: int
-) -> list[_Layers]:
-    """What the ranks at one position of their groups told; nothing for the others."""
-    devices = specification.devices
-    return [
-        told if specification.position(device) == position else {}
-        for device, told in zip(devices, gathered, strict=True)
-    ]
-
-
-def _assign_buckets(
-    specification: RunSpecification,
-    owners: Mapping[str, tuple[int, ...]],
-    layers: Mapping[str, tuple[int, ...]],
-    position: int,
-) -> list[tuple[tuple[int, ...], list[str]]]:
-    """(ranks, parameter names): the schedule's buckets in order, then what they do not cover.
-
-    A bucket takes a parameter that its ranks hold if all layers that use it add to the bucket. Of
-    groups, the ranks at one position sum what they hold.
-    """
-    buckets: list[tuple[tuple[int, ...], list[str]]] = []
-    adding: list[frozenset[int]] = []
-    for bucket in specification.buckets:
-        buckets.append((_bucket_ranks(specification, bucket, position), []))
-        adding.append(adding_layers(specification.profile, bucket.layers))
-    num_scheduled = len(buckets)
-    for name, holders in owners.items():
-        if len(holders) < 2:
-            continue
-        for index, (group, names) in enumerate(buckets):
-            covers = index >= num_scheduled or adding[index].issuperset(layers[name])
-            if group == holders and covers:
-                names.append(name)
-                break
-        else:
-            buckets.append((holders, [name]))
-    return buckets
-
-
-def _bucket_ranks(
-    specification: RunSpecification, bucket: ReduceBucket, position: int
-) -> tuple[int, ...]:
-    """The ranks at one position of a bucket's groups."""
-    found = (specification.memberships[device].devices for device in bucket.devices)
-    return tuple(sorted(specification.ranks[own[position]] for own in found if position < len(own)))
+def _held(gathered: Sequence[_Told], groups: Sequence[tuple[int, ...]]) -> dict[str, Held]:
+    """Who holds which parameter, from what each rank told."""
+    told = {name: own for each in gathered for name, own in each.items()}
+    holders: dict[str, list[tuple[int, ...]]] = {name: [] for name in told}
+    for group in groups:
+        for name in gathered[group[0]]:
+            holders[name].append(group)
+    return {name: Held(*told[name], tuple(sorted(holders[name]))) for name in sorted(told)}

@@ -20,7 +20,6 @@ from heterps_runtime.state.checkpoint_files import tensors_path
 from heterps_runtime.state.checksums import CHECKSUMS_FILE, read_checksums, read_head
 from heterps_runtime.state.layout import is_checkpoint_key
 from heterps_runtime.state.old_checkpoint import is_old, old_tensor, read_old_tables
-from heterps_runtime.state.regions import copy_common
 from heterps_runtime.state.stored_files import StoredFiles
 from heterps_runtime.state.tensor_file import (
     StoredTensor,
@@ -30,6 +29,7 @@ from heterps_runtime.state.tensor_file import (
     write_tensor_file,
 )
 from heterps_runtime.state.tensor_pieces import check_complete, overlaps
+from heterps_runtime.tensor_parallel.regions import copy_common
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.typed_messages import gather_messages
 

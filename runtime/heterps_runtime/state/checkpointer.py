@@ -19,7 +19,7 @@ from torch import Tensor
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.allocator import return_freed_memory
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, owners_by_name
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpoint import buffers_of, counts_elsewhere, owned_tensors, pieces_of
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
@@ -192,35 +192,34 @@ class Checkpointer:
         if self._held is None or self._held.owned is not owned:
             aliases = {a: n for stage in owned.modules.values() for a, n in stage.aliases.items()}
             gathered = self._communicator.gather(
-                (sorted(buffers_of(owned)), aliases, owned.position),
-                tuple[list[str], dict[str, str], int],
+                (sorted(buffers_of(owned)), aliases, owned.group),
+                tuple[list[str], dict[str, str], tuple[int, ...]],
             )
             rank = self._communicator.rank
             self._held = _Held(
                 owned,
-                buffers_saved_by(rank, [(own, place) for own, _, place in gathered], owned.slices),
+                buffers_saved_by(rank, [(own, group) for own, _, group in gathered], owned.slices),
                 {alias: name for _, own, _ in gathered for alias, name in own.items()},
             )
         return self._held
 
 
 def buffers_saved_by(
-    rank: int, held: Sequence[tuple[Collection[str], int]], slices: Collection[str]
+    rank: int, held: Sequence[tuple[Collection[str], Sequence[int]]], slices: Collection[str]
 ) -> list[str]:
-    """Names of the buffers that a rank saves: the smallest rank's that has the same.
+    """Names of the buffers that a rank saves: it, or its group, is the first that has them.
 
     Args:
         rank: The one that asks.
-        held: Of each rank, the buffers that it has, and its position in its group.
+        held: Of each rank, the buffers that it has, and the ranks of its group.
         slices: Names of what it has slices of: each rank of its group has one of its own.
     """
-    here = held[rank][1]
-    holders = owners_by_name(own for own, _ in held)
-    alike = owners_by_name(own if position == here else () for own, position in held)
+    own, group = held[rank]
+    first = {name: min(r for r, (there, _) in enumerate(held) if name in there) for name in own}
     return [
         name
-        for name, ranks in alike.items()
-        if (ranks if name in slices else holders[name])[0] == rank
+        for name in sorted(own)
+        if (min(held[first[name]][1]) == min(group) if name in slices else first[name] == rank)
     ]
 
 

@@ -26,8 +26,8 @@ from heterps_runtime.state.layout import (
     places_of,
     without_value,
 )
-from heterps_runtime.state.regions import view_of
 from heterps_runtime.state.transfer import Cell, Peers, Transfer, balanced_pieces, wanted_cells
+from heterps_runtime.tensor_parallel.regions import view_of
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.communication import Communicator
 

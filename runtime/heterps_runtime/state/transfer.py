@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from heterps_runtime.state.layout import HeldState, Layouts, TensorLayout
-from heterps_runtime.state.regions import Box, boxes_of, contains, cut, num_elements, view_of
+from heterps_runtime.tensor_parallel.regions import (
+    Box,
+    boxes_of,
+    contains,
+    cut,
+    num_elements,
+    view_of,
+)
 from heterps_runtime.transport.communication import Communicator, Gatherer
 from heterps_runtime.transport.messenger import Messenger, ProcessMessenger, Work
 

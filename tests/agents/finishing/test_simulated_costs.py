@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from heterps_agents.finishing import simulated_costs
 from heterps_agents.finishing.simulated_costs import CANNOT_RUN, SimulatedCosts
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -13,8 +14,10 @@ from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
 
 
-def test_a_plan_that_cannot_be_run_is_chosen_where_nothing_else_fits() -> None:
-    """GPT-2's first and last layers hold the same table: unlike groups cannot share it yet."""
+def test_a_plan_that_cannot_be_run_is_chosen_where_nothing_else_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GPT-2's first and last layers hold the same table, which unlike groups may share."""
     problem = Problem(
         load_profile("gpt2"),
         load_cluster("h100-pod"),
@@ -34,5 +37,7 @@ def test_a_plan_that_cannot_be_run_is_chosen_where_nothing_else_fits() -> None:
         assert entry.plan.predicted_step_time_s is not None
         return entry.cost / entry.plan.predicted_step_time_s
 
-    assert cost(2, 2) == cost(1, 1) == pytest.approx(1)
-    assert cost(1, 2) == pytest.approx(CANNOT_RUN)
+    # Halves of a tie in unlike groups run, too.
+    assert cost(2, 2) == cost(1, 1) == cost(1, 2) == pytest.approx(1)
+    monkeypatch.setattr(simulated_costs, "can_run", lambda problem, plan: False)
+    assert cost(2, 1) == pytest.approx(CANNOT_RUN)

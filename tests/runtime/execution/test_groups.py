@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.hap.system import Hap
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Schedule
-from heterps_configs.errors import HeterpsError
-from heterps_runtime.specification.build import check_runnable
+from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.run.verify import reference_training
 from tests.runtime.group_plans import grouped
 from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
 from tests.runtime.small_runs import DEVICES
@@ -44,11 +45,51 @@ def test_unlike_groups_with_uneven_shares(
     problem = problem_with(model, "1f1b", SIZES)
     named = {name: [f"d{number}" for number in own] for name, own in groups.items()}
     plan = grouped(problem, named, shares)
-    if problem.profile.tied_layers and len(groups) > 1:
-        with pytest.raises(HeterpsError, match="hold the same parameters"):
-            check_runnable(problem, plan)
-    else:
-        check_parity(problem, plan)
+    check_parity(problem, plan)
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    ("groups", "shares"),
+    [
+        ({"a": "0", "b": "123"}, (0.5, 0.25, 0.25)),
+        ({"a": "01", "b": "23"}, (0.25, 0.75)),
+        ({"a": "01", "b": "2"}, (0.25, 0.75)),
+    ],
+)
+def test_replicas_in_unlike_groups(
+    model: str, groups: dict[str, str], shares: Sequence[float]
+) -> None:
+    """Of uneven groups of two, one has its shares the other way round."""
+    problem = problem_with(model, "1f1b", SIZES)
+    named = {name: [f"d{number}" for number in own] for name, own in groups.items()}
+    plan = grouped(problem, named, shares, are_replicas=True)
+    first, *others = plan.stages
+    turned = first.changed(tensor_shares=first.tensor_shares[::-1])
+    check_parity(problem, plan.changed(stages=(turned, *others)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gpt2", "bert"])
+@pytest.mark.parametrize("are_replicas", [True, False])
+def test_unlike_groups_train_as_one_process_to_the_last_digits(
+    model: str, are_replicas: bool
+) -> None:
+    """In float64, with the first and the last layer tied: table and output layer in both groups."""
+    problem = problem_with(model, "1f1b", SIZES)
+    groups = {"a": ["d0"], "b": ["d1", "d2", "d3"]}
+    plan = grouped(problem, groups, (0.5, 0.25, 0.25), are_replicas=are_replicas)
+    job = plan.job.model_copy(update={"dtype": "float64"})  # no format of jobs
+    specification = LocalRun.of(problem, plan).specification.changed(plan=plan.changed(job=job))
+    losses, whole = reference_training(specification.changed(num_steps=3))
+    run = LocalRun(specification)
+    assert [run.step() for _ in range(3)] == pytest.approx(losses, rel=0, abs=1e-12)
+    expected = whole.parameters_by_name()
+    for owned in run.owned.values():
+        for name, parameter in owned.parameters.items():
+            own = owned.slices.get(name)
+            part = expected[name] if own is None else own.of(expected[name])
+            torch.testing.assert_close(parameter, part, rtol=0, atol=1e-12, msg=name)
 
 
 @pytest.mark.parametrize("batch", [4, 8])

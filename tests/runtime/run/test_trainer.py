@@ -16,7 +16,7 @@ from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import max_difference, reference_losses
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages, owners_by_name
+from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.state.layout import VALUE
 from heterps_runtime.state.migrate import migrate, state_of
 from heterps_runtime.transport.communication import Communicator
@@ -79,7 +79,3 @@ def test_what_stays_on_its_rank_is_not_moved(
     after = state_of(new)
     assert set(after) == set(before)
     assert all(after[n]["exp_avg"] is before[n]["exp_avg"] for n in new.parameters)
-
-
-def test_owners_are_listed_by_name_and_rank() -> None:
-    assert owners_by_name([["b", "a"], [], ["a"]]) == {"a": (0, 2), "b": (0,)}

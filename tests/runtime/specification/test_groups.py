@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.actions import Action
 from heterps_runtime.specification.groups import actions_of_members, check_groups
@@ -59,7 +59,7 @@ def test_each_device_of_a_group_gets_each_message_once(front: int, back: int) ->
     }
 
 
-def test_replicas_in_unlike_groups_are_refused() -> None:
+def test_replicas_in_unlike_groups_are_refused_where_they_share_state() -> None:
     profile = problem_of("sequential").profile
     plan = _two_groups(1, 2)
     twice = plan.changed(
@@ -69,5 +69,17 @@ def test_replicas_in_unlike_groups_are_refused() -> None:
             for name, share in (("s0", (0, 1)), ("s1", (2, 3)))
         ),
     )
+    check_groups(profile, twice)
+    shared = twice.changed(sharded_state=(LayerRange(first_layer=0, last_layer=7),))
     with pytest.raises(HeterpsError, match=r"'s0' and 's1' hold the same .* of 1 and 2 devices"):
-        check_groups(profile, twice)
+        check_groups(profile, shared)
+
+
+def test_one_group_cannot_hold_a_tie_with_unlike_shares() -> None:
+    profile, plan = problem_of("gpt2").profile, _two_groups(2, 2)
+    first, last = plan.stages
+    tied = plan.changed(
+        stages=(first, last.changed(devices=first.devices, tensor_shares=(0.25, 0.75)))
+    )
+    with pytest.raises(HeterpsError, match="unlike shares on the same devices"):
+        check_groups(profile, tied)

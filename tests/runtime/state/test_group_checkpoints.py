@@ -54,9 +54,8 @@ def _drawn(problem: Problem, draw: random.Random) -> Plan:
         cuts = sorted(draw.sample(range(1, num_layers), draw.randint(0, MOST_STAGES - 1)))
         routes.append([])
         for first, stop in pairwise([0, *cuts, num_layers]):
-            # Replicas must be in like groups, and so must stages that share a tied parameter.
-            is_alike = num_replicas > 1 or draw.random() < 0.5
-            shares = one if is_alike else _shares(draw)
+            # Replicas that share state must be in like groups.
+            shares = one if draw.random() < 0.5 else _shares(draw)
             name, devices = f"r{replica}s{first}", range(taken, taken + len(shares))
             taken += len(shares)
             routes[-1].append(name)

@@ -14,7 +14,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_runtime.state.layout import HeldState, state_bytes
 from heterps_runtime.state.migrate import held_by, state_of
-from heterps_runtime.state.regions import copy_common
+from heterps_runtime.tensor_parallel.regions import copy_common
 from tests.runtime.group_plans import group_plans
 from tests.runtime.local_states import (
     assert_equal,

@@ -20,7 +20,6 @@ from heterps_runtime.execution.local_turns import (
 from heterps_runtime.state import transfer as state_transfer
 from heterps_runtime.state.layout import HeldState, Layouts, State, TensorLayout, places_of
 from heterps_runtime.state.migrate import gathered_state
-from heterps_runtime.state.regions import contains, copy_common, slice_around
 from heterps_runtime.state.transfer import (
     PIECE_BYTES,
     Cell,
@@ -31,6 +30,7 @@ from heterps_runtime.state.transfer import (
     messages_of,
     wanted_cells,
 )
+from heterps_runtime.tensor_parallel.regions import contains, copy_common, slice_around
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 
 MIB = 2**20
