@@ -67,6 +67,7 @@ POLISH_EVALUATIONS = 5_000
 # With options the policy looks where there are at most so many ways to carry out a stage, replicas
 # counted: a fraction of a second. So many of its placements are simulated.
 LEAST_EFFORT, MOST_CANDIDATES, NUM_LEARNED = "fast", 1500, 6
+NONE_NEAR = "auto: no placement comes near the plan that is known"
 
 
 @register("auto")
@@ -141,7 +142,7 @@ class AutoPlanner:
             found.append(even.plan.changed(planner=self.name))
         if not found:
             least_s = None if optimum is None else optimum.step_time_s
-            raise InfeasibleError(f"auto: {explain_infeasible(problem)}", least_s)
+            raise InfeasibleError(_why_none(problem, budget), least_s)
         found = [plan for plan in found if can_run(problem, plan)] or found
         best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
         step_time_s = simulated_step_time_s(plain, best)
@@ -204,10 +205,10 @@ class AutoPlanner:
         question.found_all(codes)
         fitting = [code for code in codes if math.isfinite(question.cost(code))]
         if not fitting:
-            raise InfeasibleError(f"auto: {explain_infeasible(problem)}")
+            raise InfeasibleError(_why_none(problem, budget))
         codes = worth_simulating(question, fitting)
         if not codes:
-            raise InfeasibleError("auto: no placement comes near the plan that is known")
+            raise InfeasibleError(NONE_NEAR)
         over = self._optimum_over_nodes(asked, budget) if asked.merges_nodes else None
         plan, code = self._best_simulated(problem, question, codes)
         if over is not None:
@@ -279,6 +280,11 @@ class AutoPlanner:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _why_none(problem: Problem, budget: Budget) -> str:
+    """Why there is no plan; where one is known already, nobody asks what else would be missing."""
+    return NONE_NEAR if math.isfinite(budget.known_cost) else f"auto: {explain_infeasible(problem)}"
 
 
 def _use_time(lists: list[Shortlist]) -> None:

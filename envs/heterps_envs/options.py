@@ -197,7 +197,15 @@ def _least_bytes(problem: Problem, option: StageOption) -> tuple[Floats, Floats,
 
 
 def option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTables:
-    """The cost tables with a column for each option."""
+    """The cost tables with a column for each option; found once for each problem and options."""
+    key = option_tables, options
+    known = problem.derived.get(key)
+    if not isinstance(known, CostTables):
+        problem.derived[key] = known = _option_tables(problem, options)
+    return known
+
+
+def _option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTables:
     columns = [_column(problem, option) for option in options]
     plain, kinds = problem.tables, [option.device_class for option in options]
     degrees = np.array([option.degree for option in options])

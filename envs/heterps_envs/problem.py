@@ -39,7 +39,7 @@ from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
-from heterps_envs.layer_costs.tensor_parallel import SplitUnits
+from heterps_envs.layer_costs.tensor_parallel import Splits, SplitUnits
 from heterps_envs.links import Links, class_rings, links_inside_nodes, measured_all_reduces
 
 # One device for each stage, which keeps all.
@@ -64,6 +64,7 @@ class Problem:
             classes alike, those of the slowest device, layer by layer.
         whole: The problem that `at_degree` was asked of; None: this one.
         known_links: What follows from the cluster alone, see `links`; of another one: made anew.
+        known_splits: The same of the profile: its layers at each degree.
     """
 
     profile: ModelProfile
@@ -80,11 +81,14 @@ class Problem:
     members: tuple[tuple[int, GroupSlice | None], ...] = ()
     whole: Problem | None = field(default=None, repr=False, compare=False)
     known_links: Links | None = field(default=None, repr=False, compare=False)
+    known_splits: Splits | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Copies of a problem (`dataclasses.replace`) share what is known of its cluster."""
+        """Copies of a problem (`dataclasses.replace`) share what is known of both documents."""
         if self.known_links is None or self.known_links.cluster is not self.cluster:
             object.__setattr__(self, "known_links", Links(self.cluster))
+        if self.known_splits is None or self.known_splits.profile is not self.profile:
+            object.__setattr__(self, "known_splits", Splits(self.profile))
 
     def __repr__(self) -> str:
         """One line: a profile and a cluster have hundreds."""
@@ -116,7 +120,9 @@ class Problem:
         found = whole._at_degree.get((degree, share))
         if found is None:
             group = whole._group(degree, share)
-            profile = profile_on_group(whole.profile, group, whole.job, whole.layer_times.estimator)
+            assert whole.known_splits is not None, "set when the problem was made"
+            estimator = whole.layer_times.estimator
+            profile = profile_on_group(whole.known_splits, group, whole.job, estimator)
             found = replace(whole, profile=profile, degree=degree, share=share, whole=whole)
             whole._at_degree[degree, share] = found
         return found

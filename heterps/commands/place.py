@@ -11,7 +11,6 @@ from heterps.planning.place_result import PlaceResult
 from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.runnable import as_groups_run_it
 from heterps.planning.strategies import is_left_open
-from heterps.planning.warm_up import warm_up
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
@@ -97,6 +96,8 @@ def run_place(
         warn_of_own_way(chosen)
     say_when_compiling()
     if seconds is not None or cpu_seconds is not None:
+        from heterps.planning.warm_up import warm_up
+
         # What it imports and compiles is no part of its budget.
         warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)

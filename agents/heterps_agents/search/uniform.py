@@ -113,7 +113,7 @@ def best_uniform(
     """
     best: UniformPlan | None = None
     num_fitting, num_simulated, least = 0, 0, below
-    for strategy, quick in _by_closed_form(problem):
+    for strategy, quick in _by_closed_form(problem, below):
         if quick.least_s * _weight(problem, quick) >= least:
             continue
         plan = plan_of_strategy(problem, strategy, NAME, seed)
@@ -132,10 +132,14 @@ def best_uniform(
     return best
 
 
-def _by_closed_form(problem: Problem) -> list[tuple[EvenStrategy, Quick]]:
-    """Strategies that may fit, the best by the closed form first."""
-    costs = UniformCosts(problem)
-    quick = [(strategy, costs.quick(strategy)) for strategy in even_strategies(problem)]
+def _by_closed_form(problem: Problem, below: float) -> list[tuple[EvenStrategy, Quick]]:
+    """Strategies that may fit and cost less than `below`, the best by the closed form first."""
+    costs, strategies = UniformCosts(problem), even_strategies(problem)
+    quick = [
+        (strategy, costs.quick(strategy))
+        for strategy in strategies
+        if costs.least_cost(strategy) < below
+    ]
     fitting = [entry for entry in quick if entry[1].lacks_bytes <= 0]
     return sorted(fitting, key=lambda entry: entry[1].step_time_s * _weight(problem, entry[1]))
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_agents.search.uniform_shapes import EvenStrategy, Shape, even_cuts, groups_of
+from heterps_configs.documents.job import Job
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 
@@ -35,7 +36,6 @@ class _Stages(NamedTuple):
     backward_s: Floats
     optimizer_s: Floats
     weight_bytes: Floats
-    kept_bytes: Floats
     gradient_bytes: Floats
 
 
@@ -53,21 +53,19 @@ class UniformCosts:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._stages_of: dict[tuple[int, int, bool], _Stages] = {}
+        self._stages_of: dict[tuple[int, int], _Stages] = {}
+        self._kept_of: dict[tuple[int, int, bool], Floats] = {}
         self._groups_of: dict[int, _Groups] = {}
 
     def quick(self, strategy: EvenStrategy) -> Quick:
         """Of one strategy."""
         shape, job = strategy.shape, self.problem.job
-        stages, groups = self._stages(shape, strategy.recomputes), self._groups(shape.degree)
-        grid = shape.grid
+        stages, groups, grid = self._stages(shape), self._groups(shape.degree), shape.grid
         kinds, rows = groups.kind[grid], np.arange(shape.num_stages)[:, None]
-        pass_s = (stages.forward_s + stages.backward_s)[rows, kinds]
-        if strategy.recomputes:
-            pass_s = pass_s + stages.forward_s[rows, kinds]
+        pass_s = self._pass_s(strategy)
         shares = strategy.shape.num_replicas if strategy.shards_state else 1
         optimizer_s = stages.optimizer_s[rows, kinds] / shares
-        number = -(-(job.num_micro_batches - np.arange(shape.num_replicas)) // shape.num_replicas)
+        number = _number(job, shape)
         message_s = self._message_s(shape, groups.node[grid])
         slowest_s = np.maximum(pass_s.max(axis=0), message_s.max(axis=0, initial=0.0))
         chain_s = pass_s.sum(axis=0) + 2 * message_s.sum(axis=0) + (number - 1) * slowest_s
@@ -76,8 +74,24 @@ class UniformCosts:
             step_time_s=float(chain_s.max() + (sum_s + optimizer_s.max(axis=1)).max()),
             least_s=self._least_s(pass_s, number),
             price_usd_per_hour=float(groups.price[grid].sum()),
-            lacks_bytes=self._lacks_bytes(stages, groups, grid, number, shares),
+            lacks_bytes=self._lacks_bytes(strategy, stages, groups, number),
         )
+
+    def least_cost(self, strategy: EvenStrategy) -> float:
+        """What the objective minimises costs no less: `least_s` of `quick`, times the price."""
+        shape, job = strategy.shape, self.problem.job
+        least_s = self._least_s(self._pass_s(strategy), _number(job, shape))
+        if job.objective != "price":
+            return least_s
+        return least_s * float(self._groups(shape.degree).price[shape.grid].sum())
+
+    def _pass_s(self, strategy: EvenStrategy) -> Floats:
+        """(S, replicas) seconds of a micro-batch forward and backward."""
+        shape, stages = strategy.shape, self._stages(strategy.shape)
+        kinds = self._groups(shape.degree).kind[shape.grid]
+        rows = np.arange(shape.num_stages)[:, None]
+        pass_s = (stages.forward_s + stages.backward_s)[rows, kinds]
+        return pass_s + stages.forward_s[rows, kinds] if strategy.recomputes else pass_s
 
     def _least_s(self, pass_s: Floats, number: Integers) -> float:
         """A stage does its passes after the first one's way to it; the last one still goes back.
@@ -91,49 +105,61 @@ class UniformCosts:
         return float((number * pass_s + (0 if job.schedule == "zero-bubble" else way_s)).max())
 
     def _lacks_bytes(
-        self, stages: _Stages, groups: _Groups, grid: Integers, number: Integers, shares: int
+        self, strategy: EvenStrategy, stages: _Stages, groups: _Groups, number: Integers
     ) -> float:
         """Weights and optimizer state, and of gradients and held activations the larger."""
-        job, (num_stages, _) = self.problem.job, grid.shape
+        job, shape, grid = self.problem.job, strategy.shape, strategy.shape.grid
+        num_stages = shape.num_stages
+        shares = shape.num_replicas if strategy.shards_state else 1
+        kept_bytes = self._kept_bytes(shape, strategy.recomputes)
         kinds, rows = groups.kind[grid], np.arange(num_stages)[:, None]
         held = np.broadcast_to(number, grid.shape)
         if job.schedule != "gpipe":
             held = np.minimum(held, num_stages - rows)
         weights = stages.weight_bytes[rows, kinds]
         moments = weights * job.optimizer_bytes_per_parameter / job.weight_bytes_per_parameter
-        kept = np.maximum(weights, held * stages.kept_bytes[rows, kinds])
+        kept = np.maximum(weights, held * kept_bytes[rows, kinds])
         return float((weights + moments / shares + kept - groups.usable_bytes[grid]).max())
 
-    def _stages(self, shape: Shape, recomputes: bool) -> _Stages:
-        key = shape.degree, shape.num_stages, recomputes
+    def _stages(self, shape: Shape) -> _Stages:
+        key = shape.degree, shape.num_stages
         if key not in self._stages_of:
             self._stages_of[key] = self._summed(*key)
         return self._stages_of[key]
 
-    def _summed(self, degree: int, num_stages: int, recomputes: bool) -> _Stages:
+    def _summed(self, degree: int, num_stages: int) -> _Stages:
         own = self.problem.at_degree(degree)
-        job, times, memory = own.job, own.layer_times, own.layer_memory
+        job, times = own.job, own.layer_times
         cuts, size = even_cuts(self.problem, num_stages), len(own.classes)
         starts = [layers.start for layers in cuts]
         # A parameter that layers share is there once, at least.
         parameters = np.array([e.num_parameters - e.tied_parameters for e in own.profile.layers])
         weights = np.add.reduceat(parameters, starts) * job.weight_bytes_per_parameter
         gradients = np.add.reduceat(own.tables.gradient_bytes, starts)
-        kept = [
-            [
-                memory.kept_bytes(layers[0], layers[-1], kind, layers if recomputes else ())
-                for kind in range(size)
-            ]
-            for layers in cuts
-        ]
         return _Stages(
             np.add.reduceat(times.forward_s, starts),
             np.add.reduceat(times.backward_s, starts),
             np.add.reduceat(times.optimizer_s, starts),
             np.repeat(weights[:, None].astype(float), size, axis=1),
-            np.array(kept),
             gradients,
         )
+
+    def _kept_bytes(self, shape: Shape, recomputes: bool) -> Floats:
+        """(S, T) bytes of activations that a stage keeps of a micro-batch."""
+        key = shape.degree, shape.num_stages, recomputes
+        if key not in self._kept_of:
+            own = self.problem.at_degree(shape.degree)
+            kept = [
+                [
+                    own.layer_memory.kept_bytes(
+                        layers[0], layers[-1], kind, layers if recomputes else ()
+                    )
+                    for kind in range(len(own.classes))
+                ]
+                for layers in even_cuts(self.problem, shape.num_stages)
+            ]
+            self._kept_of[key] = np.array(kept)
+        return self._kept_of[key]
 
     def _groups(self, degree: int) -> _Groups:
         if degree not in self._groups_of:
@@ -182,3 +208,8 @@ class UniformCosts:
         ends = nodes, np.roll(nodes, -1, axis=1)
         part_s = stages.gradient_bytes / count * s_per_byte[ends].max(axis=1)
         return np.asarray(2 * (count - 1) * (latency_s[ends].max(axis=1) + part_s))
+
+
+def _number(job: Job, shape: Shape) -> Integers:
+    """(replicas,) micro-batches of each pipeline."""
+    return -(-(job.num_micro_batches - np.arange(shape.num_replicas)) // shape.num_replicas)

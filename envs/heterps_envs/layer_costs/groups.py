@@ -22,7 +22,7 @@ from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.group_slice import Share
 from heterps_envs.layer_costs.seconds import LayerTimes, LayerTimesSource, layer_times
-from heterps_envs.layer_costs.tensor_parallel import split_profile, sum_seconds
+from heterps_envs.layer_costs.tensor_parallel import Splits, sum_seconds
 
 
 class Group(NamedTuple):
@@ -43,18 +43,16 @@ class Group(NamedTuple):
     sums: tuple[Link | None, ...] = ()
 
 
-def profile_on_group(
-    whole: ModelProfile, group: Group, job: Job, estimator: Estimator
-) -> ModelProfile:
+def profile_on_group(splits: Splits, group: Group, job: Job, estimator: Estimator) -> ModelProfile:
     """The layers that one device of a group has, with measurements as if they were of one device.
 
     Args:
-        whole: The model.
+        splits: Of the model.
         group: How it is split.
         job: Measurements in its dtype are kept.
         estimator: Of the whole layers.
     """
-    split = split_profile(whole, group.degree, group.share)
+    whole, split = splits.profile, splits.at(group.degree, group.share)
     kept: list[Measurement] = []
     for name, entry in _known_types(group.types).items():
         own, alone = (
@@ -66,7 +64,7 @@ def profile_on_group(
             for each in alone
             if each.tensor_parallel == 1
         ]
-    return split.changed(measurements=kept)
+    return split.changed(measurements=kept) if kept or split.measurements else split
 
 
 def times_on_group(

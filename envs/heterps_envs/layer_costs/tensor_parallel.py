@@ -25,6 +25,20 @@ from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.group_slice import Share, fraction_of
 
 
+class Splits:
+    """The layers of a profile at each degree: found once, shared by copies of a problem."""
+
+    def __init__(self, profile: ModelProfile) -> None:
+        self.profile = profile
+        self._at: dict[tuple[int, Share], ModelProfile] = {}
+
+    def at(self, degree: int, share: Share = None) -> ModelProfile:
+        """See `split_profile`."""
+        if (degree, share) not in self._at:
+            self._at[degree, share] = split_profile(self.profile, degree, share)
+        return self._at[degree, share]
+
+
 def split_profile(profile: ModelProfile, degree: int, share: Share = None) -> ModelProfile:
     """The layers as one device of a group of `degree` has them.
 

@@ -93,9 +93,20 @@ def test_no_bound_rules_out_what_the_simulator_allows(schedule: str) -> None:
         quick = costs.quick(strategy)
         shown = estimate(problem, plan_of_strategy(problem, strategy, "", 0))
         assert quick.least_s <= shown.step_time_s * (1 + 1e-9), strategy
+        assert costs.least_cost(strategy) == quick.least_s
         assert quick.lacks_bytes <= 0 or not shown.feasible, strategy
         fitting += int(shown.feasible)
     assert fitting > 5
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price"])
+def test_what_costs_too_much_is_left_out_and_nothing_else(objective: str) -> None:
+    plain = blocks(counts=(2, 2), speeds=(1.0, 3.0), memory_bytes=[2400, 2000])
+    problem = replace(plain, job=plain.job.changed(objective=objective))
+    best = best_uniform(problem, Budget())
+    assert best is not None
+    assert best_uniform(problem, Budget(), below=best.cost * (1 + 1e-9)) == best
+    assert best_uniform(problem, Budget(), below=best.cost) is None
 
 
 def test_all_even_plans_are_there() -> None:

@@ -16,7 +16,12 @@ from heterps_configs.documents.model_profile import (
     TensorSplit,
 )
 from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
-from heterps_envs.layer_costs.tensor_parallel import SplitUnits, split_profile, sum_seconds
+from heterps_envs.layer_costs.tensor_parallel import (
+    Splits,
+    SplitUnits,
+    split_profile,
+    sum_seconds,
+)
 
 PARTS = {
     "parameters": "num_parameters",
@@ -87,6 +92,12 @@ def _profile(num_units: int) -> ModelProfile:
 def test_alone_a_device_has_the_whole_profile() -> None:
     profile = _profile(4)
     assert split_profile(profile, 1) == profile
+
+
+def test_layers_of_a_degree_are_found_once() -> None:
+    splits = Splits(_profile(4))
+    assert splits.at(2) == split_profile(splits.profile, 2)
+    assert splits.at(2) is splits.at(2)
 
 
 def test_a_group_of_more_devices_than_units_leaves_the_layer_whole_and_sums_nothing() -> None:
