@@ -1,79 +1,26 @@
-"""The forty problems: models on 8 to 512 devices, equal and mixed, over fast and slow links.
+"""The forty problems, models on 8 to 512 devices, equal and mixed, over fast and slow links; more.
 
-Two after each other are alike; the first of them is for development, the second is frozen: looked
-at only when a version is judged.
+Of the forty, two after each other are alike; the first of them is for development, the second is
+frozen: looked at only when a version is judged. Behind them stand the drawn ones (`drawn.py`), a
+second part for development.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from benchmarks.strategy.cases import A40G, A100, BETWEEN, H100, V16, V100, Case, Nodes
+from benchmarks.strategy.drawn import drawn_cases
 from benchmarks.strategy.models import profile_named
 from heterps.planning.strategies import OPEN
-from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Node
 from heterps_configs.documents.job import Job
 from heterps_envs.problem import Problem
 
-Inside = Literal["nvlink", "pcie"]
-Between = Literal["25g", "100g", "infiniband"]
-Part = Literal["development", "frozen"]
+Part = Literal["development", "frozen", "drawn"]
+PARTS: tuple[Part, ...] = ("development", "frozen", "drawn")
 
-# Each way, as data sheets say; of an NVLink by what it connects.
-_NVLINK_BYTES_PER_S = {
-    "H100-80G": 450e9, "A100-80G": 300e9, "A100-40G": 300e9, "V100-32G": 150e9, "V100-16G": 150e9,
-}  # fmt: skip
-_PCIE = Link(latency_s=2e-5, bandwidth_bytes_per_s=12e9)
-_BETWEEN: dict[Between, Link] = {
-    "25g": Link(latency_s=5e-5, bandwidth_bytes_per_s=25e9 / 8),
-    "100g": Link(latency_s=3e-5, bandwidth_bytes_per_s=100e9 / 8),
-    "infiniband": Link(latency_s=1.5e-5, bandwidth_bytes_per_s=400e9 / 8),
-}
-
-
-class Nodes(NamedTuple):
-    """Equal nodes of equal devices."""
-
-    number: int
-    size: int
-    kind: str
-    inside: Inside = "nvlink"
-
-    @property
-    def link(self) -> Link:
-        """Between two devices of a node."""
-        if self.inside == "pcie":
-            return _PCIE
-        return Link(latency_s=1e-5, bandwidth_bytes_per_s=_NVLINK_BYTES_PER_S[self.kind])
-
-
-class Case(NamedTuple):
-    """A model, a batch and where it trains."""
-
-    model: str
-    batch: int
-    nodes: tuple[Nodes, ...]
-    between: Between
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether there are several types of devices."""
-        return len({each.kind for each in self.nodes}) > 1
-
-    @property
-    def num_devices(self) -> int:
-        """Of all nodes."""
-        return sum(each.number * each.size for each in self.nodes)
-
-    @property
-    def name(self) -> str:
-        """All of it in a line."""
-        nodes = " + ".join(f"{n.number}x{n.size} {n.kind} {n.inside}" for n in self.nodes)
-        return f"{self.model} batch {self.batch} on {nodes}, {self.between}"
-
-
-H100, A100, A40G, V100, V16 = "H100-80G", "A100-80G", "A100-40G", "V100-32G", "V100-16G"
-
-CASES = (
+_CHOSEN = (
     # Equal devices.
     Case("7b", 64, (Nodes(1, 8, A100),), "100g"),
     Case("7b", 128, (Nodes(1, 8, H100),), "100g"),
@@ -120,12 +67,15 @@ CASES = (
     Case("vit-h", 512, (Nodes(1, 8, A40G), Nodes(2, 8, "RTX-3090", "pcie")), "25g"),
     Case("vit-h", 1024, (Nodes(2, 8, A100), Nodes(4, 8, V100), Nodes(4, 8, "L4", "pcie")), "100g"),
 )  # fmt: skip
+CASES = (*_CHOSEN, *drawn_cases())
 # A look: small ones, of each model but the largest.
 QUICK = (0, 14, 18, 20, 34)
 
 
 def part_of(index: int) -> Part:
-    """Which half a case is in."""
+    """Which part a case is in."""
+    if index >= len(_CHOSEN):
+        return "drawn"
     return "frozen" if index % 2 else "development"
 
 
@@ -140,6 +90,6 @@ def problem_of(case: Case) -> Problem:
         for row, each in enumerate(case.nodes)
         for index in range(each.number)
     )
-    cluster = Cluster(name="strategy", nodes=nodes, inter_node_link=_BETWEEN[case.between])
+    cluster = Cluster(name="strategy", nodes=nodes, inter_node_link=BETWEEN[case.between])
     job = Job(global_batch_size=case.batch)
     return Problem(profile_named(case.model), cluster, job, strategy=OPEN)

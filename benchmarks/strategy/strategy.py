@@ -4,7 +4,8 @@
     python benchmarks/strategy/strategy.py --planner auto,ppo --part development --keep rows.jsonl
     python benchmarks/strategy/strategy.py --only 0,14 --planner ppo
 
-Forty problems (`problems.py`), half of them for development, half frozen. All have the best of all
+Forty problems (`problems.py`), half of them for development, half frozen, and forty drawn ones
+(`drawn.py`), for development too. All have the best of all
 micro-batch sizes, by the simulator. `times faster` is the even plan's step time over the planner's:
 above 1 the planner is better. `gap` is the planner's step time over the shortest that any planner
 of this run found, or the even plan has, less 1. With `--keep` finished rows are kept in a file: a
@@ -25,7 +26,8 @@ from typing import Any
 
 from benchmarks.shared.common import parse_options, report
 from benchmarks.shared.row_store import RowStore
-from benchmarks.strategy.problems import CASES, QUICK, Case, part_of, problem_of
+from benchmarks.strategy.cases import Case
+from benchmarks.strategy.problems import CASES, PARTS, QUICK, part_of, problem_of
 from heterps.planning.place import place
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import NAME as EVEN
@@ -43,15 +45,15 @@ def main() -> None:
     options = parse_options(
         __doc__ or "",
         only="indices of problems, by commas",
-        part="development or frozen; by default both",
+        part="development, frozen or drawn; by default all",
         planner="planners' names, by commas; by default auto",
         keep="file of finished rows, for a run that goes on where it was interrupted",
     )
     indices: Sequence[int] = QUICK if options.quick else range(len(CASES))
     if options.only:
         indices = [int(each) for each in options.only.split(",")]
-    if options.part not in (None, "development", "frozen"):
-        sys.exit(f"error: --part {options.part}: development or frozen")
+    if options.part not in (None, *PARTS):
+        sys.exit(f"error: --part {options.part}: {', '.join(PARTS)}")
     wanted = [index for index in indices if options.part in (None, part_of(index))]
     planners = (options.planner or "auto").split(",")
     store = RowStore(options.keep and Path(options.keep), {"seed": options.seed})

@@ -40,7 +40,7 @@ OTHERS = {
     "benchmarks/published": "Workloads of other papers beside their published numbers",
     "benchmarks/runtime": "Host time of the executor, start of a run, faults",
     "benchmarks/shared": "What benchmarks share: options, rows, the sockets of processes",
-    "benchmarks/strategy": "Planners beside the best even plan, on 40 problems",
+    "benchmarks/strategy": "Planners beside the best even plan, on 80 problems",
     "benchmarks/trust": "Attacks, sockets, planners on hostile problems, broken documents",
     "tests": "mirrors the floors",
     "tests/house": "Floors, rooms, this tree, links and commands in the docs, the wheel",
