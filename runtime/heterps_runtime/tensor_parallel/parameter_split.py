@@ -41,6 +41,8 @@ class ParameterSplit(Document):
             keep theirs (`cross_entropy`).
         entering: Whole parameters that each rank uses on its part of what this one makes, such as
             the scale of a norm of each head; their gradients are summed over the group.
+        outputs: Paths of whole linear layers whose outputs each rank uses on its part of what this
+            one makes, such as the one key and value of all queries; likewise.
         counts: Attributes of modules (`path.name`) that count what of it there is in whole.
         draws: By unit of the model, for each time that it draws random numbers in a pass, how they
             are split; None where all ranks use all.
@@ -55,6 +57,7 @@ class ParameterSplit(Document):
     of_experts: bool = False
     ends_in_loss: bool = False
     entering: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     draws: Mapping[str, tuple[SplitDraw | None, ...]] = {}
 

@@ -37,7 +37,8 @@ _TRIED_SAMPLES = 2
 # Names of attributes that may count what a rank has a part of; the likeliest first.
 _COUNTS = (
     "split_size", "num_heads", "num_attention_heads", "n_heads", "n_head", "num_key_value_heads",
-    "num_kv_heads", "all_head_size", "inner_dim", "embed_dim", "hidden_size", "intermediate_size",
+    "num_kv_heads", "num_key_value_groups", "all_head_size", "inner_dim", "embed_dim",
+    "hidden_size", "intermediate_size",
 )  # fmt: skip
 _MOST_COUNTS = 3
 
@@ -120,6 +121,8 @@ class _Finder:
         self._counts: dict[str, tuple[str, ...]] = {}
         self._head: str | None = None
         self._entering: dict[str, set[str]] = {}
+        self._outputs: dict[str, set[str]] = {}
+        self._paths = [path for path, _ in module.named_modules()]
         self._draws: dict[str, dict[str, tuple[SplitDraw | None, ...]]] = {}
         self._shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
         self._candidates, self.reasons = candidates(module, traced)
@@ -132,6 +135,7 @@ class _Finder:
             name: split.changed(
                 ends_in_loss=name == self._head,
                 entering=tuple(sorted(self._entering.get(name, ()))),
+                outputs=tuple(sorted(self._outputs.get(name, ()))),
                 counts=self._counts.get(name, ()),
                 draws=self._draws.get(name, {}),
             )
@@ -143,7 +147,8 @@ class _Finder:
         try:
             seen = self._try(self._counts)
         except ProbeError as error:
-            if not self._find_entering(error) and not self._find_counts(error):
+            ways = self._find_entering, self._find_outputs, self._find_counts
+            if not any(find(error) for find in ways):
                 self._give_up(error)
             return False
         self._note_draws(seen)
@@ -220,6 +225,22 @@ class _Finder:
                 found = True
         return found
 
+    def _find_outputs(self, error: ProbeError) -> bool:
+        """Lets what a whole layer makes get all of its gradient, and the same place in layers."""
+        if error.made_by is None:
+            return False
+        plan, kind, found = self.parameters(), re.sub(r"\d+", "*", error.made_by), False
+        for path in self._paths:
+            layer = self._layer_of(path)
+            if re.sub(r"\d+", "*", path) != kind or layer is None:
+                continue
+            own = next(each.parameters for each in self._layers if each.name == layer)
+            first = min((name for name in plan if name in own), default=None)
+            if first is not None and path not in self._outputs.get(first, ()):
+                self._outputs.setdefault(first, set()).add(path)
+                found = True
+        return found
+
     def _find_counts(self, error: ProbeError) -> bool:
         """Looks for attributes that count heads or numbers of which a rank has a part."""
         module = build_module(self._source, dtype=self._dtype)
@@ -249,6 +270,8 @@ class _Finder:
         try:
             self._try(counts)
         except ProbeError as error:
+            if error.made_by is not None:
+                return True  # the sizes fit; what is missing is a part of a gradient
             inside = (type(module.get_submodule(path)) for path in _ancestors(error.path))
             return kind not in inside
         return True

@@ -23,6 +23,7 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelSource
 from heterps_runtime.models.build import arguments, meta_inputs
 from heterps_runtime.models.fake_operations import call_fake
+from heterps_runtime.models.flop_formulas import is_linear_layer
 from heterps_runtime.models.mixed_precision import autocast
 from heterps_runtime.models.random_numbers import draws_numbers
 from heterps_runtime.models.recording import canonical_names, select_output
@@ -41,11 +42,14 @@ class ProbeError(Exception):
     Attributes:
         path: Of the module that ran.
         parameter: The whole one that would not get all of its gradient, if any.
+        made_by: Of a whole tensor that would not, the linear layer that it follows from, if one.
     """
 
-    def __init__(self, path: str, reason: str, parameter: str | None = None) -> None:
+    def __init__(
+        self, path: str, reason: str, parameter: str | None = None, made_by: str | None = None
+    ) -> None:
         super().__init__(reason)
-        self.path, self.parameter = path, parameter
+        self.path, self.parameter, self.made_by = path, parameter, made_by
 
 
 @dataclass
@@ -54,7 +58,7 @@ class Seen:
 
     Attributes:
         made: Shapes of what each module returned, by path, call after call.
-        is_split: Whether any of it was split.
+        is_split: Whether any of it was split, or has entered.
         products: Path, and numbers that are added up, of each product of two activations.
         draws: By unit, the shapes of its random numbers.
         output: Shape of what the loss reads.
@@ -78,7 +82,7 @@ class ProbePass(GroupPass):
         """See `GroupPass.enter`; a copy that may meet what is split."""
         made = tensor.clone()
         if self.probe is not None:
-            self.probe.entered.add(memory_of(made))
+            self.probe.enter(tensor, made)
         return made
 
     def leave(self, tensor: Tensor) -> Tensor:
@@ -137,6 +141,19 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._stack: list[str] = []
         self._alive: list[Any] = []
         self._parameters: dict[int, str] = {}
+        self._linear = {path for path, part in module.named_modules() if is_linear_layer(part)}
+        self._made_by: dict[int, str] = {}
+
+    def enter(self, tensor: Tensor, made: Tensor) -> None:
+        """A copy of a tensor is for each rank's own use.
+
+        Raises:
+            ProbeError: So is the tensor already: its gradient would be summed twice.
+        """
+        if memory_of(tensor) in self.entered:
+            path = self._stack[-1] if self._stack else ""
+            raise ProbeError(path, "what each rank uses on its own would enter once more")
+        self.entered.add(memory_of(made))
 
     def run(self, source: ModelSource, batch_size: int, dtype: Dtype) -> Seen:
         """One forward pass.
@@ -198,8 +215,19 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._check(path, read)
             self.split.update(memory_of(tensor) for tensor in made)
         elif any(memory_of(tensor) in self.entered for tensor in read):
+            self._check(path, read)
             self.entered.update(memory_of(tensor) for tensor in made)
+        else:
+            self._note_maker(path, read, made)
         return result
+
+    def _note_maker(self, path: str, read: Sequence[Tensor], made: Sequence[Tensor]) -> None:
+        """What follows from one linear layer alone, but for parameters and what has no gradient."""
+        memories = [memory_of(tensor) for tensor in read if tensor.requires_grad]
+        found = {self._made_by.get(own) for own in memories if own not in self._parameters}
+        maker = path if path in self._linear else found.pop() if len(found) == 1 else None
+        if maker is not None:
+            self._made_by.update((memory_of(tensor), maker) for tensor in made)
 
     def _check(self, path: str, read: Sequence[Tensor]) -> None:
         """A whole tensor or parameter gets no gradient from what is split."""
@@ -216,6 +244,7 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if what
                 else "a whole tensor meets a split one",
                 what,
+                None if what else self._made_by.get(memory),
             )
 
     def _hooks(self, path: str) -> tuple[Any, Any]:
@@ -230,7 +259,7 @@ class Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shapes = [tuple(tensor.shape) for tensor in tensors]
             self.seen.made.setdefault(path, []).append(shapes)
             self.seen.is_split.setdefault(path, []).append(
-                any(memory_of(tensor) in self.split for tensor in tensors)
+                any(memory_of(tensor) in self.split | self.entered for tensor in tensors)
             )
 
         return enter, leave

@@ -59,6 +59,9 @@ def split_module(
         ]
         if attributes:
             part.__dict__["forward"] = _with_entered(part, attributes, group_pass)
+    for path in {path for name in slices for path in plan[name].outputs}:
+        maker = module.get_submodule(path)
+        maker.__dict__["forward"] = _with_entering_output(_own_forward(maker), group_pass)
     for name in slices:
         first, end = plan[name].units(group)
         for count in plan[name].counts:
@@ -204,6 +207,11 @@ def _with_entered(part: nn.Module, attributes: Sequence[str], group_pass: GroupP
                 del part.__dict__[attribute]
 
     return forward
+
+
+def _with_entering_output(inner: Forward, group_pass: GroupPass) -> Forward:
+    """A whole layer, of whose output each rank uses all on its own part of others."""
+    return lambda tensor: group_pass.enter(inner(tensor))
 
 
 def _head(inner: Forward, piece: TensorSlice, group_pass: GroupPass) -> Forward:

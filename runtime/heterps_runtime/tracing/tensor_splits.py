@@ -7,9 +7,9 @@ device reads the whole, and gets a term of its gradient.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import Any, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
@@ -110,7 +110,7 @@ def _with_common_heads(layers: Sequence[Layer], plan: Mapping[str, Piece]) -> di
     found = dict(plan)
     for layer in layers:
         own = [n for n in layer.parameters if n in plan and plan[n].unit == "heads"]
-        units = gcd(*(plan[name].num_units for name in own))
+        units = math.gcd(*(plan[name].num_units for name in own))
         found |= {name: plan[name]._replace(num_units=units) for name in own}
     return found
 
@@ -159,7 +159,7 @@ class _Division:
     Attributes:
         split: By memory of the tensors of which every device has a part, into how many units they
             divide.
-        whole: Of a copy of a whole tensor, the memory of that tensor.
+        whole: Of a copy of a whole tensor, the memory and the bytes of that tensor.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class _Division:
     ) -> None:
         self._plan, self._names, self._layer_of_call = plan, names, layer_of_call
         self.split: dict[int, int] = {}
-        self.whole: dict[int, int] = {}
+        self.whole: dict[int, tuple[int, float]] = {}
         self.sums = [_Sums() for _ in range(num_layers)]
 
     def run(self, log: OperationLog) -> list[_Sums]:
@@ -202,7 +202,7 @@ class _Division:
         counts += [self.split[memory] for memory in memories if memory in self.split]
         if not counts:
             if operation.is_copy and made:
-                self.whole[memory_of(made[0])] = self._origin(memories[0])
+                self.whole[memory_of(made[0])] = self._origin(operation.read[0])
             return
         units = min(counts)
         way: _Counted = "backward_flops" if operation.is_backward else "forward_flops"
@@ -238,7 +238,7 @@ class _Division:
         for tensor, follows in zip(operation.read, operation.follows, strict=True):
             memory = memory_of(tensor)
             if follows and memory not in self.split and memory not in self._names:
-                sums.backward_sums.setdefault(self._origin(memory), num_bytes(tensor))
+                sums.backward_sums.setdefault(*self._origin(tensor))
 
     def _sum_experts(self, experts: ExpertsCall) -> None:
         sums = self._at(experts.call)
@@ -246,14 +246,17 @@ class _Division:
             return
         sums.forward_sums += [num_bytes(tensor) for tensor in experts.made]
         for tensor in experts.read:
-            sums.backward_sums.setdefault(self._origin(memory_of(tensor)), num_bytes(tensor))
+            sums.backward_sums.setdefault(*self._origin(tensor))
 
     def _sum_softmax(self, made: Tensor, sums: _Sums) -> None:
         places = made.numel() // made.shape[1 if made.dim() > 2 else -1]
         sums.forward_sums += [float(places * _SUM_ELEMENT_BYTES)] * SOFTMAX_SUMS
 
-    def _origin(self, memory: int) -> int:
-        return self.whole.get(memory, memory)
+    def _origin(self, tensor: Tensor) -> tuple[int, float]:
+        """Memory of what a tensor is a copy of, and its bytes: of what is repeated, once."""
+        memory = memory_of(tensor)
+        once = min(num_bytes(tensor), float(tensor.untyped_storage().nbytes()))
+        return self.whole.get(memory, (memory, once))
 
 
 def _as_documents(

@@ -56,6 +56,9 @@ def _source(name: str) -> ModelSource:
         return factory_source(register_factory(_hidden_layers), ["x=8:float32"])
     changes: dict[str, dict[str, Any]] = {
         "llama": {"num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 2},
+        "one key": {"num_attention_heads": 8, "num_key_value_heads": 1, "num_hidden_layers": 2},
+        "one normed key": _LLAMA_LIKE
+        | {"model_type": "qwen3", "head_dim": 8, "num_key_value_heads": 1},
         "gpt2": {"n_layer": 2, **_GPT2_DROPOUT},
         "bert": {"num_hidden_layers": 2, **_BERT_DROPOUT},
         "vit": {"num_hidden_layers": 2, **_BERT_DROPOUT},
@@ -66,7 +69,7 @@ def _source(name: str) -> ModelSource:
         "mixtral": _LLAMA_LIKE
         | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
     }
-    config = {**CONFIGS.get(name, {}), **changes[name]}
+    config = {**CONFIGS.get("llama" if name == "one key" else name, {}), **changes[name]}
     if name in IMAGE_MODELS:
         return huggingface_source(config, image_size=32 if name == "resnet" else None)
     return huggingface_source(config, sequence_length=TOKENS)

@@ -22,7 +22,8 @@ SAMPLES, SEED = 2, 3
 KEY = (SEED, 5, 1)
 GROUPS = [(0.5, 0.5), (0.5, 0.3, 0.2), (0.25, 0.25, 0.25, 0.25)]
 MODELS = ["perceptron", "llama", "gpt2", "bert", "vit", "resnet", "qwen3", "gemma2", "mixtral"]
-LANGUAGE_MODELS = ["llama", "gpt2", "bert", "qwen3", "gemma2", "mixtral"]
+ONE_KEY = ["one key", "one normed key"]
+LANGUAGE_MODELS = [*ONE_KEY, "llama", "gpt2", "bert", "qwen3", "gemma2", "mixtral"]
 
 
 def _built(case: Case, first: int = 0, last: int | None = None, **part: Any) -> StageModule:
@@ -77,15 +78,16 @@ def _alone(name: str) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
     ("name", "shares"),
     [
         *((name, shares) for name in MODELS for shares in GROUPS),
-        *((name, GROUPS[1]) for name in ("qwen3", "gemma2")),
+        *((name, GROUPS[1]) for name in ("qwen3", "gemma2", *ONE_KEY)),
+        ("one key", GROUPS[2]),
     ],
 )
 def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[float, ...]) -> None:
     case, group = case_of(name), ThreadGroup(len(shares))
     assert case.found.reasons == {}
     loss, gradients, statistics = _alone(name)
-    # Mixtral's router computes in float32, whatever the format.
-    most = 1e-7 if name == "mixtral" else 1e-10
+    # Mixtral's router and the norm of the one key compute in float32, whatever the format.
+    most = 1e-7 if name in ("mixtral", "one normed key") else 1e-10
 
     keeps = len(shares) > 2  # in pairs, all get all logits
 
@@ -114,6 +116,9 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
     counted = [layer.tensor_split for layer in case.profile.layers if layer.tensor_split]
     num_sums = sum(len(split.forward_sums) + len(split.backward_sums) for split in counted)
     num_sums += sum(len(split.entering) for split in case.found.parameters.values())
+    if name in ONE_KEY:  # the key and the value that all queries share
+        outputs = [path for split in case.found.parameters.values() for path in split.outputs]
+        assert len(outputs) == 2 * 2
     if keeps or name not in LANGUAGE_MODELS:
         assert group.num_sums == num_sums
 

@@ -6,6 +6,7 @@ from pydantic import TypeAdapter
 
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 from heterps_runtime.tensor_parallel.plan import why_not
+from tests.runtime.small_models import TOKENS
 from tests.runtime.tensor_parallel.split_cases import case_of
 
 _DOCUMENT = TypeAdapter(dict[str, ParameterSplit])
@@ -22,6 +23,20 @@ def test_a_plan_is_small_and_can_be_sent() -> None:
         f"transformer.h.{block}.attn.split_size" for block in range(2)
     }
     assert why_not(case.profile, case.found, 2) is None
+
+
+def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
+    case = case_of("one key")
+    assert case.found.reasons == {}
+    outputs = {path for split in case.found.parameters.values() for path in split.outputs}
+    made = {f"model.layers.{i}.self_attn.{name}_proj" for i in range(2) for name in "kv"}
+    assert outputs == made
+    assert not any(f"{path}.weight" in case.found.parameters for path in made)
+    # Of the layer's two sums in the backward pass there are two more, of a key and of a value.
+    split = case.profile.layers[1].tensor_split
+    assert split is not None
+    state, head = 32 * TOKENS * 4, 32 // 8 * TOKENS * 4
+    assert sorted(split.backward_sums) == [head, head, state, state]
 
 
 def test_what_cannot_be_run_is_named_with_its_reason() -> None:
