@@ -5,9 +5,10 @@
     python benchmarks/online/online.py --markdown docs/results/online.md
 
 Sections: `drift`, `real_drift` and `fine_tuning` measure what is learned from a run whose devices
-are not as believed. With --json, finished rows are kept beside that file, and an interrupted
-section goes on after them; sections that the file has from earlier runs stay in it and in the
-Markdown. Sections that take longer than a coffee run only where --only names them.
+are not as believed, `regrouping` what becomes of groups with a slow device. With --json, finished
+rows are kept beside that file, and an interrupted section goes on after them; sections that the
+file has from earlier runs stay in it and in the Markdown. Sections that take longer than a coffee
+run only where --only names them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ SECTIONS = (
     "drift",
     "fine_tuning",
     "real_drift",
+    "regrouping",
     "fixtures",
     "replanning",
     "state",

@@ -18,14 +18,18 @@ from typing import Any
 from heterps.online.process import BackgroundSearches, Search
 from heterps.online.search import PREFERENCE, STALE, Answer, Candidate, SearchTask
 from heterps_agents.learned.policy import Policy
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_envs.online.correction import ProblemBelief, StageMeasurement, drift
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import keep_in_place, move_s, pays_back, state_moves
-from heterps_envs.problem import Problem
+from heterps_envs.problem import PLAIN, Problem
 from heterps_runtime.specification.build import why_not_run
+
+# What planners may choose in a run that has had groups: others, or none.
+IN_GROUPS = Strategy(tensor_parallel=())
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         # What the running plan is called in the answers of the search, and what began it.
         self._running, self._drift = STALE, dict[str, float]()
         self._is_sure, self._gone = False, frozenset[str]()
+        # A run that has had groups may have other ones, or none for a while.
+        self._strategy = IN_GROUPS if _has_groups(plan) else PLAIN
 
     def __exit__(self, *raised: object) -> None:
         self.close()
@@ -137,6 +143,8 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         if self._search is not None and self._search.close():
             self._on_message("the search for plans was ended: the devices or the plan have changed")
         self._search, self._running, self._gone = None, STALE, gone
+        if _has_groups(plan):
+            self._strategy = IN_GROUPS
         self.plan, self.problem = plan, problem
 
     def observe(
@@ -179,7 +187,13 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         self.problem = without_devices(self.belief.problem(), self._gone)
         self._drift, self._running = factors, STALE
         task = SearchTask(
-            self.belief, replace(self.problem), self.plan, self.policy, settings, self.seed
+            self.belief,
+            replace(self.problem),
+            self.plan,
+            self.policy,
+            settings,
+            self.seed,
+            self._strategy,
         )
         assert self._start_search is not None
         self._search = self._start_search(task)
@@ -221,6 +235,10 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         )  # fmt: skip
         reason = _reason(decision, self._running, found, remaining_steps)
         return replace(decision, reason=reason), plan
+
+
+def _has_groups(plan: Plan) -> bool:
+    return any(stage.degree > 1 for stage in plan.stages)
 
 
 def _reason(

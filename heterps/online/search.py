@@ -1,9 +1,10 @@
 """Plans for a problem that drifted: the work that a run's controller leaves to another process.
 
-First, recalibrate and resolve: the running plan, the exact optimum where that is affordable, and
-the learned search. Then the policy is fine-tuned by PPO in the corrected simulator, and searches
-again. Every plan is simulated in the most likely problem, and in problems drawn from the belief:
-these say how sure it is that one plan is faster than another.
+First, recalibrate and resolve: the running plan, the exact optimum where that is affordable, the
+learned search, and in a run with tensor-parallel groups other groups, as Malleus forms them. Then
+the policy is fine-tuned by PPO in the corrected simulator, and searches again. Every plan is
+simulated in the most likely problem, and in problems drawn from the belief: these say how sure it
+is that one plan is faster than another.
 """
 
 from __future__ import annotations
@@ -11,23 +12,25 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heterps.planning.place import place
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
+from heterps_agents.systems.malleus.system import Malleus
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.correction import ProblemBelief
-from heterps_envs.problem import Problem
+from heterps_envs.problem import PLAIN, Problem
 from heterps_envs.simulator.simulate import estimate
 
 # The names of candidates. Of equally fast ones the first here is taken.
-STALE, TUNED, BEAM, EXACT = "stale", "policy", "beam", "exact"
-PREFERENCE = (STALE, TUNED, BEAM, EXACT)
+STALE, TUNED, BEAM, EXACT, REGROUPED = "stale", "policy", "beam", "exact", "malleus"
+PREFERENCE = (STALE, REGROUPED, TUNED, BEAM, EXACT)
 # Processor seconds for simulations in drawn problems.
 DRAWS_S = 4.0
 NUM_DRAWS, LEAST_DRAWS = 16, 4
@@ -44,6 +47,7 @@ class SearchTask:
         policy: Stays as it is.
         settings: What the search may take.
         seed: Of planners, fine-tuning and draws.
+        strategy: Ways to carry out stages that plans may have.
     """
 
     belief: ProblemBelief
@@ -52,6 +56,7 @@ class SearchTask:
     policy: Policy
     settings: OnlineSettings
     seed: int
+    strategy: Strategy = PLAIN
 
 
 @dataclass(frozen=True)
@@ -115,15 +120,18 @@ class _Judge:
 def answers(task: SearchTask) -> Iterator[Answer]:
     """One answer soon; another one after fine-tuning, where that is asked for."""
     judge, settings, seed = _Judge(task), task.settings, task.seed
+    problem = replace(task.problem, strategy=task.strategy)
     found = {STALE: judge.candidate(task.plan)}
     remarks: list[str] = []
 
     def add(name: str, planner: Planner, budget: Budget) -> None:
         try:
-            found[name] = judge.candidate(place(task.problem, planner, budget=budget).plan)
+            found[name] = judge.candidate(place(problem, planner, budget=budget).plan)
         except HeterpsError as error:
             remarks.append(f"{name}: {error}")
 
+    if task.strategy != PLAIN or task.plan.planner == Malleus.name:
+        add(REGROUPED, Malleus(seed, running=task.plan), Budget(cpu_seconds=settings.exact_cpu_s))
     add(EXACT, planner_named("exact", seed=seed), Budget(cpu_seconds=settings.exact_cpu_s))
     add(BEAM, PolicyPlanner(seed=seed, policy=task.policy, effort=settings.effort), Budget())
     yield Answer(dict(found), tuple(remarks))

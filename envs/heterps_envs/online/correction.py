@@ -32,10 +32,13 @@ from heterps_envs.online.belief import (
     TypeBelief,
 )
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.workload import stage_cost
+from heterps_envs.schedule.workload import own_share, stage_cost
 
 # Factors nearer to 1 are noise.
 TOLERANCE = 0.03
+# Devices of a group are told apart where what they take themselves differs by this share from what
+# is expected of them beside the slowest: that they wait for each other for a while is noise.
+GROUP_TOLERANCE = 0.1
 # Where devices would make too many classes, those whose factors are this much nearer share one.
 _WIDENING, _MOST_TRIES = 2.0, 8
 
@@ -48,6 +51,9 @@ class StageMeasurement:
         first_layer, last_layer: The stage's layers (inclusive).
         stage: How they were carried out, where that was not plainly on the device alone: on a
             group, or with layers that were computed again or waited in host memory.
+        busy_share: Of a device of a group, what its passes took without waiting for the others,
+            over the same of the one that took longest. Where that is not known all are taken to
+            be as slow as the group.
     """
 
     device: str
@@ -56,6 +62,7 @@ class StageMeasurement:
     forward_s: float
     backward_s: float
     stage: Stage | None = None
+    busy_share: float = 1.0
 
 
 def drift(problem: Problem, measurements: Iterable[StageMeasurement]) -> dict[str, float]:
@@ -64,9 +71,8 @@ def drift(problem: Problem, measurements: Iterable[StageMeasurement]) -> dict[st
     predicted: dict[str, float] = {}
     for entry in measurements:
         seconds = predicted_pass_s(problem, entry)
-        measured[entry.device] = (
-            measured.get(entry.device, 0.0) + entry.forward_s + entry.backward_s
-        )
+        taken_s = (entry.forward_s + entry.backward_s) * _own_part(problem, entry)
+        measured[entry.device] = measured.get(entry.device, 0.0) + taken_s
         predicted[entry.device] = predicted.get(entry.device, 0.0) + sum(seconds.values())
     return {name: measured[name] / predicted[name] for name in measured if predicted[name] > 0}
 
@@ -239,17 +245,26 @@ class ProblemBelief:
 def _as_alone(problem: Problem, entry: StageMeasurement) -> StageMeasurement:
     """What the device would have taken alone for whole layers, if it is as far from its times.
 
-    The ranks of a group wait for one another in every layer, so it is how far all of them are.
+    The ranks of a group wait for one another in every layer: its times are those of the slowest.
     """
     if entry.stage is None:
         return entry
     alone = replace(entry, stage=None)
     whole_s, own_s = predicted_pass_s(problem, alone), predicted_pass_s(problem, entry)
+    part = _own_part(problem, entry)
     return replace(
         alone,
-        forward_s=entry.forward_s * _ratio(whole_s["forward"], own_s["forward"]),
-        backward_s=entry.backward_s * _ratio(whole_s["backward"], own_s["backward"]),
+        forward_s=entry.forward_s * part * _ratio(whole_s["forward"], own_s["forward"]),
+        backward_s=entry.backward_s * part * _ratio(whole_s["backward"], own_s["backward"]),
     )
+
+
+def _own_part(problem: Problem, entry: StageMeasurement) -> float:
+    """How much nearer a device of a group is to its own times than the group is to its times."""
+    if entry.stage is None or entry.stage.degree == 1:
+        return 1.0
+    part = entry.busy_share / own_share(problem, entry.stage, entry.device)
+    return 1.0 if abs(part - 1) < GROUP_TOLERANCE else part
 
 
 def _ratio(seconds: float, others_s: float) -> float:

@@ -191,15 +191,17 @@ def keep_in_place(problem: Problem, old_plan: Plan, new_plan: Plan) -> Plan:
         old_plan: Who holds what.
         new_plan: Whose devices are exchanged for equal ones.
     """
-    held, needed = _layers_by_device(old_plan), _layers_by_device(new_plan)
+    held, needed = _spans_by_device(old_plan), _spans_by_device(new_plan)
     parts = _parts(problem)
     num_bytes = np.array([part.num_bytes for part in parts], float)
     renamed: dict[str, str] = {}
     for group in _equal_devices(problem):
         roles = [name for name in group if name in needed]
-        wanted = _has_part(parts, [needed[role] for role in roles])
-        there = _has_part(parts, [held.get(name, frozenset()) for name in group])
-        overlap = (wanted * num_bytes) @ there.T
+        wanted = _edges(parts, [needed[role] for role in roles])
+        there = _edges(parts, [held.get(name, {}) for name in group])
+        starts = np.maximum(wanted[0][:, None], there[0])
+        stays = np.maximum(np.minimum(wanted[1][:, None], there[1]) - starts, 0.0)
+        overlap = stays @ num_bytes
         # Of equal overlaps the one that renames least; together these count less than a byte.
         for row, role in enumerate(roles):
             overlap[row, group.index(role)] += 0.5 / len(roles)
@@ -244,10 +246,6 @@ def _cut(span: _Span, others: Iterable[_Span]) -> Iterator[_Span]:
 
 def _has(span: _Span, part: _Span) -> bool:
     return span[0] <= part[0] and part[1] <= span[1]
-
-
-def _layers_by_device(plan: Plan) -> dict[str, frozenset[int]]:
-    return {name: frozenset(layers) for name, layers in _spans_by_device(plan).items()}
 
 
 def _parts(problem: Problem) -> list[_Part]:
@@ -308,10 +306,13 @@ def _channel(problem: Problem, source: str, destination: str) -> tuple[str, str]
     return (source, destination) if a.node == b.node else (f"node {a.node}", f"node {b.node}")
 
 
-def _has_part(parts: Sequence[_Part], devices: Sequence[frozenset[int]]) -> NDArray[np.float64]:
-    """(devices, parts) 1 where a device's layers use the part."""
-    rows = [[bool(part.used_by & layers) for part in parts] for layers in devices]
-    return np.array(rows, float).reshape(len(devices), len(parts))
+def _edges(
+    parts: Sequence[_Part], devices: Sequence[Mapping[int, _Span]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(devices, parts) each: from where to where of each part a device has it, as shares of it."""
+    spans = [[_span_of(part, layers) or (0.0, 0.0) for part in parts] for layers in devices]
+    both = np.array(spans, float).reshape(len(devices), len(parts), 2)
+    return both[..., 0], both[..., 1]
 
 
 def _equal_devices(problem: Problem) -> list[list[str]]:

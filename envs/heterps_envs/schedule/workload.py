@@ -96,6 +96,21 @@ def workload(problem: Problem, plan: Plan) -> Workload:
     )
 
 
+def own_share(problem: Problem, stage: Stage, device: str) -> float:
+    """What a device of a stage's group takes for its own slice, over what the slowest one takes.
+
+    Both with their sums over the group, and without waiting in them; 1 where all are alike.
+    """
+    if not problem.has_unlike_devices(stage) and not stage.uneven_shares:
+        return 1.0
+    own_s = {}
+    for rank, name in enumerate(stage.devices):
+        tables = problem.for_stage(stage, rank).tables
+        own_s[name] = float(tables.compute_s[list(stage.layers), problem.class_of[name]].sum())
+    slowest_s = max(own_s.values())
+    return own_s[device] / slowest_s if slowest_s > 0 and own_s[device] > 0 else 1.0
+
+
 def stage_cost(problem: Problem, stage: Stage) -> StageCost:
     """What a stage takes for one full micro-batch."""
     own = problem.for_stage(stage)

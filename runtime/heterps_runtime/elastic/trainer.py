@@ -111,7 +111,7 @@ class ElasticTrainer(Trainer):
         if known is not None and self._is_first_rank:
             self._on_step({"committed": known._asdict()})
         self._phase = "building"
-        sums = group_sums(specification, self._device, communicator)
+        sums = self._sums = group_sums(specification, self._device, communicator)
         modules = build_stages(specification, self._device, Blank(), communicator.device, sums)
         self.owned = OwnedStages(specification, modules, communicator)
         self._phase = "recovering"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,8 @@ class Measurements(Document):
         step_time_s: Median step time of the window.
         optimizer_s: Median seconds of the optimizer step of each device.
         links: Of those on which receivers waited, so that the arrival is known.
+        own_s: Of the devices of tensor-parallel groups, median seconds of the passes of a step
+            without waiting for the other devices of the group; 0 for other devices.
     """
 
     step: int
@@ -76,6 +78,7 @@ class Measurements(Document):
     stages: tuple[StageTimes, ...]
     optimizer_s: dict[str, float]
     links: tuple[LinkMeasurement, ...] = ()
+    own_s: Mapping[str, float] = {}
 
     @property
     def remaining_steps(self) -> int:
@@ -94,9 +97,19 @@ class Measurements(Document):
                 entry.forward_s,
                 entry.backward_s,
                 entry.way,
+                self._busy_share(entry),
             )
             for entry in self.stages
         ]
+
+    def _busy_share(self, entry: StageTimes) -> float:
+        """What a device of a group took itself over what the slowest one took; 1 where unknown."""
+        group = entry.way.devices if entry.way else ()
+        own_s, most_s = (
+            max((self.own_s.get(name, 0.0) for name in names), default=0.0)
+            for names in ((entry.device,), group)
+        )
+        return own_s / most_s if own_s > 0 and len(group) > 1 else 1.0
 
 
 # Steps whose durations are kept, at most.

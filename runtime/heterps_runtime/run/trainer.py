@@ -41,7 +41,7 @@ from heterps_runtime.stages.start_values import Blank, start_values
 from heterps_runtime.state.migrate import migrate
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
-from heterps_runtime.transport.group_sums import group_sums
+from heterps_runtime.transport.group_sums import GroupSums, group_sums
 
 if TYPE_CHECKING:
     from heterps_runtime.execution.torch_engine import TorchEngine
@@ -82,6 +82,10 @@ class Trainer:
         self._clock = self._own_clock()
         self._records: deque[list[ActionRecord]] = deque(maxlen=specification.num_timelines)
         self._next: RunSpecification | None = None
+        # Sums over this rank's tensor-parallel group, and what its passes of a step took without
+        # waiting for the others there.
+        self._sums: GroupSums | None = None
+        self._own_s = 0.0
         self._memory: MemoryReport | None = None
         self._memory_actions: list[ActionMemory] = []
         self._checkpointer: Checkpointer | None = None
@@ -97,7 +101,7 @@ class Trainer:
         start = start_values(specification)
         assert specification.profile.source is not None
         share_recordings(specification.profile.source, specification.plan.job, communicator)
-        sums = group_sums(specification, self._device, communicator)
+        sums = self._sums = group_sums(specification, self._device, communicator)
         modules = build_stages(specification, self._device, start, communicator.device, sums)
         remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
         for remark in remarks if self._is_first_rank else ():
@@ -177,6 +181,7 @@ class Trainer:
         self._engine = self._engine_of(specification, step)
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
+        self._window_own_s: list[float] = []
         plan, profile = specification.plan, specification.profile
         self._links: LinkTimes | None = None
         if specification.watches_links:
@@ -217,8 +222,8 @@ class Trainer:
         if specification.emulation:
             # One start for all: processes of one host share this clock.
             start_s = self._communicator.broadcast_numbers(start_s)[0]
-        slowdown = specification.slowdown(self._device, step)
-        engine = self._engine
+        slowdown = specification.group_slowdown(self._device, step)
+        engine, waited_s = self._engine, self._sums.waited_s if self._sums else 0.0
         if step == self._first_step + MEASURED_STEP and isinstance(engine, Executor):
             loss, records = self._measure_memory(engine, batches, start_s, slowdown)
         else:
@@ -236,6 +241,12 @@ class Trainer:
         logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
         if (step + 1) % logged == 0 or step == self._first_step:
             logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, figures[0])
+        if self._sums is not None:
+            in_passes_s = busy_s([record for record in records if record.kind != "step"])
+            own_s = in_passes_s - (self._sums.waited_s - waited_s)
+            if specification.emulation is not None:
+                own_s = in_passes_s * specification.own_slowdown(self._device, step) / slowdown
+            self._own_s = max(own_s, 0.0)
         self._observe(step, passes, rows)
 
     def _measure_memory(
@@ -295,6 +306,7 @@ class Trainer:
             if specification.is_online:
                 self._window.add_passes(passes)
                 self._window_step_times_s.append(step_time_s)
+                self._window_own_s.append(self._own_s)
                 if taken:
                     self._link_window.add(taken)
         is_due = (step + 1) % specification.measure_every == 0
@@ -304,7 +316,8 @@ class Trainer:
     def _publish(self, step: int) -> None:
         specification, window = self._specification, self._window
         gathered = self._communicator.gather(
-            (window.stages(), window.optimizer_s()), tuple[list[StageTimes], float]
+            (window.stages(), window.optimizer_s(), statistics.median(self._window_own_s)),
+            tuple[list[StageTimes], float, float],
         )
         if self._is_first_rank:
             devices = specification.devices
@@ -313,8 +326,9 @@ class Trainer:
                 num_steps=specification.num_steps,
                 generation=specification.generation,
                 step_time_s=statistics.median(self._window_step_times_s),
-                stages=tuple(entry for stages, _ in gathered for entry in stages),
-                optimizer_s={devices[r]: seconds for r, (_, seconds) in enumerate(gathered)},
+                stages=tuple(entry for stages, *_ in gathered for entry in stages),
+                optimizer_s={devices[r]: seconds for r, (_, seconds, _) in enumerate(gathered)},
+                own_s={devices[r]: seconds for r, (*_, seconds) in enumerate(gathered)},
                 links=self._link_window.measurements(),
             )
             path = measurements_path(self._directory, step)
@@ -322,6 +336,7 @@ class Trainer:
         window.clear()
         self._link_window.clear()
         self._window_step_times_s.clear()
+        self._window_own_s.clear()
 
     # -- a new plan
 
@@ -346,7 +361,7 @@ class Trainer:
             self._next.model_dump_json() if self._next else None
         )
         self._specification, self._next = RunSpecification.from_json(text), None
-        sums = group_sums(self._specification, self._device, self._communicator)
+        sums = self._sums = group_sums(self._specification, self._device, self._communicator)
         modules = build_stages(
             self._specification, self._device, Blank(), self._communicator.device, sums
         )

@@ -14,7 +14,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.plan_arrays import state_parts
 from heterps_envs.schedule.reduce_buckets import reduce_s
-from heterps_envs.schedule.workload import Workload, workload
+from heterps_envs.schedule.workload import Workload, own_share, workload
 from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.specification.devices import torch_devices
 from heterps_runtime.specification.groups import actions_of_members, check_groups
@@ -132,6 +132,7 @@ def _emulated_device(problem: Problem, plan: Plan, work: Workload, name: str) ->
         },
         optimizer_s=_optimizer_s(problem, plan, stages, name),
         memory_bytes=problem.device_named[name].memory_bytes,
+        own_share=own_share(problem, stages[0], name) if stages else 1.0,
     )
 
 

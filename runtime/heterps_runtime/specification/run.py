@@ -40,6 +40,8 @@ class EmulatedDevice(Document):
         weight_gradient_s: Of the backward pass, the part that a zero-bubble schedule puts off.
         optimizer_s: Seconds of the optimizer step.
         memory_bytes: A run that needs more is ended; None for no limit.
+        own_share: Of the passes of its tensor-parallel group, the part that its own slice takes; a
+            group takes as long as its slowest device.
     """
 
     device: str
@@ -48,6 +50,7 @@ class EmulatedDevice(Document):
     weight_gradient_s: Mapping[str, tuple[float, ...]] = {}
     optimizer_s: float = Field(ge=0)
     memory_bytes: PositiveInt | None = None
+    own_share: float = Field(default=1.0, gt=0, le=1)
 
     def seconds(self, kind: str, stage: str, micro_batch: int) -> float:
         """What one pass should take."""
@@ -195,6 +198,16 @@ class RunSpecification(Document):
     def slowdown(self, device: str, step: int) -> float:
         """Factor of the injected slowdowns of `device` at `step`."""
         return math.prod(entry.slows(device, step) for entry in self.slowdowns)
+
+    def own_slowdown(self, device: str, step: int) -> float:
+        """What an emulated device's own slice takes over what its group should take."""
+        emulated = self.emulated_device(device)
+        return self.slowdown(device, step) * (emulated.own_share if emulated else 1.0)
+
+    def group_slowdown(self, device: str, step: int) -> float:
+        """What the group of `device` takes over what it should: it waits for its slowest device."""
+        own = self.memberships.get(device)
+        return max(self.own_slowdown(each, step) for each in (own.devices if own else (device,)))
 
     def link_slowdowns(self, step: int) -> dict[tuple[str, str], float]:
         """Factor of each link that is slowed down at `step`."""

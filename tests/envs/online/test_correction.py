@@ -86,6 +86,35 @@ def test_a_group_that_is_slow_is_predicted_slow(factor: float) -> None:
     assert (corrected is problem) == (factor == 1.0)
 
 
+def test_of_a_slow_group_the_device_that_the_others_wait_for_is_slow() -> None:
+    problem = groups.measured()
+    stage = Stage(name="s", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
+    cost = stage_cost(problem, stage)
+    seen = [
+        StageMeasurement(name, 0, 1, 3 * cost.forward_s, 3 * cost.backward_s, stage, busy_share)
+        for name, busy_share in (("d0-0", 1 / 3), ("d0-1", 1.0))
+    ]
+    assert drift(problem, seen) == pytest.approx({"d0-0": 1.0, "d0-1": 3.0})
+    corrected = correct(problem, seen)
+    # The group is as slow as that device, which is told apart there, too.
+    assert drift(corrected, seen) == pytest.approx({"d0-0": 1.0, "d0-1": 1.0}, rel=0.02)
+    whole_s = corrected.tables.compute_s.sum(axis=0)
+    ratio = whole_s[corrected.class_of["d0-1"]] / whole_s[corrected.class_of["d0-0"]]
+    assert ratio == pytest.approx(3.0, rel=0.02)
+    assert corrected.class_of["d0-0"] == corrected.class_of["d0-7"]
+
+
+def test_devices_of_a_group_that_wait_for_each_other_for_a_while_are_alike() -> None:
+    problem = groups.measured()
+    stage = Stage(name="s", first_layer=0, last_layer=1, devices=("d0-0", "d0-1"))
+    cost = stage_cost(problem, stage)
+    seen = [
+        StageMeasurement(name, 0, 1, cost.forward_s, cost.backward_s, stage, busy_share)
+        for name, busy_share in (("d0-0", 0.95), ("d0-1", 1.0))
+    ]
+    assert drift(problem, seen) == pytest.approx({"d0-0": 1.0, "d0-1": 1.0})
+
+
 def test_a_slow_device_gets_a_type_of_its_own_and_the_others_stay_equal() -> None:
     corrected = correct(small_problem(), [measured("d-0", 0, 2, 3.0), measured("d-1", 3, 5, 1.0)])
     by_class = {tuple(d.name for d in entry.devices) for entry in corrected.classes}

@@ -199,6 +199,19 @@ def test_of_a_group_each_device_has_its_share_and_gets_what_it_lacks() -> None:
     assert missing_layers(divided, ["d0-0"]) == (1, 2)
 
 
+def test_of_equal_devices_those_form_a_group_that_hold_most_of_their_new_parts() -> None:
+    problem = four_layers([8 * CHUNK_BYTES] * 4)
+    alone = plan_of(problem, {"a": (0, 3, "d0-0")}, {("a",): [0, 1, 2]})
+    (stage,) = alone.stages
+    old, new = (
+        alone.changed(stages=(stage.changed(devices=devices),))
+        for devices in (("d0-0", "d0-1"), ("d0-1", "d0-0"))
+    )
+    kept = keep_in_place(problem, old, new)
+    assert kept.stages[0].devices == ("d0-0", "d0-1")
+    assert state_moves(problem, old, kept) == []
+
+
 def test_devices_of_a_node_share_its_link_to_another_node_and_not_the_links_inside() -> None:
     problem = on_nodes(four_layers())
     moves = [Move(0, "d1-0", "d0-0", 20), Move(1, "d1-1", "d0-0", 30), Move(2, "d1-0", "d1-1", 300)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heterps_envs.schedule.workload import workload
+from heterps_configs.documents.plan import Stage
+from heterps_envs.schedule.workload import own_share, workload
 from heterps_envs.simulator.simulate import simulate
 from tests.envs.small_problems import chain_problem, plan_of
 
@@ -53,6 +54,15 @@ def test_micro_batches_of_unequal_size_are_charged_their_samples() -> None:
     assert work.seconds("backward", "all", 3) == 0.75 * 7
     # As many samples take as long, however they are cut.
     assert simulate(problem, plan).step_time_s == 10 * 12 / 4
+
+
+def test_the_quicker_device_of_a_group_takes_a_part_of_what_the_group_takes() -> None:
+    problem = chain_problem([1, 2], [3, 4], speeds=(1, 4), counts=(2, 1))
+    even = Stage(name="s", first_layer=0, last_layer=1, devices=("d0-0", "d1"))
+    assert own_share(problem, even, "d0-0") == 0.25
+    assert own_share(problem, even, "d1") == 1
+    alike = even.changed(devices=("d0-0", "d0-1"))
+    assert own_share(problem, alike, "d0-0") == 1
 
 
 def test_tied_layers_are_listed_by_the_owner_of_the_parameters() -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from heterps_configs.documents.plan import Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.run.measurements import (
     ActionTimes,
     Measurements,
+    StageTimes,
     measurements_path,
     newest_measurements,
 )
@@ -91,6 +93,26 @@ def test_newest_published_measurements_are_read(tmp_path: Path) -> None:
     assert found.stage_measurements() == []
     with pytest.raises(ValueError, match="frozen"):
         found.step = 3  # type: ignore[misc]
+
+
+def test_devices_of_a_group_are_told_apart_by_what_they_took_themselves() -> None:
+    group = Stage(name="g", first_layer=0, last_layer=3, devices=("d0", "d1"))
+    entries = [
+        StageTimes(
+            device=device, stage=stage.name, first_layer=0, last_layer=3, forward_s=1.0,
+            backward_s=2.0, num_samples=4, way=stage if stage.degree > 1 else None,
+        )
+        for device, stage in (
+            ("d0", group), ("d1", group), ("d2", group.changed(name="s", devices=("d2",))),
+        )
+    ]  # fmt: skip
+    found = Measurements(
+        step=1, num_steps=9, generation=0, step_time_s=1.0, stages=tuple(entries), optimizer_s={},
+        own_s={"d0": 2.0, "d1": 8.0, "d2": 0.0},
+    )  # fmt: skip
+    assert [each.busy_share for each in found.stage_measurements()] == [0.25, 1.0, 1.0]
+    unknown = found.changed(own_s={})
+    assert [each.busy_share for each in unknown.stage_measurements()] == [1.0, 1.0, 1.0]
 
 
 def test_medians_of_a_long_run_are_those_of_steps_spread_over_it(

@@ -14,6 +14,7 @@ from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.specification.build import build_specification, emulation_of, replanned
 from heterps_runtime.specification.run import RunSpecification
+from tests.runtime.group_plans import grouped
 from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 
 
@@ -45,6 +46,21 @@ def test_slowdowns_multiply_from_their_step_on() -> None:
     specification = _specification(events=slowdowns)
     assert [specification.slowdown("d1", step) for step in (3, 4, 6)] == [1, 3, 6]
     assert specification.slowdown("d0", 6) == 1
+
+
+def test_a_group_is_as_slow_as_its_slowest_device() -> None:
+    problem = problem_of("sequential", slowdowns=(1, 2, 4, 4))
+    plan = grouped(problem, {"a": ("d0", "d1"), "b": ("d2", "d3")})
+    specification = build_specification(
+        problem, plan, build_schedule(problem, plan), RunSettings(steps=9), devices=DEVICES,
+        events=[RunEvent(step=4, slow="d0", factor=3), RunEvent(step=6, slow="d3", factor=5)],
+    )  # fmt: skip
+    # Half as slow as the other one of its group, the first device only holds it up once slowed.
+    assert [specification.own_slowdown("d0", step) for step in (3, 4)] == [0.5, 1.5]
+    assert [specification.group_slowdown("d0", step) for step in (3, 4)] == [1, 1.5]
+    assert specification.group_slowdown("d1", 4) == 1.5
+    assert [specification.group_slowdown("d2", step) for step in (5, 6)] == [1, 5]
+    assert specification.own_slowdown("d2", 6) == 1
 
 
 def test_slowdowns_of_links_multiply_too_and_leave_devices_alone() -> None:
