@@ -13,6 +13,7 @@ import typer
 
 from heterps.cli.completion import names_of, planners
 from heterps.cli.examples import EXAMPLES
+from heterps.cli.export import export
 from heterps.cli.graph import graphs
 from heterps.cli.library import library
 from heterps.cli.moved import RunCommand
@@ -356,6 +357,7 @@ app.command(epilog=EXAMPLES["profile"])(profile)
 
 app.command(epilog=EXAMPLES["simulate"])(simulate)
 app.command(name="spot-trace", epilog=EXAMPLES["spot-trace"])(spot_trace)
+app.command(epilog=EXAMPLES["export"])(export)
 
 
 @app.command(epilog=EXAMPLES["demo"])

@@ -1,0 +1,105 @@
+"""accelerate: a `device_map` and `max_memory` for `dispatch_model`.
+
+accelerate keeps one copy of the model and lets one batch at a time through its devices: replicas
+are left out, and nothing overlaps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from heterps.exports.formats import Exported
+from heterps.exports.predicted import cost_text, samples_per_s_one_by_one
+from heterps.exports.shape import first_chain
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Place = int | str
+
+
+def to_accelerate(problem: Problem, plan: Plan) -> Exported:
+    """Files and remarks.
+
+    Raises:
+        HeterpsError: A stage is a group of devices, or the profile does not say how to build it.
+    """
+    stages = first_chain(plan)
+    groups = [stage.name for stage in stages if stage.degree > 1]
+    if groups:
+        raise HeterpsError(
+            f"accelerate: stage {groups[0]} is split over several devices; a device_map has whole "
+            "modules on each (`heterps place --tensor-parallel 1`)"
+        )
+    places = _places(problem, [stage.devices[0] for stage in stages])
+    device_of_layer = {i: stage.devices[0] for stage in stages for i in stage.layers}
+    device_map = _device_map(problem, {i: places[name] for i, name in device_of_layer.items()})
+    memory = {str(place): f"{problem.usable_bytes(name)}B" for name, place in places.items()}
+    remarks = [
+        "accelerate lets one micro-batch at a time through its devices: "
+        + cost_text(problem, plan, samples_per_s_one_by_one(problem, plan))
+    ]
+    if len(plan.pipelines) > 1:
+        remarks.append(f"only the first of {len(plan.pipelines)} pipelines is there")
+    return Exported(
+        {
+            "device_map.json": json.dumps(device_map, indent=1) + "\n",
+            "max_memory.json": json.dumps(memory, indent=1) + "\n",
+        },
+        tuple(remarks),
+    )
+
+
+def _places(problem: Problem, devices: list[str]) -> dict[str, Place]:
+    """GPUs numbered in the order of the chain, as one process sees them; the CPU has one name."""
+    places: dict[str, Place] = {}
+    for name in devices:
+        is_gpu = problem.device_named[name].type.kind == "gpu"
+        number = sum(isinstance(place, int) for place in places.values())
+        places.setdefault(name, number if is_gpu else "cpu")
+    return places
+
+
+def _device_map(problem: Problem, place_of_layer: Mapping[int, Place]) -> dict[str, Place]:
+    """Modules as large as possible, each on one device."""
+    from heterps_runtime.models.build import build_module
+    from heterps_runtime.models.layers import layers_of, parameter_layers
+    from heterps_runtime.models.recordings import record
+
+    source = problem.profile.source
+    if source is None:
+        raise HeterpsError(f"accelerate: {problem.profile.name} does not say how it is built")
+    module = build_module(source)
+    layers = parameter_layers(layers_of(record(source, module, problem.job.micro_batch_size)))
+    place_of = {name: place_of_layer[users[0]] for name, users in layers.items()}
+    found: dict[str, Place] = {}
+    _descend(module, "", place_of, place_of_layer[0], found)
+    return found
+
+
+def _descend(
+    module: nn.Module,
+    path: str,
+    place_of: Mapping[str, Place],
+    first: Place,
+    found: dict[str, Place],
+) -> None:
+    """Puts a module where all its parameters are; else its children, one by one.
+
+    What has none goes to the front: tables of positions, dropout.
+    """
+    inside = f"{path}." if path else ""
+    own = {place for name, place in place_of.items() if name.startswith(inside)}
+    if len(own) <= 1:
+        found[path] = next(iter(own), first)
+        return
+    for name, parameter in module.named_parameters(recurse=False):
+        del parameter
+        found[inside + name] = place_of[inside + name]
+    for name, child in module.named_children():
+        _descend(child, inside + name, place_of, first, found)

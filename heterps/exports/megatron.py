@@ -1,0 +1,116 @@
+"""Megatron-LM: its arguments, with the layout of pipeline stages; and vLLM's, which are fewer."""
+
+from __future__ import annotations
+
+import json
+
+from heterps.exports.formats import Exported
+from heterps.exports.shape import (
+    Blocks,
+    Chain,
+    blocks_of,
+    blocks_of_stages,
+    equal_chains,
+    equal_degree,
+)
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+
+
+def to_megatron(problem: Problem, plan: Plan) -> Exported:
+    """`arguments.txt`, one for each line, in the order of the documentation.
+
+    Raises:
+        HeterpsError: The plan is not what Megatron can do.
+    """
+    chain = equal_chains(plan, "megatron")
+    degree = equal_degree(chain, "megatron")
+    blocks = blocks_of(problem.profile, "megatron")
+    job, size = plan.job, _pipeline_size(chain)
+    if len(set(job.micro_batch_sizes)) > 1:
+        raise HeterpsError("megatron: micro-batches have unequal sizes; it knows one")
+    arguments = {
+        "--tensor-model-parallel-size": degree,
+        "--pipeline-model-parallel-size": size,
+        "--pipeline-model-parallel-layout": megatron_layout(chain, blocks),
+        "--num-layers": len(blocks),
+        "--micro-batch-size": job.micro_batch_size,
+        "--global-batch-size": job.global_batch_size,
+    }
+    lines = [f"{name} {value}" for name, value in arguments.items()]
+    remarks = []
+    recomputed = sum(len(stage.recompute_layers) for stage in chain.stages)
+    if recomputed:
+        lines += ["--recompute-granularity full", "--recompute-method uniform",
+                  "--recompute-num-layers 1"]  # fmt: skip
+        if recomputed < problem.profile.num_layers:
+            remarks.append(f"{recomputed} layers are recomputed in the plan, all of them by these")
+    if plan.sharded_state:
+        lines.append("--use-distributed-optimizer")
+    if job.schedule != "1f1b":
+        remarks.append(f"its schedule is 1F1B, the plan's is {job.schedule}")
+    remarks.append(f"ranks: {_order(plan, chain)}")
+    return Exported({"arguments.txt": "\n".join(lines) + "\n"}, tuple(remarks))
+
+
+def to_vllm(problem: Problem, plan: Plan) -> Exported:
+    """`environment.sh`: how many blocks each stage has; and vLLM's two sizes.
+
+    Raises:
+        HeterpsError: The plan is not what vLLM can do.
+    """
+    chain = equal_chains(plan, "vllm")
+    degree = equal_degree(chain, "vllm")
+    numbers = blocks_of_stages(chain.stages, blocks_of(problem.profile, "vllm"))
+    empty = [stage.name for stage, own in zip(chain.stages, numbers, strict=True) if not own]
+    if empty:
+        raise HeterpsError(f"vllm: stage {empty[0]} has no block; each of its stages has one")
+    counts = ",".join(str(len(own)) for own in numbers)
+    sizes = {
+        "tensor_parallel_size": degree,
+        "pipeline_parallel_size": len(chain.stages),
+        "data_parallel_size": chain.num_replicas,
+    }
+    return Exported(
+        {
+            "environment.sh": f"export VLLM_PP_LAYER_PARTITION={counts}\n",
+            "arguments.json": json.dumps(sizes, indent=1) + "\n",
+        },
+        ("vLLM answers requests and trains nothing: the plan's step time says nothing of it",),
+    )
+
+
+def megatron_layout(chain: Chain, blocks: Blocks) -> str:
+    """Stages from front to back: E embedding, t a block, L head and loss."""
+    rows = []
+    for stage, own in zip(chain.stages, blocks_of_stages(chain.stages, blocks), strict=True):
+        first, last = stage is chain.stages[0], stage is chain.stages[-1]
+        middle = f"t*{len(own)}" if len(own) > 1 else "t" * len(own)
+        rows.append(("E" if first else "") + middle + ("L" if last else ""))
+    return "|".join(rows)
+
+
+def _pipeline_size(chain: Chain) -> int:
+    """Ranks of a pipeline: several stages on one, in turns, are its virtual stages.
+
+    Raises:
+        HeterpsError: Devices do not take their stages in turns.
+    """
+    groups = [stage.devices for stage in chain.stages]
+    size = len(set(groups))
+    if len(groups) % size or any(group != groups[i % size] for i, group in enumerate(groups)):
+        raise HeterpsError("megatron: devices do not take their stages in turns, equally many each")
+    return size
+
+
+def _order(plan: Plan, chain: Chain) -> str:
+    """Devices as its ranks count them: tensor groups first, then replicas, then stages."""
+    size = _pipeline_size(chain)
+    names = [
+        device
+        for position in range(size)
+        for pipeline in plan.pipelines
+        for device in plan.stage(pipeline.stages[position]).devices
+    ]
+    return " ".join(names)

@@ -1,0 +1,233 @@
+"""Plans and weights in the formats of other tools, read back by these tools where they are here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from heterps.cli.app import main
+from heterps.exports.export import NAMES, export_plan, export_weights
+from heterps.exports.predicted import samples_per_s_one_by_one
+from heterps.planning.problems import load_problem
+from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_envs.problem import Problem
+from heterps_runtime.models.build import build_module
+from heterps_runtime.state.checkpoint_files import (
+    CheckpointDocument,
+    layer_sizes,
+    publish,
+    unfinished_path,
+)
+from heterps_runtime.state.checkpoint_storage import write_tensors
+from heterps_runtime.state.layout import VALUE, checkpoint_key
+
+# Of llama-tiny's 16 layers, the first is the embedding and the last the head.
+CUTS = ((0, 4), (5, 10), (11, 15))
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problem("llama-tiny", "a100-v100", global_batch_size=8, micro_batch_size=2)
+
+
+def chain_of(
+    problem: Problem, *chains: tuple[tuple[str, ...], ...], cuts: tuple[tuple[int, int], ...] = CUTS
+) -> Plan:
+    """A plan of chains of device groups, with the same cuts."""
+    stages, pipelines = list[Stage](), list[Pipeline]()
+    count = problem.job.num_micro_batches
+    for number, chain in enumerate(chains):
+        names = []
+        for (first, last), devices in zip(cuts, chain, strict=True):
+            names.append(f"s{len(stages)}")
+            stages.append(
+                Stage(name=names[-1], first_layer=first, last_layer=last, devices=devices)
+            )
+        own = tuple(range(number, count, len(chains)))
+        pipelines.append(Pipeline(stages=tuple(names), micro_batches=own))
+    return Plan(
+        model=problem.profile.name,
+        model_fingerprint=problem.profile.layers_fingerprint(),
+        num_layers=problem.profile.num_layers,
+        cluster=problem.cluster.name,
+        job=problem.job,
+        stages=tuple(stages),
+        pipelines=tuple(pipelines),
+        planner="test",
+    )
+
+
+ONE = (("a100-0",), ("a100-1",), ("v100-0",))
+
+
+def test_a_device_map_has_a_place_for_every_parameter(problem: Problem, tmp_path: Path) -> None:
+    plan = chain_of(problem, ONE)
+    (remark,) = export_plan(problem, plan, "accelerate", tmp_path / "out")
+    device_map = json.loads((tmp_path / "out" / "device_map.json").read_text())
+    assert problem.profile.source is not None
+    for name, _ in build_module(problem.profile.source).named_parameters():
+        places = {place for path, place in device_map.items() if name.startswith(f"{path}.")}
+        layer = re.search(r"layers\.(\d+)\.", name)
+        index = int(layer[1]) + 1 if layer else 0 if "embed" in name else 15
+        assert places == {next(i for i, (a, b) in enumerate(CUTS) if a <= index <= b)}, name
+    memory = json.loads((tmp_path / "out" / "max_memory.json").read_text())
+    assert list(memory) == ["0", "1", "2"]
+    # Nothing overlaps there.
+    assert "instead of the plan's" in remark
+    assert samples_per_s_one_by_one(problem, plan) > 0
+
+
+def test_megatron_gets_its_layout_and_its_ranks(problem: Problem, tmp_path: Path) -> None:
+    pairs = (("a100-0", "a100-1"), ("v100-0", "v100-1"))
+    plan = chain_of(problem, pairs, cuts=((0, 10), (11, 15)))
+    remarks = export_plan(problem, plan, "megatron", tmp_path / "out")
+    arguments = (tmp_path / "out" / "arguments.txt").read_text().splitlines()
+    assert arguments == [
+        "--tensor-model-parallel-size 2",
+        "--pipeline-model-parallel-size 2",
+        "--pipeline-model-parallel-layout Et*10|t*4L",
+        "--num-layers 14",
+        "--micro-batch-size 2",
+        "--global-batch-size 8",
+    ]
+    assert remarks == ("ranks: a100-0 a100-1 v100-0 v100-1",)
+
+
+def test_blocks_of_each_stage_are_counted_for_vllm_and_named_for_torchtitan(
+    problem: Problem, tmp_path: Path
+) -> None:
+    plan = chain_of(problem, ONE)
+    export_plan(problem, plan, "vllm", tmp_path / "vllm")
+    assert "VLLM_PP_LAYER_PARTITION=4,6,4\n" in (tmp_path / "vllm/environment.sh").read_text()
+    export_plan(problem, plan, "torchtitan", tmp_path / "titan")
+    fields = json.loads((tmp_path / "titan/parallelism.json").read_text())
+    assert fields["pipeline_parallel_degree"] == 3
+    parts = fields["module_fqns_per_model_part"]
+    assert [part[0] for part in parts] == ["tok_embeddings", "layers.4", "layers.10"]
+    assert parts[-1][-3:] == ["layers.13", "norm", "output"]
+    assert sum(map(len, parts)) == 17
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("accelerate", "stage s0 is split over several devices"),
+        ("megatron", "stages have 1 and 2 devices"),
+        ("vllm", "stages have 1 and 2 devices"),
+        ("torchtitan", "stages have 1 and 2 devices"),
+        ("torch-pipelining", "stage s0 is on 2 devices"),
+    ],
+)
+def test_what_a_target_cannot_express_is_refused_and_nothing_is_left(
+    problem: Problem, tmp_path: Path, target: str, reason: str
+) -> None:
+    plan = chain_of(problem, (("a100-0", "a100-1"), ("v100-0",), ("v100-1",)))
+    with pytest.raises(HeterpsError, match=reason):
+        export_plan(problem, plan, target, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pipelines_that_differ_are_refused(problem: Problem, tmp_path: Path) -> None:
+    plan = chain_of(problem, ONE[:2], (("v100-0",), ("v100-1",)), cuts=((0, 4), (5, 15)))
+    other = plan.stages[2].changed(last_layer=7), plan.stages[3].changed(first_layer=8)
+    uneven = plan.changed(stages=(*plan.stages[:2], *other))
+    export_plan(problem, plan, "torchtitan", tmp_path / "even")
+    fields = json.loads((tmp_path / "even/parallelism.json").read_text())
+    assert fields["data_parallel_replicate_degree"] == 2
+    with pytest.raises(HeterpsError, match="2 pipelines differ in cuts"):
+        export_plan(problem, uneven, "torchtitan", tmp_path / "uneven")
+
+
+def test_a_target_and_a_folder_are_checked_first(problem: Problem, tmp_path: Path) -> None:
+    plan = chain_of(problem, ONE)
+    with pytest.raises(UnknownNameError, match="unknown target 'keras'"):
+        export_plan(problem, plan, "keras", tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with pytest.raises(HeterpsError, match="is there already"):
+        export_plan(problem, plan, "vllm", tmp_path / "full")
+    assert [file.name for file in (tmp_path / "full").iterdir()] == ["mine"]
+    assert "safetensors" in NAMES
+
+
+def test_weights_need_a_checkpoint_and_plans_take_none(
+    problem: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain_of(problem, ONE).to_file(tmp_path / "plan.yaml")
+    command = ["export", str(tmp_path / "plan.yaml"), str(tmp_path / "out"), "--to"]
+    for more, reason in (
+        (["safetensors"], "--to safetensors needs --checkpoint"),
+        (["vllm", "--checkpoint", "saved"], "--to vllm writes no weights"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([*command, *more])
+        assert stop.value.code == 2
+        assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_exported_weights_are_what_from_pretrained_loads(
+    problem: Problem, tmp_path: Path, is_tied: bool
+) -> None:
+    source = problem.profile.source
+    assert source is not None
+    source = source.changed(config={**(source.config or {}), "tie_word_embeddings": is_tied})
+    profile = problem.profile.changed(source=source)
+    torch.manual_seed(0)
+    model = build_module(source, device="cpu").eval()
+    folder = tmp_path / "saved"
+    tensors = {checkpoint_key(n, VALUE): p.detach() for n, p in model.named_parameters()}
+    write_tensors(unfinished_path(folder, 1), tensors, None, 0)
+    document = CheckpointDocument(
+        step=1,
+        seed=0,
+        learning_rate=None,
+        plan=chain_of(problem, ONE),
+        num_ranks=1,
+        layers=layer_sizes(profile),
+        tied_names={"lm_head.weight": "model.embed_tokens.weight"} if is_tied else {},
+    )
+    publish(folder, document, keep=1)
+    other = Problem(profile=profile, cluster=problem.cluster, job=problem.job)
+    export_weights(other, folder, tmp_path / "out")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    loaded.train(False)
+    assert type(loaded).__name__ == "LlamaForCausalLM"
+    ids = torch.arange(12).reshape(2, 6)
+    with torch.no_grad():
+        assert torch.equal(loaded(input_ids=ids).logits, model(input_ids=ids).logits)
+
+
+@pytest.mark.slow
+def test_the_script_for_torch_trains_as_one_process_does(problem: Problem, tmp_path: Path) -> None:
+    plan = chain_of(problem, (("a100-0",), ("v100-0",)), cuts=((0, 9), (10, 15)))
+    export_plan(problem, plan, "torch-pipelining", tmp_path / "out")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "train.py"],
+        cwd=tmp_path / "out", env=environment, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    losses = [float(text) for text in re.findall(r"loss ([\d.]+)", run.stdout)]
+    assert len(losses) == 3, run.stderr[-2000:]
+    script = (
+        "import torch, train; torch.manual_seed(0); inputs, target = train.example(8);"
+        "output = train.first_output(train.build_model()(*inputs));"
+        "print(train.loss_function(output, target).item())"
+    )
+    alone = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "out", capture_output=True, text=True,
+        timeout=240, check=True,
+    )  # fmt: skip
+    assert losses[0] == pytest.approx(float(alone.stdout), abs=1e-5)
+    assert losses[2] < losses[0]
