@@ -17,7 +17,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
-from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_by_optimum, lower_bound
@@ -68,19 +68,17 @@ class ExactPlanner:
         found = None if problem.merges_nodes else question.found
         result = self._solved(problem, proving_tables(problem), budget, found)
         code = proven_code(problem, result)
-        if not problem.merges_nodes:
-            bound = Bound(step_time_s=result.step_time_s, gap=0.0, status="proven")
-            return self._answer(problem, question, code, bound)
-        plan = fastest(problem, self._plans(problem, budget))
+        if problem.merges_nodes:
+            plan = fastest(problem, self._plans(problem, budget))
+        else:
+            plan = self._answer(problem, question, code)
         bound = bound_by_optimum(problem, plan, result.step_time_s, result.price_usd_per_hour)
         return plan.changed(bound=bound)
 
-    def _answer(
-        self, problem: Problem, question: Question, code: Code, bound: Bound | None = None
-    ) -> Plan:
+    def _answer(self, problem: Problem, question: Question, code: Code) -> Plan:
         try:
             return answer(
-                problem, question.kernel, code, planner=self.name, seed=self.seed, bound=bound,
+                problem, question.kernel, code, planner=self.name, seed=self.seed,
                 options=question.options,
             )  # fmt: skip
         except InfeasibleError as error:

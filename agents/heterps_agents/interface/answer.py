@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.infeasible import explain_infeasible
@@ -27,10 +27,9 @@ def answer(
     *,
     planner: str,
     seed: int,
-    bound: Bound | None = None,
     options: Sequence[StageOption] = (),
 ) -> Plan:
-    """The plan of a planner's best code.
+    """The plan of a planner's best code, with the lower bound of `heterps_envs.closed_form.bounds`.
 
     Args:
         problem: What was asked.
@@ -38,8 +37,6 @@ def answer(
         code: (L,) int16, or None where nothing was found at all.
         planner: Name that the plan carries.
         seed: Seed that the plan carries.
-        bound: What a solver proved; otherwise the lower bound of `heterps_envs.closed_form.bounds`.
-
         options: Of the cost tables; empty: one for each class.
 
     Raises:
@@ -48,4 +45,4 @@ def answer(
     if code is None or math.isinf(Goal.of(problem.job).cost(code, kernel)):
         raise InfeasibleError(f"{planner}: {explain_infeasible(problem)}")
     plan = bind(problem, decode(code, options), planner=planner, seed=seed)
-    return plan.changed(bound=bound or bound_for(problem, plan))
+    return plan.changed(bound=bound_for(problem, plan))

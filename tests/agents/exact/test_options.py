@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.trust.hostile_problems import draw_problem
 from heterps_agents.exact.solve import solve
 from heterps_agents.exact.state import can_be_reached, state_shape
 from heterps_agents.interface.planner import Budget
@@ -227,3 +228,13 @@ def test_what_planners_claim_of_plans_with_options_holds_against_brute_force(see
             assert (bound.step_time_s or 0.0) <= least_s * (1 + 1e-9), name
         if bound.gap is not None and bound.step_time_s is not None:
             assert taken_s[name] <= bound.step_time_s * (1 + bound.gap) * (1 + 1e-9), name
+
+
+def test_an_optimum_that_lost_digits_beside_layers_of_years_is_not_called_proven() -> None:
+    # Sums over layers begin with eight years: what a step really takes is below the "optimum".
+    problem = draw_problem(500, 13296)
+    plan = planner_named("exact").plan(problem, Budget())
+    placement = placement_of(problem, plan)
+    assert placement is not None
+    assert plan.bound.step_time_s is not None
+    assert plan.bound.step_time_s <= closed_form_of_plan_s(problem, plan, placement) * (1 + 1e-9)
