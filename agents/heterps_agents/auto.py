@@ -25,6 +25,7 @@ from heterps_agents.finishing.shortlist import (
 )
 from heterps_agents.finishing.strategies import (
     NEAR_KNOWN_SUMS,
+    NONE_NEAR,
     allows_plain,
     best_with_options,
     is_hopeless,
@@ -67,7 +68,6 @@ POLISH_EVALUATIONS = 5_000
 # With options the policy looks where there are at most so many ways to carry out a stage, replicas
 # counted: a fraction of a second. So many of its placements are simulated.
 LEAST_EFFORT, MOST_CANDIDATES, NUM_LEARNED = "fast", 1500, 6
-NONE_NEAR = "auto: no placement comes near the plan that is known"
 
 
 @register("auto")
@@ -208,7 +208,7 @@ class AutoPlanner:
             raise InfeasibleError(_why_none(problem, budget))
         codes = worth_simulating(question, fitting)
         if not codes:
-            raise InfeasibleError(NONE_NEAR)
+            raise InfeasibleError(f"auto: {NONE_NEAR}")
         over = self._optimum_over_nodes(asked, budget) if asked.merges_nodes else None
         plan, code = self._best_simulated(problem, question, codes)
         if over is not None:
@@ -284,7 +284,8 @@ class AutoPlanner:
 
 def _why_none(problem: Problem, budget: Budget) -> str:
     """Why there is no plan; where one is known already, nobody asks what else would be missing."""
-    return NONE_NEAR if math.isfinite(budget.known_cost) else f"auto: {explain_infeasible(problem)}"
+    is_first = math.isinf(budget.known_cost)
+    return f"auto: {explain_infeasible(problem) if is_first else NONE_NEAR}"
 
 
 def _use_time(lists: list[Shortlist]) -> None:

@@ -35,6 +35,8 @@ NEAR_MOVES = 1.1
 # Searches are begun where simple placements cost at most so many times what is known: by more than
 # a third no search has made any better.
 NEAR_START = 1.5
+# Why a planner has no plan then.
+NONE_NEAR = "no placement comes near the plan that is known"
 # Even placements that are looked at, and the best of all that are annealed.
 NUM_EVEN, NUM_POLISHED = 12, 3
 # There are more candidates for each stage than without options.

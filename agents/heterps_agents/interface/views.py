@@ -39,6 +39,7 @@ def over_views(problem: Problem, budget: Budget, answer: Callable[[Problem, Budg
         if budget.is_exhausted and (plans or reasons):
             break
         own = budget.share(PART if index + 1 < len(views) else 1.0)
+        own.known_cost = budget.known_cost
         try:
             plans.append(answer(view, own))
         except InfeasibleError as error:

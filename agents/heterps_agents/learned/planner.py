@@ -5,9 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 
+from heterps_agents.finishing.finalists import finalists
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
-from heterps_agents.finishing.strategies import NEAR_KNOWN_SUMS
+from heterps_agents.finishing.strategies import (
+    NEAR_KNOWN,
+    NEAR_KNOWN_SUMS,
+    NONE_NEAR,
+    allows_plain,
+    is_hopeless,
+    promised_cost,
+)
 from heterps_agents.interface.answer import answer
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -92,20 +100,48 @@ class PolicyPlanner:
 
         Some of these fit by the simulator alone: placements count memory with a margin.
         """
-        found, below = list[Plan](), math.inf
+        found, known = list[Plan](), budget.known_cost
         with contextlib.suppress(InfeasibleError):
             found = [choose_reduce(problem, over_views(problem, budget, self._answer))]
         is_throughput = problem.job.objective == "throughput"
+        is_near = not found
         if found and is_throughput and can_run(problem, found[0]):
-            below = simulated_step_time_s(problem, found[0]) * NEAR_KNOWN_SUMS
+            step_time_s = simulated_step_time_s(problem, found[0])
+            is_near = step_time_s <= known * NEAR_KNOWN_SUMS
+            known = min(known, step_time_s)
+        if is_near and allows_plain(problem.strategy) and not budget.is_exhausted:
+            found += self._without_options(problem.plain, budget, known)
         if not (found and budget.is_exhausted):
-            even = best_uniform(problem, budget, self.seed, below)
+            even = best_uniform(problem, budget, self.seed, known * NEAR_KNOWN_SUMS)
             found += [] if even is None else [choose_reduce(problem, even.plan)]
         if not found:
-            raise InfeasibleError(f"{self.name}: {explain_infeasible(problem)}")
+            is_first = math.isinf(budget.known_cost)
+            why = explain_infeasible(problem) if is_first else NONE_NEAR
+            raise InfeasibleError(f"{self.name}: {why}")
         found = [plan for plan in found if can_run(problem, plan)] or found
         best = fastest(problem, found).changed(planner=self.name)
         return best.changed(bound=bound_for(problem, best))
+
+    def _without_options(self, problem: Problem, budget: Budget, known: float) -> list[Plan]:
+        """The best plan with one device for each stage, where one may be better than what is known.
+
+        With options most small moves change these: where the simulator decides, cuts and replicas
+        are moved too little. None where simple placements are far from what is known. With the
+        fastest links of all views: which ones a plan has the simulator knows.
+        """
+        own, view = budget.share(1.0), on_usable_devices(problem).views[-1]
+        promised = promised_cost(view, own)
+        if math.isinf(promised) or promised > known * NEAR_KNOWN:
+            return []
+        question = Question.of(view, own, self.seed)
+        question = question._replace(start=simple_start(view, question))
+        effort = effort_named(self.effort)
+        code = learned_code(self.policy_for(question.goal), question, effort)
+        codes = [code for code in (code, question.start) if code is not None]
+        codes += finalists(view, question)
+        plan = self._best_simulated(view, question, codes)
+        budget.spend(own.evaluations_used)
+        return [] if plan is None else [choose_reduce(problem, plan)]
 
     def _answer(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found for one view of the problem."""
@@ -115,11 +151,15 @@ class PolicyPlanner:
             policy = self.policy_for(question.goal)
             effort = effort_named(self.effort)
             if question.options:
+                if is_hopeless(question.cost(question.start), budget.known_cost):
+                    raise InfeasibleError(f"{self.name}: {NONE_NEAR}")
                 codes = even_codes(question, NUM_EVEN)
                 codes += learned_codes(policy, question, effort, MOST_SIMULATED)
                 found = self._best_simulated(problem, question, codes)
                 if found is not None:
                     return found
+                if math.isfinite(budget.known_cost):
+                    raise InfeasibleError(f"{self.name}: {NONE_NEAR}")
             else:
                 code = learned_code(policy, question, effort)
         return answer(

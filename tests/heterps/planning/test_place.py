@@ -1,5 +1,7 @@
 """Placing with options, and with the size of micro-batches left open."""
 
+import math
+
 import pytest
 
 from heterps.planning.place import NO_BUDGET, place
@@ -7,9 +9,11 @@ from heterps.planning.problems import load_problem
 from heterps.planning.sizes import open_sizes, with_size
 from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
+from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.job import Strategy
 from heterps_envs.problem import PLAIN
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 ALL = OPEN.changed(chooses_micro_batch=False)
 
@@ -73,3 +77,13 @@ def test_sizes_of_micro_batches_share_a_budget_of_evaluations(planner: str) -> N
     assert all(entry.why != NO_BUDGET for entry in found.tried_sizes)
     if planner == "annealing":
         assert found.evaluations <= 400
+
+
+def test_the_policy_moves_plans_without_options_too_where_they_may_be_better() -> None:
+    problem = load_problem("gpt2", "a100-v100-t4", micro_batch_size=4)
+    planner = PolicyPlanner()
+    (plan,) = planner._without_options(problem.plain, Budget(), math.inf)
+    assert {stage.degree for stage in plan.stages} == {1}
+    step_time_s = place(problem, planner).estimate.step_time_s
+    assert step_time_s <= simulated_step_time_s(problem, plan)
+    assert planner._without_options(problem.plain, Budget(), step_time_s / 100) == []
