@@ -209,6 +209,8 @@ class LayerProfile(Document):
         saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
         shared_bytes: Kept besides, but of no sample, and once for all layers of a stage (masks,
             rotary tables): a stage keeps the largest of its layers'.
+        constant_bytes: Kept besides, of no sample either, by this layer alone (how far positions
+            are apart).
         deferred_bytes: What a zero-bubble schedule holds between the two parts of a backward pass,
             one sample: inputs of linear layers and convolutions, and the gradients of their
             outputs; None when it is not known.
@@ -241,6 +243,7 @@ class LayerProfile(Document):
     saved_input_bytes: Bytes | None = None
     saved_output_bytes: Bytes | None = None
     shared_bytes: Bytes = 0
+    constant_bytes: Bytes = 0
     deferred_bytes: Bytes | None = None
     sent: tuple[tuple[PositiveCount, Bytes], ...] = ()
     buffer_bytes: WholeBytes = 0
@@ -455,6 +458,7 @@ class ModelProfile(Document):
             "deferred_bytes": None,
             "sent": (),
             "shared_bytes": 0,
+            "constant_bytes": 0,
             "buffer_bytes": 0,
             "cast_bytes": None,
             "parameter_sizes": (),

@@ -187,6 +187,8 @@ def layer_memory(profile: ModelProfile, types: Sequence[DeviceType], job: Job) -
     again = np.maximum(saved_in - np.concatenate([[0.0], saved_out[:-1]]), 0.0)
     own = traced - again - saved_out
     own[0] -= inputs  # the first layer saves what it reads, which is no activation
+    constants = np.array([layer.constant_bytes for layer in layers])
+    own += constants * profile.activation_scale(job.dtype)
     columns = [_column(profile, entry, job, own, saved_in + saved_out) for entry in types]
     return LayerMemory(
         own_bytes=np.stack([column.own_bytes for column in columns], axis=1),

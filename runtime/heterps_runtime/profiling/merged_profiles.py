@@ -19,6 +19,7 @@ _NEWER_FIELDS = (
     "parameter_sizes",
     "cast_bytes",
     "tensor_split",
+    "constant_bytes",
 )
 
 

@@ -15,12 +15,18 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, ModelSource
+from heterps_configs.documents.model_profile import (
+    LayerProfile,
+    ModelProfile,
+    ModelSource,
+    TensorSplit,
+)
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
 from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of, is_linear_layer
@@ -85,10 +91,16 @@ def trace(
         dtype=dtype,
         sample=_sample_in_words(source),
         source=source,
-        layers=tuple(
-            entry.changed(tensor_split=split) for entry, split in zip(found, splits, strict=True)
-        ),
+        layers=tuple(_with_split(entry, split) for entry, split in zip(found, splits, strict=True)),
     )
+
+
+def _with_split(layer: LayerProfile, split: TensorSplit | None) -> LayerProfile:
+    """Where groups split what is of no sample (dropout masks), none of it counts by itself."""
+    if split is None or not split.shared_bytes:
+        return layer.changed(tensor_split=split)
+    together = layer.shared_bytes + layer.constant_bytes
+    return layer.changed(tensor_split=split, shared_bytes=together, constant_bytes=0.0)
 
 
 class TracedSplit(NamedTuple):
@@ -151,7 +163,7 @@ class _Costs:
         self.activation_bytes: dict[int, float] = {}
         self.shared_bytes: dict[int, float] = {}
         self.deferred_bytes: dict[int, float] = {}
-        # Storage -> the calls that keep it for the backward pass.
+        # Storage of what follows from the sample -> the calls that keep it for the backward pass.
         self.savers: dict[int, set[int]] = {}
         self.uncounted = UncountedOperations()
         self.log = OperationLog()
@@ -237,12 +249,18 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class _FlashAttention(torch.autograd.Function):
     """Costs of a flash attention kernel (Dao et al., 2022).
 
-    Saves query, key, value, output, and a number for each row of the attention matrix.
+    Saves query, key, value, output, a number for each row of the attention matrix, and the mask.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, counter: _Counter, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor
+        ctx: Any,
+        counter: _Counter,
+        recorder: Recorder,
+        mask: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
     ) -> Tensor:
         flops = 2.0 * query.numel() * key.shape[-2] + 2.0 * (
             query.numel() // query.shape[-1] * key.shape[-2] * value.shape[-1]
@@ -261,7 +279,9 @@ class _FlashAttention(torch.autograd.Function):
         counter.note(
             counter.current_call(), False, ATTENTION, False, flops, (query, key, value), made
         )
-        ctx.save_for_backward(query, key, value, output, logsumexp)
+        # A mask that came over a cut counts where it came from.
+        own_mask = mask if mask is not None and recorder.is_constant(mask) else None
+        ctx.save_for_backward(query, key, value, output, logsumexp, own_mask)
         return output
 
     @staticmethod
@@ -273,11 +293,11 @@ class _FlashAttention(torch.autograd.Function):
         counter.note(
             counter.current_call(), True, ATTENTION, False, flops, (query, key, value), made
         )
-        return None, None, *made
+        return None, None, None, *made
 
 
 class _FlashMode(TorchFunctionMode):
-    """Replaces scaled dot-product attention by `_FlashAttention`."""
+    """Replaces scaled dot-product attention by `_FlashAttention`, where a kernel can do it."""
 
     def __init__(self, counter: _Counter, recorder: Recorder) -> None:
         super().__init__()
@@ -286,12 +306,18 @@ class _FlashMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
+            mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+            if mask is not None and mask.requires_grad:
+                # Flash kernels make no gradient of what is added to scores, as T5's distances of
+                # positions: CPUs then compute step by step, and keep the matrix.
+                with sdpa_kernel(SDPBackend.MATH):
+                    return func(*args, **kwargs)
             names = ("query", "key", "value")[len(args) :]
             tensors = (*args[:3], *(kwargs[name] for name in names))
             if (target := autocast_format(tensors[0])) is not None:
                 tensors = tuple(tensor.to(target) for tensor in tensors)
             return _FlashAttention.apply(  # type: ignore[no-untyped-call]
-                self._counter, self._recorder, *tensors
+                self._counter, self._recorder, mask, *tensors
             )
         return func(*args, **kwargs)
 
@@ -311,7 +337,8 @@ def _run(
             # Counts for every layer that keeps it, as a stage may begin with any of these.
             size = min(size, tensor.numel() * tensor.element_size())
         key = (storage._cdata, call if is_constant else -1)
-        costs.savers.setdefault(storage._cdata, set()).add(call)
+        if not is_constant:
+            costs.savers.setdefault(storage._cdata, set()).add(call)
         if key not in seen and not counter.is_parameter(tensor):
             seen.add(key)
             alive.append(storage)
@@ -351,6 +378,7 @@ def _layer_profiles(
     sizes = {names[id(parameter)]: parameter.numel() for parameter in module.parameters()}
     sparse = {names[id(part.weight)] for part in module.modules() if isinstance(part, nn.Embedding)}
     owner: dict[str, str] = {}
+    constants = _kept_by_one_call(costs.log, len(recording.calls))
     for index, layer in enumerate(layers):
         calls = [*layer.calls, len(recording.calls)] if index == len(layers) - 1 else layer.calls
         forward, backward, traffic, activation = (
@@ -381,7 +409,9 @@ def _layer_profiles(
             saved_output_bytes=saved[index][0] / batch_size,
             deferred_bytes=sum(costs.deferred_bytes.get(call, 0.0) for call in calls) / batch_size,
             sent=sent_tensors(recording, layers, index, batch_size),
-            shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls),
+            shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls)
+            - sum(constants.get(call, 0.0) for call in calls),
+            constant_bytes=sum(constants.get(call, 0.0) for call in calls),
             buffer_bytes=_buffer_bytes(
                 module, {part.path for part in unit_calls(recording, layer)}
             ),
@@ -439,6 +469,25 @@ def _note_experts(module: nn.Module, recorder: Recorder, costs: _Costs) -> list[
         costs.log.experts.append(ExpertsCall(recorder.cursor, held[part], read, tensors_of(output)))
 
     return [part.register_forward_hook(note, with_kwargs=True) for part, own in held.items() if own]
+
+
+def _kept_by_one_call(log: OperationLog, num_calls: int) -> dict[int, float]:
+    """Of what is of no sample, bytes that one call alone computes and keeps, by call; no loss."""
+    calls: dict[int, set[int]] = {}
+    for call, memory, _ in log.shared:
+        calls.setdefault(memory, set()).add(call)
+    # What is an input counts as one.
+    computed = {
+        memory_of(made)
+        for operation in log.forward
+        for made in operation.made
+        if memory_of(made) not in map(memory_of, operation.read)
+    }
+    found: dict[int, float] = {}
+    for call, memory, size in log.shared:
+        if memory in computed and len(calls[memory]) == 1 and call < num_calls:
+            found[call] = found.get(call, 0.0) + size
+    return found
 
 
 def _saved_at_cuts(

@@ -13,7 +13,10 @@ from heterps_envs.simulator.memory_timeline import memory_timeline
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.stage_memory import SCALAR_BYTES_OF_LAYER, SCALAR_BYTES_OF_STAGE
 from heterps_runtime.execution.memory_check import measure_memory
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.profiler import Conditions, measure
+from heterps_runtime.tracing.trace import trace_source
+from tests.runtime.small_models import CONFIGS
 from tests.runtime.small_runs import chain_of, problem_of
 
 
@@ -48,6 +51,19 @@ def test_every_peak_is_within_two_per_cent_of_the_ledger(model: str, schedule: s
         assert timeline.peak_bytes[index] == pytest.approx(
             report.peak_bytes, rel=0.02, abs=scalars
         ), (device, report)
+
+
+def test_attention_with_learned_distances_keeps_its_matrix_and_its_masks() -> None:
+    """T5 at 64 tokens, as traced: no flash kernel makes the gradient of distances."""
+    usual = problem_of("t5")
+    source = huggingface_source(CONFIGS["t5"], sequence_length=64)
+    profile, size = trace_source(source, "t5"), usual.job.micro_batch_size
+    job = usual.job.changed(global_batch_size=size, schedule="gpipe")
+    problem = Problem(profile=profile, cluster=usual.cluster, job=job)
+    plan = chain_of(problem)
+    timeline = memory_timeline(PreparedPlan(problem, plan, build_schedule(problem, plan)))
+    (report, _), *_ = measure_memory(profile, plan, problem.cluster).values()
+    assert timeline.peak_bytes[0] == pytest.approx(report.peak_bytes, rel=0.06)
 
 
 def test_what_zero_bubble_puts_off_is_never_predicted_too_small() -> None:

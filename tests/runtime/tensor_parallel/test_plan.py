@@ -40,11 +40,11 @@ def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
 
 
 def test_what_cannot_be_run_is_named_with_its_reason() -> None:
-    # All heads' distances are added to scores of some of them.
+    # It returns zeros for the distances of all heads, of which a rank would have some.
     case = case_of("t5")
     assert why_not(case.profile, case.found, 2) == (
-        "t5: layer encoder.block.0.layer.0: encoder.block.0.layer.0.SelfAttention cannot be split: "
-        "a whole tensor meets a split one"
+        "t5: layer decoder.block.0.layer.1: decoder.block.0.layer.1 cannot be split: "
+        "what it returns would not be whole"
     )
     assert "shared.weight" in case.found.parameters
     assert not any("SelfAttention" in name for name in case.found.parameters)
