@@ -32,8 +32,10 @@ from benchmarks.parity.zoo_models import FULL, SEQUENCE_LENGTH, SOUND, TINY, Con
 from benchmarks.shared.common import Row, parse_options, report
 from heterps import load_problem, place
 from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.library import load_cluster
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import resolve_profile
 
@@ -116,22 +118,37 @@ def _tiny(name: str, options: argparse.Namespace) -> Row:
 
 
 def _full(name: str) -> Row:
-    config, cluster = FULL[name]
+    config, cluster, times = FULL[name]
     trace_s, profile = _timed(
         lambda: _traced(str(config["model_type"]), config, "bfloat16", None, [])
     )
     dtype: Dtype = "bfloat16" if cluster == "h100-pod" else "float16"
-    place_s, result = _timed(lambda: place(_on(profile, cluster, dtype)))
+    large = _larger(load_cluster(cluster), times)
+    place_s, result = _timed(lambda: place(_on(profile, large, dtype)))
     return {
         **_layers(name, "full", profile),
         "trace_cpu_s": trace_s,
         "place_cpu_s": place_s,
+        "devices": len(large.devices),
         "samples_per_s": result.estimate.throughput_samples_per_s,
         "verdict": "placed",
     }
 
 
-def _on(profile: ModelProfile, cluster: str, dtype: Dtype = "float32") -> Problem:
+def _larger(cluster: Cluster, times: int) -> Cluster:
+    """The same nodes several times."""
+    nodes = [
+        node.changed(
+            name=f"{node.name}-{copy}",
+            devices=tuple(g.changed(name=f"{g.name}-{copy}") for g in node.devices),
+        )
+        for copy in range(times)
+        for node in cluster.nodes
+    ]
+    return cluster if times == 1 else cluster.changed(nodes=tuple(nodes))
+
+
+def _on(profile: ModelProfile, cluster: str | Cluster, dtype: Dtype = "float32") -> Problem:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "profile.yaml"
         profile.to_file(file)

@@ -127,10 +127,12 @@ class FullSize(NamedTuple):
     Attributes:
         config: Its `config.json`.
         cluster: Where it is placed.
+        times: How often the nodes of that cluster are there.
     """
 
     config: Config
     cluster: str = "h100-pod"
+    times: int = 1
 
 
 def _dense(kind: str, width: int, inner: int, layers: int, heads: int, **other: Any) -> FullSize:
@@ -166,7 +168,7 @@ FULL: dict[str, FullSize] = {
         "qwen3_moe", 2048, 6144, 48, 32, num_key_value_heads=4, head_dim=128, vocab_size=151936,
         num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
     ),
-    "DeepSeek-V3": FullSize({"model_type": "deepseek_v3"}),
+    "DeepSeek-V3": FullSize({"model_type": "deepseek_v3"}, times=16),
     "gpt-oss-20b": FullSize({"model_type": "gpt_oss", "num_hidden_layers": 24,
                              "num_local_experts": 32}),
     "GPT-2 XL": FullSize(

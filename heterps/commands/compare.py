@@ -84,7 +84,9 @@ def run_compare(
 
 def print_comparison(comparison: Comparison) -> None:
     """Prints the table and what its gaps are measured against."""
-    answer.print(f"job: {job_text(comparison.problem)}")
+    problem = comparison.problem
+    has_open_size = problem.strategy.chooses_micro_batch
+    answer.print(f"job: {job_text(problem, has_open_size=has_open_size)}")
     answer.print(comparison_table(comparison))
     answer.print(_gap_legend(comparison))
     if comparison.bound_step_time_s is None:

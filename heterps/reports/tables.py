@@ -162,13 +162,20 @@ def _then_text(step_s: float, stages: Sequence[ExplainedStage]) -> str:
     return f"{seconds_text(times[0])} to {seconds_text(times[-1])} ({changes[0]} to {changes[-1]})"
 
 
-def job_text(problem: Problem) -> str:
-    """What is placed: batch, samples, formats, schedule, and the model's size."""
+def job_text(problem: Problem, *, has_open_size: bool = False) -> str:
+    """What is placed: batch, samples, formats, schedule, and the model's size.
+
+    Args:
+        problem: The problem.
+        has_open_size: Each planner chooses the size of micro-batches.
+    """
     job, profile, source = problem.job, problem.profile, problem.profile.source
     batch = f"batch {job.global_batch_size} in {job.num_micro_batches} micro-batches of up to "
     batch += str(job.micro_batch_size)
     if job.num_micro_batches * job.micro_batch_size == job.global_batch_size:
         batch = batch.replace("up to ", "")
+    if has_open_size:
+        batch = f"batch {job.global_batch_size} in micro-batches of each planner's choice"
     inputs = () if source is None else source.inputs
     shapes = [f"{each.name} {'x'.join(map(str, each.shape)) or 'scalar'}" for each in inputs]
     goal = "" if job.objective == "throughput" else f", for the least {job.objective}"

@@ -159,6 +159,8 @@ def test_place_simulate_and_compare_say_what_was_placed(heterps: Heterps, tmp_pa
     )
     for outcome in (placed, *others):
         assert re.search(expected, outcome.out)
+    open_size = heterps("compare", *options, "-p", "even", "--no-tensorboard")
+    assert re.search(r"batch \d+ in micro-batches of each planner's choice, ", open_size.out)
 
 
 def test_devices_without_bfloat16_come_with_a_hint(heterps: Heterps) -> None:
