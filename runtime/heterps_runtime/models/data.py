@@ -59,10 +59,10 @@ def _sample(
     if is_next_token:
         tokens = _draw(last, (last.shape[0] + 1,), generator)
         return [*arrays, tokens[:-1], tokens[1:]]
-    labels = _draw(target, target.shape, generator)
+    arrays += [_draw(last, last.shape, generator), _draw(target, target.shape, generator)]
     if source.loss == "ctc":  # letter 0 is none
-        labels = np.maximum(labels, 1)
-    return [*arrays, _draw(last, last.shape, generator), labels]
+        arrays[-1] = np.maximum(arrays[-1], 1)
+    return arrays
 
 
 def _draw(

@@ -91,3 +91,16 @@ def test_letters_of_a_sound_are_never_the_blank() -> None:
     )
     letters = make_batch(source, step=0, batch_size=8, seed=0)[1]
     assert sorted(set(letters.flatten().tolist())) == [1, 2]
+
+
+def test_samples_stay_the_same_from_release_to_release() -> None:
+    # A run that goes on from an older checkpoint sees the samples that are due.
+    source = ModelSource(
+        kind="factory",
+        factory="m:f",
+        inputs=(InputSpecification(name="x", shape=(2,)),),
+        target=InputSpecification(name="y", shape=(3,), dtype="int64", num_classes=100),
+    )
+    inputs, target = make_batch(source, step=1, batch_size=1, seed=7)
+    assert inputs["x"].tolist() == [pytest.approx([0.34736177, -2.33785605])]
+    assert target.tolist() == [[3, 2, 18]]
