@@ -11,6 +11,7 @@ from pathlib import Path
 from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
+from heterps.planning.strategies import OPEN
 from heterps_agents.auto import AutoPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named, system_names
@@ -138,6 +139,8 @@ def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner,
         problem = _tiny_problem(objective, 1)
     yield planner, problem
     if isinstance(planner, AutoPlanner):
+        # Bounds of sizes of micro-batches, and of ways to carry out stages.
+        yield planner, replace(problem, strategy=OPEN)
         for name in _OF_AUTO:
             yield planner_named(name), problem
         yield from _answered(PolicyPlanner(), objective)
