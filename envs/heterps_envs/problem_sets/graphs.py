@@ -211,8 +211,8 @@ def _output_bytes(
 def _without_kernels(
     rng: np.random.Generator, forward_s: Floats, backward_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Now and then one device cannot run a part of the nodes."""
-    if rng.random() < UNSUPPORTED_SHARE:
+    """Now and then one device, of several, cannot run a part of the nodes."""
+    if rng.random() < UNSUPPORTED_SHARE and forward_s.shape[1] > 1:
         device = int(rng.integers(forward_s.shape[1]))
         lacking = rng.random(len(forward_s)) < rng.uniform(0.05, 0.3)
         forward_s[lacking, device] = np.inf
