@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.completion import names_of
-from heterps.cli.options import Json
-from heterps.cli.simulate import MOVED
+from heterps.cli.options import Json, MovedCluster, MovedModel
 
 
 def export(
@@ -30,25 +28,8 @@ def export(
             help="Of a run: whose weights are written; a folder of them: the newest.",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="MODEL, where it moved.",
-            autocompletion=names_of("models"),
-            rich_help_panel=MOVED,
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            "-c",
-            help="Where it moved.",
-            autocompletion=names_of("clusters"),
-            rich_help_panel=MOVED,
-        ),
-    ] = None,
+    model: MovedModel = None,
+    cluster: MovedCluster = None,
     as_json: Json = False,
 ) -> None:
     """Write a plan, or what was trained under it, for another tool."""

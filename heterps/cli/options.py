@@ -23,6 +23,7 @@ def finite(parameter: typer.CallbackParam, value: float | None) -> float | None:
 PROBLEM = "What is placed"
 PLANNING = "How it is planned"
 OUTPUT = "Output"
+MOVED = "Where the plan's references moved"
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 DTYPES = ("float32", "float16", "bfloat16", "mixed-bfloat16")
 OPTIMIZERS = ("adamw", "sgd", "sgd-momentum")
@@ -243,6 +244,25 @@ FrontierFigure = Annotated[
     Path | None,
     typer.Option(
         "--figure", help="With --frontier: draw it as PNG or SVG.", rich_help_panel=OUTPUT
+    ),
+]
+MovedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="MODEL, where it moved.",
+        autocompletion=names_of("models"),
+        rich_help_panel=MOVED,
+    ),
+]
+MovedCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="Where it moved.",
+        autocompletion=names_of("clusters"),
+        rich_help_panel=MOVED,
     ),
 ]
 

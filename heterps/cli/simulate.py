@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heterps.cli.completion import names_of
-from heterps.cli.options import OUTPUT, Json, Seed, finite
+from heterps.cli.options import OUTPUT, Json, MovedCluster, MovedModel, Seed, finite
 
 ClusterArgument = Annotated[
     str,
@@ -20,7 +20,6 @@ ClusterArgument = Annotated[
 SPOT = "With a spot trace"
 LOSSES = "Losses and returns"
 PRICES = "Prices"
-MOVED = "Where the plan's references moved"
 
 
 def simulate(
@@ -54,25 +53,8 @@ def simulate(
             "1 where a claim does not hold.",
         ),
     ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="MODEL, where it moved.",
-            autocompletion=names_of("models"),
-            rich_help_panel=MOVED,
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            "-c",
-            help="Where it moved.",
-            autocompletion=names_of("clusters"),
-            rich_help_panel=MOVED,
-        ),
-    ] = None,
+    model: MovedModel = None,
+    cluster: MovedCluster = None,
     detection_s: Annotated[
         float | None,
         typer.Option(
