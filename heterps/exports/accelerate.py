@@ -98,8 +98,7 @@ def _descend(
     if len(own) <= 1:
         found[path] = next(iter(own), first)
         return
-    for name, parameter in module.named_parameters(recurse=False):
-        del parameter
+    for name, _ in module.named_parameters(recurse=False):
         found[inside + name] = place_of[inside + name]
     for name, child in module.named_children():
         _descend(child, inside + name, place_of, first, found)

@@ -7,6 +7,7 @@ models have.
 from __future__ import annotations
 
 import json
+import re
 
 from heterps.exports import torch_script
 from heterps.exports.formats import Exported
@@ -67,10 +68,10 @@ def to_torch_pipelining(problem: Problem, plan: Plan) -> Exported:
     schedule, devices = plan.job.schedule, devices_in_order(plan)
     in_turns = schedule not in ("gpipe", "1f1b")
     script = torch_script.SCRIPT.format(
-        model=problem.profile.name,
+        model=_as_words(problem.profile.name),
         count=len(stages),
         size=len(devices),
-        devices=", ".join(devices),
+        devices=_as_words(", ".join(devices)),
         schedule=_SCHEDULES[schedule],
         num_micro_batches=plan.job.num_micro_batches,
         micro_batch_size=plan.job.micro_batch_size,
@@ -89,9 +90,26 @@ def to_torch_pipelining(problem: Problem, plan: Plan) -> Exported:
 
 def _build(source: ModelSource) -> str:
     if source.kind == "huggingface":
-        return torch_script.BUILD_HUGGINGFACE.format(architecture=source.architecture)
-    module, _, function = (source.factory or "").partition(":")
+        architecture = _as_path(source.architecture or "")
+        return torch_script.BUILD_HUGGINGFACE.format(architecture=architecture)
+    module, function = map(_as_path, (source.factory or ":").split(":", 1))
     return f"    from {module} import {function}\n\n    return {function}()"
+
+
+def _as_words(text: str) -> str:
+    """A name out of a document as a script may say it: nothing of it ends a text."""
+    return re.sub(r"[^\w.,+ -]", "_", text)
+
+
+def _as_path(text: str) -> str:
+    """A path of Python out of a document, which becomes code of the script.
+
+    Raises:
+        HeterpsError: It is something else.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text):
+        raise HeterpsError(f"torch-pipelining: {text[:80]!r} is no name of a module or a function")
+    return text
 
 
 def _is_stack(source: ModelSource) -> bool:
@@ -105,7 +123,9 @@ def _stages(problem: Problem, stages: list[Stage], source: ModelSource) -> str:
         own = blocks_of_stages(tuple(stages), blocks)
         # A stage without blocks begins where the next one does.
         firsts = [sum(map(len, own[:index])) for index in range(len(own))]
-        return torch_script.PARTS.format(firsts=firsts, stack=blocks.stack.removesuffix(".layers"))
+        return torch_script.PARTS.format(
+            firsts=firsts, stack=_as_path(blocks.stack.removesuffix(".layers"))
+        )
     modules = [layer.name.split("+") for layer in problem.profile.layers]
     return torch_script.SPLIT.format(splits=[modules[s.first_layer][0] for s in stages[1:]])
 

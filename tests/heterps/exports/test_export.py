@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,21 @@ def test_exported_weights_are_what_from_pretrained_loads(
     ids = torch.arange(12).reshape(2, 6)
     with torch.no_grad():
         assert torch.equal(loaded(input_ids=ids).logits, model(input_ids=ids).logits)
+
+
+def test_names_out_of_documents_become_no_code_of_a_script(
+    problem: Problem, tmp_path: Path
+) -> None:
+    hostile = 'x"""; import evil; """'
+    named = replace(problem, profile=problem.profile.changed(name=hostile))
+    plan = chain_of(problem, ONE)
+    export_plan(named, plan, "torch-pipelining", tmp_path / "named")
+    assert 'x"""' not in (tmp_path / "named/train.py").read_text()
+    assert problem.profile.source is not None
+    source = problem.profile.source.changed(architecture="LlamaForCausalLM(0)\nimport evil\n")
+    other = replace(problem, profile=problem.profile.changed(source=source))
+    with pytest.raises(HeterpsError, match="is no name of a module"):
+        export_plan(other, plan, "torch-pipelining", tmp_path / "other")
 
 
 @pytest.mark.slow
