@@ -15,6 +15,7 @@ from heterps_agents.finishing.finalists import (
     finalists,
     of_searches,
     over_nodes,
+    searched_views,
 )
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import (
@@ -210,7 +211,7 @@ class AutoPlanner:
         if not codes:
             raise InfeasibleError(f"auto: {NONE_NEAR}")
         over = self._optimum_over_nodes(asked, budget) if asked.merges_nodes else None
-        plan, code = self._best_simulated(problem, question, codes)
+        plan, code = self._best_simulated(problem, asked, question, codes)
         if over is not None:
             budget.spend_beside(over.transitions)
             bound = bound_by_optimum(asked, plan, over.step_time_s, over.price_usd_per_hour)
@@ -223,9 +224,9 @@ class AutoPlanner:
         return plan.changed(bound=bound)
 
     def _best_simulated(
-        self, problem: Problem, question: Question, codes: list[Code]
+        self, problem: Problem, asked: Problem, question: Question, codes: list[Code]
     ) -> tuple[Plan, Code | None]:
-        """The best of the codes, of moves from them, and of classes that have several nodes.
+        """The best of the codes, of moves from them, and of the problem's other views.
 
         A plan of these has no code.
         """
@@ -242,11 +243,16 @@ class AutoPlanner:
                 more = settings._replace(most_stages=2 * most_stages)
                 lists.append(Shortlist(merged, other, more if merged.has_equal_nodes else settings))
                 lists[1].consider(codes)
+        known = min(entry.least_cost for entry in lists)
+        lists += searched_views(asked, problem, question, settings, known)
         if self.is_patient and question.budget.has_time_limit:
             _use_time(lists)
-        found, *over = [entry.best() for entry in lists]
-        if over and over[0].cost * MARGIN < found.cost:
-            return over[0].plan, None
+        most = NEAR_KNOWN_SUMS * min(entry.least_cost for entry in lists)
+        found = lists[0].best()
+        others = [entry.best() for entry in lists[1:] if entry.least_cost <= most]
+        best = min(others, key=lambda entry: entry.cost, default=found)
+        if best.cost * MARGIN < found.cost:
+            return best.plan, None
         return found.plan, found.code
 
     def _optimum_over_nodes(self, problem: Problem, budget: Budget) -> ExactResult | None:

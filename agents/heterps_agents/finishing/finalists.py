@@ -8,12 +8,14 @@ ends are near each other, or than what is best under the other schedule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from heterps_agents.exact.solve import predicted_seconds, solve
+from heterps_agents.finishing.shortlist import Shortlist, Simulations
 from heterps_agents.interface.question import Question, Search
 from heterps_agents.search.annealing import annealed_code, polish
 from heterps_agents.search.class_subsets import renamed, restricted
@@ -21,7 +23,7 @@ from heterps_agents.search.cross_entropy import cross_entropy_code
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code
 from heterps_agents.search.random import random_code
-from heterps_agents.search.starts import simple_codes
+from heterps_agents.search.starts import simple_codes, simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.cost_tables import CostTables
@@ -29,7 +31,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share
 
 # Predicted seconds up to which a part of a problem is solved exactly; beyond, it is annealed.
-EXACT_SECONDS, POLISH_EVALUATIONS = 0.03, 2_000
+EXACT_SECONDS, POLISH_EVALUATIONS = 0.03, 10_000
 # The same of a problem whose classes have several nodes: it stands for many of its kind.
 EXACT_SECONDS_OVER_NODES = 0.3
 # Searches that say what they find, with so many evaluations each: some hundredths of a second.
@@ -145,6 +147,32 @@ def of_searches(question: Question, evaluations: int = SEARCH_EVALUATIONS) -> li
         question.budget.spend(own.evaluations_used)
         codes += [] if code is None else [code]
     return codes
+
+
+def searched_views(
+    asked: Problem, planned: Problem, question: Question, settings: Simulations, known: float
+) -> list[Shortlist]:
+    """What the searches find in every view of a problem, as they do when they are asked alone.
+
+    Args:
+        asked: The problem.
+        planned: The view that is planned by.
+        question: Of that view.
+        settings: How much is simulated in each view.
+        known: Least simulated cost so far: small moves begin below it only.
+    """
+    lists = []
+    for view in asked.views:
+        if question.budget.is_exhausted:
+            break
+        own = question if view is planned else Question.of(view, question.budget, question.seed)
+        start = simple_start(view, own)
+        codes = [start, *of_searches(own._replace(start=start))]
+        fitting = [code for code in codes if math.isfinite(own.cost(code))]
+        if fitting:
+            lists.append(Shortlist(view, own, settings))
+            lists[-1].consider(fitting, most=known)
+    return lists
 
 
 def _subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
