@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS, of_searches
 from heterps_agents.finishing.shortlist import Shortlist, Simulations
@@ -30,6 +32,8 @@ POLISH_EVALUATIONS = 10_000
 NEAR_KNOWN = 1.2
 # And gradient sums are put where they are fastest in those that cost so many times as much at most.
 NEAR_KNOWN_SUMS = 1.05
+# So many of those that only their sums make slower are simulated.
+NUM_PROMISING = 2
 # Small moves from them begin where the best, simulated, costs so many times as much at most.
 NEAR_MOVES = 1.1
 # Searches are begun where simple placements cost at most so many times what is known: by more than
@@ -99,7 +103,8 @@ def best_with_options(
             more = worth_simulating(question, learned(question._replace(start=start)))
             if more and question.cost(more[0]) < question.cost(start):
                 shortlist.consider(more, most=budget.known_cost * NEAR_MOVES)
-            if shortlist.least_cost <= budget.known_cost * NEAR_KNOWN_SUMS:
+            near = budget.known_cost * NEAR_KNOWN_SUMS
+            if shortlist.least_cost <= near or promising(question, codes):
                 found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
     if not fitting:
@@ -111,11 +116,24 @@ def worth_simulating(question: Question, codes: list[Code]) -> list[Code]:
     """Placements that fit and come near what is known, by the closed form.
 
     Sums of gradients that overlap with passes make a plan faster than its closed form; nothing else
-    does.
+    does. So a few are among them that would be better than what is known if sums took no time.
     """
+    fitting = [(question.cost(code), code) for code in codes]
+    fitting = [(cost, code) for cost, code in fitting if cost < math.inf]
     most = question.budget.known_cost * NEAR_KNOWN
-    costs = [question.cost(code) for code in codes]
-    return [c for c, cost in zip(codes, costs, strict=True) if cost <= most and cost < math.inf]
+    near = [code for cost, code in fitting if cost <= most]
+    far = {code.tobytes(): code for cost, code in fitting if cost > most}
+    return near + promising(question, list(far.values()))
+
+
+def promising(question: Question, codes: list[Code]) -> list[Code]:
+    """Of placements those that cost less than what is known but for their sums, the best first."""
+    unsummed = np.zeros_like(question.kernel.gradient_prefix_bytes)
+    kernel = question.kernel._replace(gradient_prefix_bytes=unsummed)
+    costs = [question.goal.cost(code, kernel) for code in codes]
+    ranked = sorted(zip(costs, range(len(codes)), strict=True))
+    known = question.budget.known_cost
+    return [codes[index] for cost, index in ranked[:NUM_PROMISING] if cost < known]
 
 
 def promised_cost(problem: Problem, budget: Budget) -> float:
