@@ -25,7 +25,8 @@ class Ports(NamedTuple):
 
     def totals(self, used: NDArray[np.int64]) -> NDArray[np.int64]:
         """(S,) replicas of stages that the devices used carry."""
-        return np.asarray(used[:, -1] if self.counts_replicas else used.sum(axis=1))
+        # In one order of its numbers: kernels are compiled for each.
+        return np.ascontiguousarray(used[:, -1] if self.counts_replicas else used.sum(axis=1))
 
 
 def state_shape(kernel: KernelTables) -> NDArray[np.int64]:

@@ -44,6 +44,7 @@ def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Float
     """
     allowed = layers_that_fit(tables)
     work = np.where(allowed, option_work_s(tables) * tables.stage_options.devices_of_option, np.inf)
+    work = np.ascontiguousarray(work)
     prices = np.zeros(tables.num_classes)
     relaxed = _maximise(
         work,
@@ -75,8 +76,8 @@ def layer_bound_s(tables: CostTables) -> Floats:
     """(L,) lower bound on the step time from each layer alone: its best option and replicas."""
     out = np.empty(tables.num_layers)
     _best_alone(
-        np.where(layers_that_fit(tables), tables.compute_s, np.inf),
         # In one order of its numbers: the kernel is compiled for each.
+        np.ascontiguousarray(np.where(layers_that_fit(tables), tables.compute_s, np.inf)),
         np.ascontiguousarray(tables.optimizer_s),
         np.ascontiguousarray(tables.stage_options.gradient_bytes),
         tables.stage_options.shards_state,

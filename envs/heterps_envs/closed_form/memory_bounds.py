@@ -123,8 +123,10 @@ def _solve(
     if not np.isfinite(work).any(axis=1).all():
         return Prices(math.inf, np.zeros(tables.num_classes), per_byte)
     room = np.maximum(tables.device_count * class_memory_bytes(tables), LEAST_ROOM_BYTES)
+    # In one order of their numbers: the kernel is compiled for each.
+    work, least = np.ascontiguousarray(work), np.ascontiguousarray(least_bytes(tables))
     value = _maximise(
-        work, row, tables.stage_options.class_of_option, capacity, least_bytes(tables), room,
+        work, row, tables.stage_options.class_of_option, capacity, least, room,
         iterations, per_work, per_byte,
     )  # fmt: skip
     of_class = np.zeros(tables.num_classes)

@@ -106,7 +106,7 @@ def test_a_plan_for_devices_that_are_not_here_is_refused_with_what_it_takes(
     heterps: Heterps, tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.yaml"
-    heterps("place", "llama-7b", "-c", "h100-pod", "-o", plan)
+    heterps("place", "llama-7b", "-c", "h100-pod", "--planner", "even", "-o", plan)
     auto = heterps("run", plan, "--run-directory", tmp_path / "run")
     cpu = heterps("run", plan, "--run-directory", tmp_path / "run", "--device", "cpu")
     assert (auto.code, cpu.code) == (2, 2)
@@ -150,7 +150,7 @@ def test_events_that_cannot_be_are_refused_before_anything_starts(
 def test_the_demo_goes_through_and_writes_its_summary(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = demo.JOB.changed(global_batch_size=16)
+    job = demo.JOB.changed(global_batch_size=8, micro_batch_size=1)
     monkeypatch.setattr("heterps.commands.demo.JOB", job)
     monkeypatch.setattr("heterps.commands.demo.PLAIN_STEPS", 3)
     monkeypatch.setattr("heterps.commands.demo.ONLINE_STEPS", 14)

@@ -21,7 +21,8 @@ def loaded():
 warm_up(planner_named("auto"), "throughput")
 before = loaded()
 assert before
-for model, cluster in (("llama-7b", "a100-v100-t4"), ("resnet-50", "eight-types")):
+problems = (("llama-7b", "a100-v100-t4"), ("resnet-50", "eight-types"), ("llama-7b", "h100-pod"))
+for model, cluster in problems:
     place(load_problem(model, cluster), "auto", effort="fast")
 print({name for name, _ in loaded() - before})
 """
