@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from heterps_configs.documents.job import Strategy as Strategy
     from heterps_configs.errors import HeterpsError as HeterpsError
     from heterps_runtime.own_loop.trainer import PipelineTrainer as PipelineTrainer
+    from heterps_runtime.training.program import TrainingProgram as TrainingProgram
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ _HOMES = {
     "PipelineTrainer": "heterps_runtime.own_loop.trainer",
     "PlaceResult": "heterps.planning.place_result",
     "Strategy": "heterps_configs.documents.job",
+    "TrainingProgram": "heterps_runtime.training.program",
     "compare": "heterps.planning.compare",
     "frontier": "heterps.planning.frontier",
     "load_problem": "heterps.planning.problems",

@@ -28,6 +28,14 @@ def run(
             rich_help_panel=TRAINING,
         ),
     ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--program",
+            help="FILE.py:FUNCTION: your model, loss, optimizer and data; runs your code.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -186,6 +194,7 @@ def run(
     given = {
         "steps": steps, "seed": seed, "device": device, "verify": verify or None,
         "resume": resume or None, "run_directory": run_directory, "checkpoint": checkpoint,
+        "program": program,
     }  # fmt: skip
     chosen = read_settings(settings, given)
     injected, spot = read_events(events or [], chosen)
@@ -203,6 +212,7 @@ def run(
             trace=trace,
             tensorboard=tensorboard,
             trusts_code=trust_code,
+            has_own_program=program is not None,
             as_json=as_json,
         )
     )

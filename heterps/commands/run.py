@@ -16,7 +16,7 @@ from heterps.commands.elastic import run_with_recovery
 from heterps.commands.run_request import RunRequest
 from heterps.online.drift_watch import DriftWatch
 from heterps.planning.plans import load_plan_and_problem
-from heterps.planning.trust import ask_for_trust
+from heterps.planning.trust import ask_for_program, ask_for_trust
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps.reports.run_progress import RunProgress
 from heterps.reports.run_report import print_result, result_mapping
@@ -61,6 +61,7 @@ def run_run(request: RunRequest) -> None:
         plan, problem = load_plan_and_problem(request.plan_file, request.model, request.cluster)
         what = f"{request.plan_file}: this plan"
         ask_for_trust(problem.profile.source, what, is_trusted=request.trusts_code, say=_say)
+        ask_for_program(request.settings.program, is_trusted=request.trusts_program, say=_say)
         check_machine(problem, plan, _own_devices(request, problem, plan), request.settings.device)
         if request.hosts is None or request.hosts.rank == 0:
             check_resumable(request.settings, problem, plan)

@@ -13,6 +13,7 @@ from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_run_events, load_run_settings
 from heterps_runtime.specification.hosts import Hosts
+from heterps_runtime.training.program_file import ProgramFile
 
 if TYPE_CHECKING:
     from heterps.online.spot_run import SpotRun
@@ -32,7 +33,8 @@ class RunRequest(NamedTuple):
         hosts: Of a run on several; None for one.
         trace: Where timelines are written.
         tensorboard: Folder.
-        trusts_code: Code that the plan names may run without a question.
+        trusts_code: Code that the plan or the settings name may run without a question.
+        has_own_program: The training program was named on the command line.
     """
 
     plan_file: Path
@@ -47,7 +49,13 @@ class RunRequest(NamedTuple):
     trace: Path | None = None
     tensorboard: Path | None = None
     trusts_code: bool = False
+    has_own_program: bool = False
     as_json: bool = False
+
+    @property
+    def trusts_program(self) -> bool:
+        """Whether the user has agreed to run the training program."""
+        return self.trusts_code or self.has_own_program
 
     def check(self) -> None:
         """Refuses what does not go together.
@@ -75,7 +83,8 @@ class RunRequest(NamedTuple):
 
     def facts(self) -> dict[str, object]:
         """What must be the same on all hosts, by name."""
-        own = {"run_directory": None, "verify": False, "timeout_s": None}
+        program = self.settings.program
+        own = {"run_directory": None, "verify": False, "timeout_s": None, "program": None}
         facts: dict[str, object] = {}
         for name, value in self.settings.changed(**own).model_dump().items():
             inner = value if isinstance(value, dict) else {"": value}
@@ -84,6 +93,7 @@ class RunRequest(NamedTuple):
         return {
             "--online": self.is_online,
             "--elastic": self.is_elastic,
+            "content of --program": program and ProgramFile.of(program).sha256,
             "--events": events or None,
             **{_OPTIONS.get(name, name): value for name, value in facts.items()},
         }
@@ -95,6 +105,7 @@ _OPTIONS = {
     "seed": "--seed",
     "device": "--device",
     "resume": "--resume",
+    "program": "--program",
     "checkpoint.folder": "--checkpoint",
 }
 

@@ -16,7 +16,15 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from heterps_configs.documents.model_profile import ModelSource
-from heterps_runtime.models.trust import Code, UntrustedCodeError, code_of, foreign_factory, trust
+from heterps_runtime.models.trust import (
+    Code,
+    UntrustedCodeError,
+    code_of,
+    foreign_factory,
+    is_shipped,
+    trust,
+)
+from heterps_runtime.training.program_file import ProgramFile
 
 _KEPT = TypeAdapter(dict[str, str])
 _MOST_BYTES = 2**20
@@ -46,10 +54,50 @@ def ask_for_trust(
     if factory is None:
         return
     code = code_of(factory)
-    shown = f"{what} runs {factory} ({code.file}, sha256 {code.fingerprint[:16]})"
+    _ask(code, what, is_trusted=is_trusted, say=say, ask=ask)
+    trust(factory)
+
+
+def ask_for_program(
+    reference: str | None,
+    *,
+    is_trusted: bool,
+    say: Callable[[str], None],
+    ask: Callable[[str], str] | None = None,
+) -> None:
+    """The same for a training program, which the command line or a settings file names.
+
+    Args:
+        reference: `FILE.py:FUNCTION` or `package.module:FUNCTION`; None for none.
+        is_trusted: The user has said so for this call.
+        say: Shows a line.
+        ask: See `ask_for_trust`.
+
+    Raises:
+        UntrustedCodeError: See `ask_for_trust`.
+        HeterpsError: There is no such file.
+    """
+    if reference is None:
+        return
+    found = ProgramFile.of(reference)
+    if not is_trusted and not is_shipped(found.reference):
+        code = Code(found.reference, found.reference.rpartition(":")[0], found.sha256)
+        _ask(code, "settings: this file", is_trusted=False, say=say, ask=ask)
+    found.agree()
+
+
+def _ask(
+    code: Code,
+    what: str,
+    *,
+    is_trusted: bool,
+    say: Callable[[str], None],
+    ask: Callable[[str], str] | None,
+) -> None:
+    """Returns where the answer is yes; keeps it."""
+    shown = f"{what} runs {code.factory} ({code.file}, sha256 {code.fingerprint[:16]})"
     if is_trusted or _kept(say).get(_key(code)) == code.fingerprint:
         say(f"{shown}, which is trusted")
-        trust(factory)
         return
     if ask is None:
         ask = input if sys.stdin.isatty() and sys.stderr.isatty() else None
@@ -61,8 +109,7 @@ def ask_for_trust(
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise UntrustedCodeError(f"{what} was not run: {factory} is not trusted")
-    trust(factory)
+        raise UntrustedCodeError(f"{what} was not run: {code.factory} is not trusted")
     _keep(code, say)
 
 

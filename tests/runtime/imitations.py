@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_runtime.execution import batches
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source
+from heterps_runtime.training import batches
 
 # What torch and gloo say when ranks do not find one another.
 TEXT = (

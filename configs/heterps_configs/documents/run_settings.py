@@ -117,6 +117,8 @@ class RunSettings(Document):
         seed: Of the initial parameters, of the data, and of planners.
         learning_rate: None for the optimizer's usual one, or the checkpoint's.
         max_gradient_norm: Gradients are clipped to it, over the whole model; None for no limit.
+        program: `FILE.py:function` or `package.module:function`, which returns the training program
+            (model, loss, optimizer, data); runs once it is trusted. None: synthetic batches.
         weights: Folder of *.safetensors that the parameters are read from; None: drawn by the seed.
         verify: Train in one process as well, and compare the losses.
         engine: What carries out the steps; `torch` runs at the speed of the host and measures no
@@ -140,6 +142,7 @@ class RunSettings(Document):
     seed: Seed = 0
     learning_rate: Rate | None = None
     max_gradient_norm: Number | None = Field(default=None, gt=0, le=1e9)
+    program: str | None = None
     weights: str | None = None
     verify: bool = False
     engine: Engine = "heterps"

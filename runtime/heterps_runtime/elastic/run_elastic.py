@@ -32,6 +32,7 @@ from heterps_runtime.run.run_plan import working_directory
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.specification.build import check_importable, check_runnable
 from heterps_runtime.specification.run import SPECIFICATION_FILE
+from heterps_runtime.specification.trust import agreed_program
 
 
 def run_elastic(
@@ -63,7 +64,7 @@ def run_elastic(
         events: Faults and joins that are injected, and devices that get slower.
         absent: Devices that are not there at first.
         hooks: Who is called while the run goes on; by default remarks are warnings.
-        trust_code: Code that the profile names may run, though a document named it.
+        trust_code: Code that the profile or the settings name may run.
         others: The other hosts, on host 0 of several; they call
             `heterps_runtime.fleet.agent.serve_host`. All devices of a host that is lost are lost.
 
@@ -75,6 +76,7 @@ def run_elastic(
     hooks = hooks or RunHooks()
     if trust_code:
         trust_source(problem.profile.source)
+    program = agreed_program(settings, trust_code=trust_code)
     check_runnable(problem, plan, events)
     check_importable(problem)
     _check(problem, plan, settings, events, absent)
@@ -88,7 +90,7 @@ def run_elastic(
         events=events,
         is_online=hooks.controller is not None,
         on_message=hooks.on_message,
-    )
+    ).changed(program=program)
     with ExitStack() as stack:
         directory = working_directory(settings, stack)
         run = ElasticState(problem, specification, directory, hooks)

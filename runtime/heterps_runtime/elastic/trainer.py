@@ -20,7 +20,7 @@ from heterps_runtime.elastic.state_recovery import recover
 from heterps_runtime.execution.executor import BeforeUpdate, Executor
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.state.checkpointer import Checkpointer
@@ -111,9 +111,9 @@ class ElasticTrainer(Trainer):
         if known is not None and self._is_first_rank:
             self._on_step({"committed": known._asdict()})
         self._phase = "building"
-        sums = self._sums = group_sums(specification, self._device, communicator)
-        modules = build_stages(specification, self._device, Blank(), communicator.device, sums)
-        self.owned = OwnedStages(specification, modules, communicator)
+        self._sums = group_sums(specification, self._device, communicator)
+        modules = self._built(Blank())
+        self.owned = OwnedStages(specification, modules, communicator, self._program)
         self._phase = "recovering"
         built_s = time.monotonic()
         found = recover(

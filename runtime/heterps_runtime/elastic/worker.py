@@ -36,14 +36,16 @@ from heterps_runtime.elastic.watch import Watch
 from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import recorded
-from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.process.rank_log import print_into_log
 from heterps_runtime.process.without_compiler import keep_compiler_out
 from heterps_runtime.run.worker import report_error, watch_parents
 from heterps_runtime.specification.devices import available_device
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.specification.trust import trust_specification
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
+from heterps_runtime.training.prepared import source_under
+from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator, count_groups_anew
 from heterps_runtime.transport.lost_ranks import LostRankError, forget_frames, talking
 
@@ -67,7 +69,7 @@ class ElasticWorker:
         self._generation, self._phase = -1, "waiting"
         self._holding = Holding()
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
-        trust_source(specification.profile.source)
+        trust_specification(specification)
         self._first = specification
         self._tiers = CheckpointTiers(specification.checkpoint, specification.resume_from)
         torch.set_num_threads(specification.num_threads)
@@ -87,7 +89,9 @@ class ElasticWorker:
             if notice.specification is None:
                 break
             if self._device in notice.specification.devices:
-                self._take_part(notice, notice.specification, watch)
+                # Another host may have another path to the same file.
+                specification = notice.specification.changed(program=self._first.program)
+                self._take_part(notice, specification, watch)
         for remark in self._tiers.close():
             self._tell({"message": remark})
 
@@ -102,6 +106,7 @@ class ElasticWorker:
             found.profile.source != first.profile.source
             or found.checkpoint != first.checkpoint
             or found.weights != first.weights
+            or _fingerprint(found) != _fingerprint(first)
         ):
             raise HeterpsError("it names another model, or other files, than the run began with")
 
@@ -204,14 +209,19 @@ def _warm_up(specification: RunSpecification, is_standby: bool) -> None:
 
     The ranks of a run's first generation share one recording of the model; a standby makes its own.
     """
-    source, job = specification.profile.source, specification.plan.job
-    assert source is not None
+    job, planned = specification.plan.job, specification.profile.source
+    assert planned is not None
+    source = source_under(training_program(specification.program), planned)
     module = build_module(source, dtype=job.dtype)
     for size in sorted({*job.micro_batch_sizes, job.micro_batch_size}) if is_standby else ():
         recorded(source, module, size, job.dtype)
     gc.collect()
     # What is there now stays; later collections need not look at it.
     gc.freeze()
+
+
+def _fingerprint(specification: RunSpecification) -> str | None:
+    return None if specification.program is None else specification.program.sha256
 
 
 def _let_go() -> None:

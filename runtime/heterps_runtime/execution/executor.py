@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from heterps_envs.layer_costs.memory_rule import posted_ahead
-from heterps_runtime.execution.batches import Batch
 from heterps_runtime.execution.emulation import Clock, EmulatedLinks, Span
 from heterps_runtime.execution.overlapped_sums import OverlappedSums
 from heterps_runtime.execution.program import (
@@ -34,6 +33,7 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.backward import cut_gradient, leaves, run_backward
 from heterps_runtime.stages.deferred_gradients import DeferredGradients
 from heterps_runtime.stages.owned_stages import OwnedStages
+from heterps_runtime.training.batches import Batch, Needs
 from heterps_runtime.transport.messages import pack
 from heterps_runtime.transport.messenger import Messenger
 
@@ -69,6 +69,8 @@ class Executor:
 
     Attributes:
         program: The device's actions, resolved.
+        num_samples: Of the next step's batch, on all devices together; fewer than the job's where
+            it is incomplete. Then the targets of its micro-batches are fewer than their inputs.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Executor:
         self._loss = loss or SourceLoss(specification.profile.source)
         self._seed_of_run = specification.seed
         self._step_number = specification.first_step if first_step is None else first_step
-        self._global_batch_size = specification.plan.job.global_batch_size
+        self.num_samples = specification.plan.job.global_batch_size
         # All devices of a group compute the loss, and the first one tells it.
         self._tells_loss = specification.position(device) == 0
         self._before_update = before_update
@@ -143,6 +145,16 @@ class Executor:
     def micro_batches(self) -> set[int]:
         """The micro-batches that this device computes."""
         return {micro_batch for _, micro_batch in self._cells}
+
+    @property
+    def needs(self) -> Needs:
+        """What it reads of the data."""
+        passes = [step for step in self.program if isinstance(step, Pass)]
+        return Needs(
+            frozenset(self.micro_batches),
+            frozenset(step.key[1] for step in passes if step.module.reads_inputs),
+            frozenset(step.key[1] for step in passes if step.is_last),
+        )
 
     def step(
         self,
@@ -313,8 +325,14 @@ class Executor:
 
     def _loss_of(self, read_by: Loss, cell: Cell, output: Tensor, target: Tensor) -> Tensor:
         """The sum over a micro-batch; prepares what each element weighs in the batch's mean."""
-        loss, elements = read_by.total(output, target), read_by.elements(target)
-        weight = 1 / (elements * self._global_batch_size)
+        if len(target) == 0:
+            # Nobody's samples: zero, with a way back for the gradients.
+            loss, elements = output[:0].sum().float(), 1
+        else:
+            # Behind the targets that there are, samples fill up an incomplete micro-batch.
+            output = output if len(output) <= len(target) else output[: len(target)]
+            loss, elements = read_by.total(output, target), read_by.elements(target)
+        weight = 1 / (elements * self.num_samples)
         seed = weight * self._loss_scale
         if seed not in self._seeds:
             self._seeds[seed] = torch.full_like(loss, seed)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from heterps_runtime.execution.batches import Batch
 from heterps_runtime.execution.executor import ActionRecord, Executor
 from heterps_runtime.execution.program import Pass
 from heterps_runtime.process.memory_ledger import (
@@ -16,6 +15,7 @@ from heterps_runtime.process.memory_ledger import (
 )
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.stages.owned_stages import OwnedStages
+from heterps_runtime.training.batches import Batch
 
 
 class MeasuredStep:

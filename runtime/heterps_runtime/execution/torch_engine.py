@@ -25,7 +25,6 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from heterps_configs.documents.job import Schedule
-from heterps_runtime.execution.batches import Batch
 from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.models.losses import Loss, SourceLoss
 from heterps_runtime.models.recording import TensorSpec
@@ -33,6 +32,7 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.specification.torch_plan import devices_in_order, stage_names
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.stage import StageModule
+from heterps_runtime.training.batches import Batch, Needs
 from heterps_runtime.transport.lost_ranks import LostRankError
 from heterps_runtime.transport.messenger import Messenger
 
@@ -78,7 +78,7 @@ class TorchEngine:
         self._owned, self._messenger = owned, messenger
         self._num_micro_batches = plan.job.num_micro_batches
         self._num_buckets = len(specification.buckets)
-        self._batch_size = plan.job.global_batch_size
+        self.num_samples = plan.job.global_batch_size
         self._loss: Loss = SourceLoss(specification.profile.source)
         self._has_last = names[-1] in owned.modules
         parts = {
@@ -98,6 +98,11 @@ class TorchEngine:
     def micro_batches(self) -> set[int]:
         """All of them: every stage gets the model's inputs."""
         return set(range(self._num_micro_batches))
+
+    @property
+    def needs(self) -> Needs:
+        """Inputs and targets of all of them."""
+        return Needs.all_of(self.micro_batches)
 
     def step(
         self, batches: Mapping[int, Batch], start_s: float, slowdown: float = 1.0
@@ -134,7 +139,7 @@ class TorchEngine:
 
     def _loss_of(self, output: Tensor, target: Tensor) -> Tensor:
         """A micro-batch's share of the mean loss of the batch."""
-        elements = self._loss.elements(target) * self._batch_size
+        elements = self._loss.elements(target) * self.num_samples
         return self._loss.total(output, target) * (self._loss_scale / elements)
 
 

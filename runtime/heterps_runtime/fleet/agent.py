@@ -13,7 +13,6 @@ from pathlib import Path
 from signal import SIGKILL, Signals
 from typing import Any
 
-from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.fleet.local import LocalPlace
 from heterps_runtime.fleet.messages import Farewell, Joining, Order, Signal, Start, Told, Welcome
@@ -23,9 +22,9 @@ from heterps_runtime.network.dial import dial_patiently
 from heterps_runtime.network.lines import Lines
 from heterps_runtime.network.tunnel import Tunnel
 from heterps_runtime.run.launcher import prepare_directory
-from heterps_runtime.run.several_hosts import check_sent
 from heterps_runtime.specification.hosts import Hosts, machine_identity
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.specification.trust import check_sent
 
 # Between two looks at the processes; their ends are to be noticed as soon as on host 0.
 LOOK_S = 0.005
@@ -80,9 +79,9 @@ def _take_part(hosts: Hosts, lines: Lines, joining: Joining, directory: Path) ->
     welcome = Welcome.from_mapping(next(words, None), "host 0")
     if welcome.refusal:
         return welcome.refusal
-    check_sent(RunSpecification.from_json(welcome.specification))
+    specification = check_sent(RunSpecification.from_json(welcome.specification))
     prepare_directory(directory)
-    write_text(directory / SPECIFICATION_FILE, welcome.specification)
+    specification.to_json_file(directory / SPECIFICATION_FILE)
     with ExitStack() as stack:
         place = stack.enter_context(LocalPlace((), directory, welcome.num_threads, hosts))
         tunnel = stack.enter_context(Tunnel(hosts.host_0, STORE))

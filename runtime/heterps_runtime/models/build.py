@@ -134,7 +134,7 @@ def _call_factory(factory: str) -> nn.Module:
     function = _REGISTERED.get(factory)
     if function is None:
         check_trusted(factory)
-        function = _imported(factory)
+        function = imported(factory)
     try:
         module = function()
     except Exception as error:
@@ -146,7 +146,12 @@ def _call_factory(factory: str) -> nn.Module:
     return module
 
 
-def _imported(factory: str) -> Callable[[], Any]:
+def imported(factory: str) -> Callable[[], Any]:
+    """The function that `package.module:function` names, which somebody has agreed to run.
+
+    Raises:
+        HeterpsError: It cannot be imported, or is no function.
+    """
     module_name, _, attribute = factory.partition(":")
     if not is_shipped(factory) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heterps_runtime.execution.batches import Batch
 from heterps_runtime.execution.executor import Executor
+from heterps_runtime.training.batches import Batch
 
 
 class AccumulatingExecutor(Executor):

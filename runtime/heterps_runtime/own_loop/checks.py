@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.batches import Batch
 from heterps_runtime.stages.master_weights import MasterWeights
+from heterps_runtime.training.batches import Batch
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 # Of torch's own, those whose update of a number depends on that number and its gradient alone.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
+import dataclasses
 import os
 import sys
 import time
@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.batches import Batch
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.models.losses import MeanLoss
 from heterps_runtime.models.recordings import share_recordings
@@ -43,12 +42,12 @@ from heterps_runtime.own_loop.checks import (
 )
 from heterps_runtime.own_loop.model import Inputs, ModuleValues, named_inputs, source_of
 from heterps_runtime.own_loop.plan import check_world, compute_device, specification_of
-from heterps_runtime.own_loop.stages import UserStages
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages import batch_norm
-from heterps_runtime.stages.master_weights import OptimizerFactory
-from heterps_runtime.stages.owned_stages import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.start_values import StartValues
+from heterps_runtime.training.batches import Batch
+from heterps_runtime.training.program import OptimizerFactory, TrainingProgram
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
 from heterps_runtime.transport.group_sums import group_sums
@@ -78,6 +77,8 @@ class PipelineTrainer:
         loss: Mean loss of some samples from the model's output (the first tensor, or `logits`)
             and their target.
         optimizer: Makes an optimizer over some parameters; not called where all are frozen.
+        program: What else there is to the training: groups of parameters, a schedule, a moving
+            average, data for `fit` and `evaluate`; also loss and optimizer, where it has them.
         seed: Of initial parameters and dropout.
         max_gradient_norm: Gradients are clipped to it, over the whole model. None for no limit.
         weights: Folder of safetensors files that the parameters are read from.
@@ -98,8 +99,9 @@ class PipelineTrainer:
         model: nn.Module | Callable[[], nn.Module],
         plan: str | os.PathLike[str] | Plan,
         *,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        optimizer: OptimizerFactory,
+        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        optimizer: OptimizerFactory | None = None,
+        program: TrainingProgram | None = None,
         seed: int = 0,
         max_gradient_norm: float | None = None,
         weights: str | os.PathLike[str] | None = None,
@@ -107,13 +109,21 @@ class PipelineTrainer:
         device: str | torch.device | None = None,
     ) -> None:
         self._plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
-        if max_gradient_norm is not None and not 0 < max_gradient_norm < math.inf:
-            raise HeterpsError(f"max_gradient_norm: {max_gradient_norm}; must be above 0")
+        program = program or TrainingProgram()
+        self._program = dataclasses.replace(
+            program,
+            loss=loss or program.loss,
+            optimizer=optimizer or program.optimizer,
+            max_gradient_norm=(
+                program.max_gradient_norm if max_gradient_norm is None else max_gradient_norm
+            ),
+        )
+        if self._program.loss is None:
+            raise HeterpsError("loss: is missing; give it here or in the program")
         check_world(self._plan, int(os.environ.get("WORLD_SIZE", "1")))
         if isinstance(model, nn.Module) and weights is not None:
             raise HeterpsError("weights: a module has values already; give a factory")
-        self._model, self._loss, self._make_optimizer = model, loss, optimizer
-        self._seed, self._max_norm = seed, max_gradient_norm
+        self._model, self._seed = model, seed
         self._weights = None if weights is None else str(weights)
         self._resume = None if resume is None else str(resume)
         if "RANK" not in os.environ and not dist.is_initialized():
@@ -276,7 +286,7 @@ class PipelineTrainer:
             weights=self._weights,
             resume_from=self._resume,
             first_step=self.num_steps,
-            max_gradient_norm=self._max_norm,
+            max_gradient_norm=self._program.max_gradient_norm,
         )
         start: StartValues | None = None
         if isinstance(self._model, nn.Module):
@@ -293,14 +303,17 @@ class PipelineTrainer:
         if is_first and any(module.has_batch_norm for module in modules.values()):
             warnings.warn(batch_norm.REMARK, stacklevel=4)
         with self._failures.shared():
-            self._owned = UserStages(
-                self._specification, modules, self._communicator, self._make_optimizer
+            self._owned = OwnedStages(
+                self._specification, modules, self._communicator, self._program
             )
         self._together(self._check_optimizer)
         if self._resume is not None:
             self._together(self._restore)
+        self._owned.begin(self.num_steps)
         messenger = messenger_for(self._specification, self._communicator)
-        loss = MeanLoss(self._loss if sums is None else without_draws(self._loss))
+        function = self._program.loss
+        assert function is not None
+        loss = MeanLoss(function if sums is None else without_draws(function))
         return AccumulatingExecutor(
             self._specification, self._device, self._owned, messenger, HostClock(), loss
         )

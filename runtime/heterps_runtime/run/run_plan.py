@@ -33,6 +33,7 @@ from heterps_runtime.specification.build import check_importable, check_runnable
 from heterps_runtime.specification.hosts import gloo_environment
 from heterps_runtime.specification.run import SPECIFICATION_FILE
 from heterps_runtime.specification.torch_plan import check_torch_engine, devices_in_order
+from heterps_runtime.specification.trust import agreed_program
 
 
 def run_plan(
@@ -57,7 +58,7 @@ def run_plan(
         events: Emulated devices and links that get slower.
         updates: New plans that are known from the start, in order, with their first steps.
         hooks: Who is called while the run goes on; by default remarks are warnings.
-        trust_code: Code that the profile names may run, though a document named it.
+        trust_code: Code that the profile or the settings name may run.
         hosts: On host 0 of several; the others call `several_hosts.join_run`.
 
     Raises:
@@ -69,6 +70,7 @@ def run_plan(
     hooks = hooks or RunHooks()
     if trust_code:
         trust_source(problem.profile.source)
+    program = agreed_program(settings, trust_code=trust_code)
     is_online = hooks.controller is not None or bool(updates)
     _check(problem, plan, events)
     if settings.engine == "torch":
@@ -85,7 +87,7 @@ def run_plan(
         events=events,
         is_online=is_online,
         on_message=hooks.on_message,
-    )
+    ).changed(program=program)
     with ExitStack() as stack:
         directory = working_directory(settings, stack)
         environment = {

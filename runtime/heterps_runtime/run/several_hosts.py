@@ -10,10 +10,8 @@ from pathlib import Path
 import torch
 
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
-from heterps_runtime.models.trust import check_trusted
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
@@ -26,6 +24,7 @@ from heterps_runtime.run.launcher import (
 from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import gloo_environment, machine_identity
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.specification.trust import check_sent
 
 # The service of host 0's gate that leads to the store of rank 0.
 RANKS = "ranks"
@@ -95,14 +94,14 @@ def join_run(
     """
     content = json.loads(group.share(None))
     specification = RunSpecification.from_json(content["specification"])
-    check_sent(specification)
+    specification = check_sent(specification)
     if specification.emulation is not None and content["machine"] != machine_identity():
         raise HeterpsError(
             "emulated devices need one machine: their times are compared on its clock, and the "
             "hosts of this run are several machines"
         )
     prepare_directory(run_directory)
-    write_text(run_directory / SPECIFICATION_FILE, content["specification"])
+    specification.to_json_file(run_directory / SPECIFICATION_FILE)
     environment = {**worker_environment(num_threads), **gloo_environment(group.hosts)}
     with Template(WORKER_MODULE, environment, run_directory / LOG_FILE) as template:
         world = _world(group, content["devices"])
@@ -111,17 +110,6 @@ def join_run(
             workers.wait(lambda line: None, lambda: None, timeout_s, group.poll)
     group.collect(run_directory, len(specification.devices))
     return tuple(content["devices"][group.hosts.rank])
-
-
-def check_sent(specification: RunSpecification) -> None:
-    """The user of this host was asked for what this host read, not for what another sends.
-
-    Raises:
-        UntrustedCodeError: The model is another host's code.
-    """
-    source = specification.profile.source
-    if source is not None and source.factory is not None:
-        check_trusted(source.factory)
 
 
 def _world(group: HostGroup, devices: Sequence[Sequence[str]]) -> World:

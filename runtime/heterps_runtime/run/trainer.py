@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.yaml_files import write_text
-from heterps_runtime.execution.batches import Batch, micro_batches
 from heterps_runtime.execution.cuda_clock import CudaClock
 from heterps_runtime.execution.emulation import Clock, EmulatedClock, HostClock
 from heterps_runtime.execution.executor import ActionRecord, BeforeUpdate, Executor
@@ -37,8 +36,12 @@ from heterps_runtime.specification.run import RunSpecification, next_plan_path
 from heterps_runtime.stages import batch_norm
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.stage import StageModule
-from heterps_runtime.stages.start_values import Blank, start_values
+from heterps_runtime.stages.start_values import Blank, StartValues, start_values
 from heterps_runtime.state.migrate import migrate
+from heterps_runtime.training.batches import Batch
+from heterps_runtime.training.prefetching import Prefetched
+from heterps_runtime.training.prepared import batches_of, loss_of, source_under
+from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
 from heterps_runtime.transport.group_sums import GroupSums, group_sums
@@ -75,7 +78,8 @@ class Trainer:
         on_step: Callable[[dict[str, Any]], None] = lambda line: None,
     ) -> None:
         assert communicator.world_size == len(specification.devices)
-        self._specification, self._directory = specification, directory
+        self._program = training_program(specification.program)
+        self._specification, self._directory = self._prepared(specification), directory
         self._communicator, self._on_step = communicator, on_step
         self._device = specification.devices[communicator.rank]
         self._is_first_rank = communicator.rank == 0
@@ -89,6 +93,7 @@ class Trainer:
         self._memory: MemoryReport | None = None
         self._memory_actions: list[ActionMemory] = []
         self._checkpointer: Checkpointer | None = None
+        self._ahead: Prefetched | None = None
         self._open()
 
     def _open(self) -> None:
@@ -101,12 +106,12 @@ class Trainer:
         start = start_values(specification)
         assert specification.profile.source is not None
         share_recordings(specification.profile.source, specification.plan.job, communicator)
-        sums = self._sums = group_sums(specification, self._device, communicator)
-        modules = build_stages(specification, self._device, start, communicator.device, sums)
+        self._sums = group_sums(specification, self._device, communicator)
+        modules = self._built(start)
         remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
         for remark in remarks if self._is_first_rank else ():
             self._on_step({"message": remark})
-        self.owned = OwnedStages(specification, modules, communicator)
+        self.owned = OwnedStages(specification, modules, communicator, self._program)
         self._checkpointer = self._start_checkpoints()
         return specification.first_step
 
@@ -118,6 +123,25 @@ class Trainer:
             if self._checkpointer is not None:
                 self._checkpointer.after_step(step + 1, self.owned, self._specification)
         self._finish()
+
+    def _prepared(self, specification: RunSpecification) -> RunSpecification:
+        """What the launcher wrote, with what the user's program says."""
+        program, profile = self._program, specification.profile
+        assert profile.source is not None
+        norm = specification.max_gradient_norm or program.max_gradient_norm
+        source = source_under(program, profile.source)
+        return specification.changed(profile=profile.changed(source=source), max_gradient_norm=norm)
+
+    def _built(self, start: StartValues) -> dict[str, StageModule]:
+        """This rank's stages under the plan of now."""
+        return build_stages(
+            self._specification,
+            self._device,
+            start,
+            self._communicator.device,
+            self._sums,
+            has_own_loss=self._program.has_own_loss,
+        )
 
     def _finish(self) -> None:
         """Leaves the result, and ends the last save."""
@@ -178,7 +202,9 @@ class Trainer:
             step,
             ", ".join(layers) or "idle",
         )
+        self.owned.begin(step)
         self._engine = self._engine_of(specification, step)
+        self._read_ahead()
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
         self._window_own_s: list[float] = []
@@ -192,6 +218,7 @@ class Trainer:
 
     def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
         messenger = messenger_for(specification, self._communicator)
+        assert specification.profile.source is not None
         if specification.engine == "heterps":
             return Executor(
                 specification,
@@ -199,6 +226,7 @@ class Trainer:
                 self.owned,
                 messenger,
                 self._clock,
+                loss_of(self._program, specification.profile.source),
                 first_step=step,
                 before_update=self._before_update(),
             )
@@ -207,16 +235,36 @@ class Trainer:
 
         return TorchEngine(specification, self._device, self.owned, messenger, step)
 
+    def _read_ahead(self) -> None:
+        """Opens the data for what this rank computes under the plan of now."""
+        specification, needs = self._specification, self._engine.needs
+        source = specification.profile.source
+        assert source is not None
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+        self._batches = batches_of(
+            self._program, source, specification.plan.job, specification.seed
+        )
+        if self._program.data is not None:
+            self._ahead = Prefetched(self._batches, needs, specification.num_steps)
+
+    def _batches_of(self, step: int) -> dict[int, Batch]:
+        """What this rank computes with in a step."""
+        if self._ahead is None:
+            found = self._batches.read(step, self._engine.needs)
+        else:
+            found = self._ahead.of_step(step)
+        self._engine.num_samples = found.num_samples
+        return found.batches
+
     def _before_update(self) -> BeforeUpdate | None:
         """What the ranks do between the gradients of a step and its update."""
         return None
 
     def _run_step(self, step: int) -> None:
         specification = self._specification
-        batches = to_device(
-            micro_batches(specification, step, self._engine.micro_batches),
-            self._communicator.device,
-        )
+        batches = to_device(self._batches_of(step), self._communicator.device)
         self._communicator.barrier()
         start_s = time.perf_counter()
         if specification.emulation:
@@ -360,14 +408,12 @@ class Trainer:
         text = self._communicator.broadcast_text(
             self._next.model_dump_json() if self._next else None
         )
-        self._specification, self._next = RunSpecification.from_json(text), None
-        sums = self._sums = group_sums(self._specification, self._device, self._communicator)
-        modules = build_stages(
-            self._specification, self._device, Blank(), self._communicator.device, sums
-        )
+        self._specification, self._next = self._prepared(RunSpecification.from_json(text)), None
+        self._sums = group_sums(self._specification, self._device, self._communicator)
+        modules = self._built(Blank())
         old, self.owned = (
             self.owned,
-            OwnedStages(self._specification, modules, self._communicator),
+            OwnedStages(self._specification, modules, self._communicator, self._program),
         )
         migration = migrate(old, self.owned, self._communicator)
         self._begin_generation(step)

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
-from heterps_runtime.execution.batches import micro_batches
-from heterps_runtime.models import losses
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.gradient_norm import clip_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
-from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
+from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import start_values
+from heterps_runtime.training.batches import Needs
+from heterps_runtime.training.prepared import batches_of, loss_of, source_under
+from heterps_runtime.training.program_file import training_program
+from heterps_runtime.training.updates import Updates
 
 REFERENCE_FILE = "reference.json"
 
@@ -36,9 +38,19 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     whole = StagePart(
         0, profile.num_layers - 1, job.micro_batch_size, specification.seed, job.dtype
     )
-    module = build_stage(profile.source, profile, whole, start_values(specification))
+    program = training_program(specification.program)
+    source = source_under(program, profile.source)
+    module = build_stage(source, profile, whole, start_values(specification))
     module.train()
-    optimizer = build_optimizer(job.optimizer, module.parameters(), specification.learning_rate)
+    named = module.parameters_by_name()
+    optimizer = program_optimizer(
+        program,
+        (job.optimizer, specification.learning_rate),
+        named,
+        {name: tuple(parameter.shape) for name, parameter in named.items()},
+    )
+    updates = Updates(program, optimizer)
+    updates.begin(specification.first_step)
     loss_scale = LossScale.for_format(job.dtype)
     use_loss_scale(optimizer, loss_scale)
     if specification.resume_from is not None:
@@ -46,17 +58,25 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
 
         parameters, buffers = module.parameters_by_name(), module.buffers_by_name()
         restore(specification.resume_from, parameters, [buffers], optimizer)
+    batches = batches_of(program, source, job, specification.seed)
+    loss_function, norm = loss_of(program, source), specification.max_gradient_norm
     found = []
     for step in range(specification.first_step, specification.num_steps):
         total = 0.0
-        batches = micro_batches(specification, step, range(job.num_micro_batches))
-        for index, (inputs, target) in sorted(batches.items()):
+        read = batches.read(step, Needs.all_of(range(job.num_micro_batches)))
+        for index, (inputs, target) in sorted(read.batches.items()):
             output = module(inputs, (), (specification.seed, step, index))[0]
-            loss = losses.loss_sum(profile.source, output, target) / job.global_batch_size
+            if len(target) == 0:
+                continue
+            # Behind the targets that there are, samples fill up an incomplete micro-batch.
+            output = output if len(output) <= len(target) else output[: len(target)]
+            elements = loss_function.elements(target) * read.num_samples
+            loss = loss_function.total(output, target) / elements
             if loss.requires_grad:
                 torch.autograd.backward(loss if loss_scale is None else loss * loss_scale.value)
             total += float(loss.detach())
-        _update(module, optimizer, loss_scale, specification.max_gradient_norm)
+        _update(module, optimizer, loss_scale, norm or program.max_gradient_norm)
+        updates.after_step(())
         found.append(total)
     return found, module
 

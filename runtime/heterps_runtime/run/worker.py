@@ -21,7 +21,6 @@ import torch
 
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.process.memory_report import OutOfMemoryError
 from heterps_runtime.process.rank_log import print_into_log
@@ -31,6 +30,7 @@ from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import REFERENCE_FILE, reference_losses
 from heterps_runtime.specification.devices import available_device
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.specification.trust import trust_specification
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.lost_ranks import LostRankError
 
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     device = ""
     try:
         specification = RunSpecification.from_json_file(directory / SPECIFICATION_FILE)
-        trust_source(specification.profile.source)
+        trust_specification(specification)
         torch.set_num_threads(specification.num_threads)
         keep_freed_memory()
         keep_compiler_out()

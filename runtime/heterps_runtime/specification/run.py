@@ -26,6 +26,7 @@ from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.schedule.actions import Action, ReduceBucket
 from heterps_runtime.specification.groups import Membership, memberships
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
+from heterps_runtime.training.program_file import ProgramFile
 
 SPECIFICATION_FILE = "run.json"
 
@@ -118,6 +119,7 @@ class RunSpecification(Document):
         measures_links: Messages are timed in every step, as in online runs.
         splits: How tensor-parallel groups split the model's parameters, by name; empty where the
             plan has none.
+        program: The user's training program; None: synthetic batches, all else as the plan says.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -147,6 +149,7 @@ class RunSpecification(Document):
     num_timelines: PositiveInt = 1
     measures_links: bool = False
     splits: Mapping[str, ParameterSplit] = {}
+    program: ProgramFile | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

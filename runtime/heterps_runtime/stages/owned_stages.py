@@ -15,12 +15,14 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.gradient_buckets import Held, Region, gradient_buckets
 from heterps_runtime.stages.gradient_norm import clip_gradients, scale_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
-from heterps_runtime.stages.optimizer import build_optimizer, step_scaled, use_loss_scale
+from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
 from heterps_runtime.stages.state_shards import ShardedState
 from heterps_runtime.tensor_parallel.regions import view_of
 from heterps_runtime.tensor_parallel.sums import GroupSums
+from heterps_runtime.training.program import TrainingProgram
+from heterps_runtime.training.updates import Updates
 from heterps_runtime.transport.communication import Gatherer
 from heterps_runtime.transport.gradient_sums import GradientSum
 from heterps_runtime.transport.messenger import Messenger
@@ -100,6 +102,12 @@ def _slice_of(stage: Stage, device: str) -> GroupSlice | None:
 class OwnedStages:
     """What one rank trains. All ranks build it at the same time, also those without a stage.
 
+    Args:
+        specification: Of the run.
+        modules: Stages by name.
+        communicator: The processes.
+        program: Its optimizer, groups, schedule and average; None: the optimizer of the job.
+
     Attributes:
         modules: Stages by name.
         parameters: By full-model name, each once.
@@ -120,8 +128,10 @@ class OwnedStages:
         specification: RunSpecification,
         modules: dict[str, StageModule],
         communicator: Gatherer,
+        program: TrainingProgram | None = None,
     ) -> None:
         self.modules = modules
+        self._program = program or TrainingProgram()
         self.parameters: dict[str, nn.Parameter] = {}
         for module in modules.values():
             self.parameters.update(module.parameters_by_name())
@@ -149,7 +159,13 @@ class OwnedStages:
         alone = {n: p for n, p in self.parameters.items() if n not in self._sharded.names}
         self.stepped = {**alone, **self._sharded.stepped}
         self.state_slices = {**self.slices, **self._sharded.places}
-        self.optimizer = self._optimizer_of(specification)
+        self.optimizer = program_optimizer(
+            self._program,
+            (specification.plan.job.optimizer, specification.learning_rate),
+            self.stepped,
+            {name: held.shape for name, held in self._held.items()},
+        )
+        self._updates = Updates(self._program, self.optimizer)
         self.loss_scale = LossScale.for_format(specification.plan.job.dtype)
         use_loss_scale(self.optimizer, self.loss_scale)
         self._gradient_factor: float | None = 1.0
@@ -163,11 +179,9 @@ class OwnedStages:
         communicator.groups([ranks for ranks in together if len(ranks) > 1])
         self._num_scheduled = len(specification.buckets)
 
-    def _optimizer_of(self, specification: RunSpecification) -> torch.optim.Optimizer | None:
-        """Over what this rank steps; None where that is nothing."""
-        return build_optimizer(
-            specification.plan.job.optimizer, self.stepped.values(), specification.learning_rate
-        )
+    def begin(self, step: int) -> None:
+        """Goes to the place of the learning rate's schedule where `step` steps are done."""
+        self._updates.begin(step)
 
     @property
     def not_handed_out(self) -> frozenset[str]:
@@ -317,6 +331,7 @@ class OwnedStages:
             if self._gradient_factor is not None:
                 self._sharded.take_gradients()
                 step_scaled(self.optimizer, self.parameters.values(), self._gradient_factor)
+            self._updates.after_step(self.stepped.values())
             self.optimizer.zero_grad(set_to_none=True)
         for name in self._sharded.names:
             self.parameters[name].grad = None

@@ -200,6 +200,11 @@ class StageModule(nn.Module):
         assert output is not None
         return output
 
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether it computes with the model's inputs; else their number of samples is enough."""
+        return self.is_first or not self._pass.is_chain
+
     def parameters_by_name(self) -> dict[str, nn.Parameter]:
         """The stage's parameters by their names in the whole model (a tied one: its first)."""
         return dict(self._own)

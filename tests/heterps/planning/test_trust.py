@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -25,6 +26,16 @@ from pathlib import Path
 Path("ran").touch()
 
 from heterps_runtime.examples.sequential import perceptron as build
+"""
+PROGRAM = """
+from pathlib import Path
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+from heterps import TrainingProgram
+Path("ran").touch()
+
+def make():
+    return TrainingProgram(loss=cross_entropy, optimizer=lambda own: SGD(own, lr=0.1))
 """
 
 
@@ -91,6 +102,27 @@ def test_trusted_code_runs_on_every_rank(heterps: Heterps, tmp_path: Path) -> No
     assert "this plan runs evilmod:build" in outcome.err.replace("\n", " ")
     assert Path("ran").exists()
     assert not trust_file().exists(), "an option is for one call"
+
+
+@pytest.mark.slow
+def test_a_program_of_a_file_is_asked_for_and_one_of_the_command_line_is_not(
+    heterps: Heterps,
+) -> None:
+    Path("train.py").write_text(PROGRAM)
+    Path("mine.yaml").write_text("program: train.py:make\n")
+    heterps("place", "perceptron", "-c", "local-emulated", "--global-batch", 8, "-o", "plan.yaml")
+    refused = heterps("run", "plan.yaml", "--steps", 1, "--settings", "mine.yaml")
+    assert refused.code == 2
+    assert re.search(r"settings: this file runs .*train.py:make \(.*not trusted", refused.err)
+    assert not Path("ran").exists()
+    outcome = heterps(
+        "run", "plan.yaml", "--steps", 3, "--program", "train.py:make", "--verify", "--json"
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["max_loss_difference"] < 1e-5
+    assert Path("ran").exists()
+    missing = heterps("run", "plan.yaml", "--steps", 1, "--program", "none.py:make")
+    assert (missing.code, "none.py cannot be read" in missing.err) == (2, True)
 
 
 def test_an_answer_holds_until_the_code_changes() -> None:

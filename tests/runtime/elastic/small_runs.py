@@ -123,6 +123,7 @@ class ElasticCase:
         plan: Plan | None = None,
         on_plan: Callable[..., None] = lambda update, alive: None,
         limits: ElasticSettings = PATIENT,
+        trust_code: bool = False,
         **settings: Any,
     ) -> RunResult:
         """Runs it; by default devices without a stage are absent, and heartbeats may be late."""
@@ -138,6 +139,7 @@ class ElasticCase:
             replanner or Chains(self.problem),
             events=events,
             absent=absent,
+            trust_code=trust_code,
             hooks=RunHooks(on_progress=self._progress, on_message=self._say, on_plan=on_plan),
         )
 

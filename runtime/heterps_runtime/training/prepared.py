@@ -1,0 +1,61 @@
+"""A training program under a plan: which model, which loss, which batches."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.build import register_factory
+from heterps_runtime.models.losses import Loss, MeanLoss, SourceLoss
+from heterps_runtime.training.batches import BatchSource, ReadBatches, SyntheticBatches
+from heterps_runtime.training.program import TrainingProgram
+from heterps_runtime.training.sample_order import SampleOrder
+from heterps_runtime.training.samples import samples_of
+
+
+def source_under(program: TrainingProgram, planned: ModelSource) -> ModelSource:
+    """How the model is built in this process: by the program's factory, where it has one."""
+    name = _registered(program, planned.kind == "huggingface")
+    if name is None:
+        return planned
+    return planned.changed(kind="factory", factory=name, config=None, architecture=None)
+
+
+@lru_cache(maxsize=8)
+def _registered(program: TrainingProgram, takes_names: bool) -> str | None:
+    if program.model is None:
+        return None
+    return register_factory(program.model, takes_names=takes_names)
+
+
+def loss_of(program: TrainingProgram, source: ModelSource) -> Loss:
+    """The loss: the program's, or that of the model's source."""
+    return SourceLoss(source) if program.loss is None else MeanLoss(program.loss)
+
+
+def batches_of(program: TrainingProgram, source: ModelSource, job: Job, seed: int) -> BatchSource:
+    """Where the batches of a training come from: the program's data, or drawn ones."""
+    if program.data is None:
+        return SyntheticBatches(source, job, seed)
+    order = SampleOrder(
+        0, job.global_batch_size, seed, shuffle=program.shuffle, drop_last=program.drop_last
+    )
+    return ReadBatches(samples_of(program, program.data, source, order), source, job)
+
+
+def evaluation_batches(
+    program: TrainingProgram, source: ModelSource, job: Job
+) -> tuple[ReadBatches, int]:
+    """The batches of an evaluation, in the order of the data, and how many there are.
+
+    Raises:
+        HeterpsError: The data set has no length.
+    """
+    data = program.evaluation_data
+    if not hasattr(data, "__len__"):
+        raise HeterpsError("evaluation_data: needs a length (__len__), and samples by index")
+    order = SampleOrder(len(data), job.global_batch_size, shuffle=False)
+    batches = ReadBatches(samples_of(program, data, source, order), source, job)
+    return batches, order.steps_per_epoch

@@ -1,0 +1,226 @@
+"""Samples of a user's data set, by step: by index, or in a row.
+
+Beside `__getitem__`, a data set may have `__getitems__` (several at once), and `inputs_at` and
+`target_at`: then a rank that needs only one of the two reads only that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.training.collating import collate_samples
+from heterps_runtime.training.model_inputs import as_inputs, as_target
+from heterps_runtime.training.program import TrainingProgram
+from heterps_runtime.training.sample_order import SampleOrder
+
+_NO_TARGET = torch.empty(0)
+
+
+class DueSamples(Protocol):
+    """The samples of one step.
+
+    Attributes:
+        num_samples: Of the whole step.
+    """
+
+    num_samples: int
+
+    def read(
+        self, rows: Sequence[int], *, needs_inputs: bool, needs_target: bool
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Inputs and target of some of them; without those that are not needed."""
+        ...
+
+
+class Samples(Protocol):
+    """A data set, step by step."""
+
+    def of_step(self, step: int) -> Any:
+        """A context manager with the step's `DueSamples`."""
+        ...
+
+
+class _Batching:
+    """How batches are made of samples."""
+
+    def __init__(self, program: TrainingProgram, data: Any, source: ModelSource) -> None:
+        self.data, self._source = data, source
+        self._collate, self._target = program.collate, program.target
+        self._has_own_loss = program.loss is not None
+        self.has_parts = (
+            hasattr(data, "inputs_at") and hasattr(data, "target_at")
+            and program.collate is collate_samples
+        )  # fmt: skip
+
+    def batch(
+        self, samples: list[Any], *, needs_inputs: bool, needs_target: bool
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Of whole samples."""
+        batch = self._collate(samples)
+        if isinstance(batch, Mapping):
+            if self._target not in batch:
+                raise HeterpsError(
+                    f"data: a sample has no {self._target!r}, but {', '.join(map(str, batch))}; "
+                    "name the target's key as `target`"
+                )
+            inputs: Any = {key: value for key, value in batch.items() if key != self._target}
+            target = batch[self._target]
+        elif isinstance(batch, tuple | list) and len(batch) == 2:
+            inputs, target = batch
+        else:
+            raise HeterpsError(
+                f"data: a sample must be inputs and target, or a mapping; a batch is "
+                f"{type(batch).__name__}"
+            )
+        return (
+            self.inputs(inputs) if needs_inputs else {},
+            self.target(target) if needs_target else _NO_TARGET,
+        )
+
+    def inputs(self, found: Any) -> dict[str, Tensor]:
+        return as_inputs(found, self._source)
+
+    def target(self, found: Any) -> Tensor:
+        return as_target(found, None if self._has_own_loss else self._source.target)
+
+
+class IndexedSamples:
+    """A data set with samples by index (also of Hugging Face, and of torch).
+
+    Args:
+        program: How batches are made.
+        data: The data set.
+        source: Of the model.
+        order: Which are due.
+    """
+
+    def __init__(
+        self, program: TrainingProgram, data: Any, source: ModelSource, order: SampleOrder
+    ) -> None:
+        order.check()
+        self._batching, self._order = _Batching(program, data, source), order
+
+    @contextmanager
+    def of_step(self, step: int) -> Iterator[DueSamples]:
+        """See `Samples`."""
+        yield _Indexed(self._batching, self._order.indices(step))
+
+
+class _Indexed:
+    def __init__(self, batching: _Batching, indices: Sequence[int]) -> None:
+        self._batching, self._indices, self.num_samples = batching, indices, len(indices)
+
+    def read(
+        self, rows: Sequence[int], *, needs_inputs: bool, needs_target: bool
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        if not needs_inputs and not needs_target:
+            return {}, _NO_TARGET
+        batching, data = self._batching, self._batching.data
+        indices = [self._indices[row] for row in rows]
+        if batching.has_parts and not (needs_inputs and needs_target):
+            if needs_inputs:
+                return batching.inputs(collate_samples(list(map(data.inputs_at, indices)))), (
+                    _NO_TARGET
+                )
+            return {}, batching.target(collate_samples(list(map(data.target_at, indices))))
+        together = getattr(data, "__getitems__", None)
+        samples = [data[index] for index in indices] if together is None else together(indices)
+        return batching.batch(samples, needs_inputs=needs_inputs, needs_target=needs_target)
+
+
+class SamplesInARow:
+    """A data set that is read from the front (`__iter__`), the same way each time.
+
+    Every rank that needs samples goes through all of them, and makes batches of its own. To go on
+    in the middle, it skips what is done (`skip(n)` of the data set, where it has that). Where it
+    has `set_epoch`, that is called before each epoch.
+
+    Args:
+        program: How batches are made.
+        data: The data set.
+        source: Of the model.
+        batch_size: Samples of a step.
+    """
+
+    def __init__(
+        self, program: TrainingProgram, data: Any, source: ModelSource, batch_size: int
+    ) -> None:
+        self._batching, self._batch_size = _Batching(program, data, source), batch_size
+        self._drop_last = program.drop_last
+        self._lock = threading.Lock()
+        self._step, self._batches = 0, self._all_batches()
+
+    @contextmanager
+    def of_step(self, step: int) -> Iterator[DueSamples]:
+        """See `Samples`."""
+        with self._lock:
+            if step < self._step:
+                self._step, self._batches = 0, self._all_batches()
+            if self._step == 0 < step:
+                self._skip_to(step)
+            for _ in range(step - self._step):
+                next(self._batches)
+            found = next(self._batches)
+            self._step = step + 1
+        yield _InARow(self._batching, found)
+
+    def _skip_to(self, step: int) -> None:
+        """As far as the first epoch reaches; beyond it, all is gone through."""
+        skip = getattr(self._batching.data, "skip", None)
+        if skip is None:
+            return
+        rest = iter(skip(step * self._batch_size))
+        first = list(islice(rest, self._batch_size))
+        if len(first) == self._batch_size:
+            self._step, self._batches = step, self._all_batches(first, rest)
+
+    def _all_batches(
+        self, first: list[Any] | None = None, rest: Iterator[Any] | None = None
+    ) -> Iterator[list[Any]]:
+        """Epoch after epoch, from a place in the first one."""
+        data, epoch = self._batching.data, 0
+        if first is not None:
+            yield first
+        while True:
+            if hasattr(data, "set_epoch") and rest is None:
+                data.set_epoch(epoch)
+            found, has_any = rest or iter(data), rest is not None
+            while samples := list(islice(found, self._batch_size)):
+                if len(samples) < self._batch_size and self._drop_last:
+                    break
+                has_any = True
+                yield samples
+            if not has_any:
+                raise HeterpsError("data: has no batch; it is empty, or drop_last leaves all out")
+            rest, epoch = None, epoch + 1
+
+
+class _InARow:
+    def __init__(self, batching: _Batching, samples: list[Any]) -> None:
+        self._batching, self._samples, self.num_samples = batching, samples, len(samples)
+
+    def read(
+        self, rows: Sequence[int], *, needs_inputs: bool, needs_target: bool
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        if not needs_inputs and not needs_target:
+            return {}, _NO_TARGET
+        samples = [self._samples[row] for row in rows]
+        return self._batching.batch(samples, needs_inputs=needs_inputs, needs_target=needs_target)
+
+
+def samples_of(
+    program: TrainingProgram, data: Any, source: ModelSource, order: SampleOrder
+) -> Samples:
+    """The samples of a data set; `order` says how many a step has."""
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return IndexedSamples(program, data, source, order._replace(num_samples=len(data)))
+    return SamplesInARow(program, data, source, order.batch_size)

@@ -1,0 +1,123 @@
+"""A training program around `small_runs.sequential`, and the same training as plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.swa_utils import AveragedModel
+
+from heterps_runtime.models.initialise import initial_values
+from heterps_runtime.training.program import TrainingProgram
+from tests.runtime.small_runs import sequential
+
+PLACE = f"{__file__}:make"
+# The third step of an epoch has half a batch, and two micro-batches without any sample.
+NUM_SAMPLES, BATCH = 40, 16
+RATE, NORM, DECAY = 0.05, 0.5, 0.9
+
+
+class PointData:
+    """Points by index, and in which quarter of the plane they are."""
+
+    def __init__(self, num_samples: int = NUM_SAMPLES) -> None:
+        drawn = np.random.default_rng(1).standard_normal((num_samples, 8))
+        self.x = torch.from_numpy(drawn).float()
+        self.y = (self.x[:, 0] > 0).long() + 2 * (self.x[:, 1] > 0).long()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.x[index], self.y[index]
+
+
+class PointRow:
+    """The same in a row, without a length."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        data = PointData()
+        return (data[index] for index in range(len(data)))
+
+
+def mean_loss(output: Tensor, target: Tensor) -> Tensor:
+    """Not the one that the plan's model names."""
+    return nn.functional.cross_entropy(output, target, label_smoothing=0.1)
+
+
+def groups(name: str, shape: tuple[int, ...]) -> dict[str, float]:
+    """No decay on biases."""
+    return {"weight_decay": 0.0} if len(shape) < 2 else {"weight_decay": 0.1}
+
+
+def schedule(optimizer: torch.optim.Optimizer) -> LRScheduler:
+    """A warm-up for one group, decay for the other."""
+    warm_up = [lambda step: min(1.0, (step + 1) / 4), lambda step: 1 / (1 + step)]
+    return LambdaLR(optimizer, warm_up)
+
+
+def make() -> TrainingProgram:
+    """All features at once."""
+    return TrainingProgram(
+        loss=mean_loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=RATE),
+        parameter_groups=groups,
+        schedule=schedule,
+        data=PointData(),
+        max_gradient_norm=NORM,
+        ema_decay=DECAY,
+    )
+
+
+class PlainTraining(NamedTuple):
+    """What plain torch finds.
+
+    Attributes:
+        losses: Of each step.
+        model: Afterwards.
+        average: Of its parameters.
+    """
+
+    losses: list[float]
+    model: nn.Module
+    average: dict[str, Tensor]
+
+
+def first_values(seed: int) -> dict[str, Tensor]:
+    """Of the model's parameters."""
+    with torch.device("meta"):
+        blank = sequential()
+    return initial_values(blank, [name for name, _ in blank.named_parameters()], seed)
+
+
+def plain_training(steps: int, seed: int = 0) -> PlainTraining:
+    """`make` as a loop in one process, without heterps but for the first values."""
+    model = sequential()
+    model.load_state_dict(first_values(seed))
+    named = sorted(model.named_parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for _, p in named if p.ndim < 2], "weight_decay": 0.0},
+            {"params": [p for _, p in named if p.ndim > 1], "weight_decay": 0.1},
+        ],
+        lr=RATE,
+    )
+    rates, data, losses = schedule(optimizer), PointData(), []
+    average = AveragedModel(model, avg_fn=lambda old, new, _: DECAY * old + (1 - DECAY) * new)
+    for step in range(steps):
+        epoch, number = divmod(step, -(-NUM_SAMPLES // BATCH))
+        order = np.random.default_rng((seed, epoch)).permutation(NUM_SAMPLES)
+        due = order[number * BATCH : (number + 1) * BATCH]
+        loss = mean_loss(model(data.x[due]), data.y[due])
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), NORM)
+        optimizer.step()
+        rates.step()
+        average.update_parameters(model)
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return PlainTraining(losses, model, dict(average.module.named_parameters()))

@@ -1,0 +1,69 @@
+"""Runs of a user's program, against the same training as a loop in plain torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.trust import UntrustedCodeError
+from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.training.updates import AVERAGE
+from tests.runtime.elastic.small_runs import ElasticCase, elastic_problem
+from tests.runtime.small_runs import chain_of, plan_of, problem_of
+from tests.runtime.training.small_program import PLACE, plain_training
+
+STEPS = 8
+
+
+@pytest.mark.slow
+def test_a_program_trains_what_a_plain_loop_trains_and_goes_on_under_another_plan(
+    tmp_path: Path,
+) -> None:
+    """Two devices, then replicas of other stages; groups, schedule, clipping and average too."""
+    problem, expected = problem_of("sequential"), plain_training(STEPS)
+    settings = RunSettings(
+        steps=5, program=PLACE, checkpoint=CheckpointSettings(folder=str(tmp_path / "saved"))
+    )
+    first = run_plan(problem, chain_of(problem, 4), settings, trust_code=True)
+    replicas = plan_of(
+        problem,
+        {"a": (0, 2, "d0"), "b": (3, -1, "d1"), "c": (3, -1, "d2")},
+        {("a", "b"): (0, 3), ("a", "c"): (1, 2)},
+    )
+    later = settings.changed(steps=STEPS, resume=True, verify=True)
+    second = run_plan(problem, replicas, later, trust_code=True)
+    assert [*first.losses, *second.losses] == pytest.approx(expected.losses, abs=1e-5)
+    assert second.max_loss_difference == pytest.approx(0, abs=1e-5)
+    saved = load_state_dict(tmp_path / "saved")
+    for name, parameter in expected.model.named_parameters():
+        torch.testing.assert_close(saved.model[name], parameter.detach(), atol=1e-5, rtol=1e-4)
+        average = saved.optimizer[name][AVERAGE]
+        torch.testing.assert_close(average, expected.average[name].detach(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_program_goes_on_without_a_lost_device(tmp_path: Path) -> None:
+    case = ElasticCase(elastic_problem(), tmp_path / "run", steps=STEPS)
+    result = case.run(events=(RunEvent(step=4, lose="d1"),), program=PLACE, trust_code=True)
+    assert len(result.recoveries) == 1
+    assert list(result.losses) == pytest.approx(plain_training(STEPS).losses, abs=1e-5)
+
+
+def test_a_program_that_nobody_trusts_does_not_run(tmp_path: Path) -> None:
+    problem, path = problem_of("sequential"), tmp_path / "train.py"
+    path.write_text("raise AssertionError('it has run')")
+    with pytest.raises(UntrustedCodeError, match=r"train.py:make, which is not trusted"):
+        run_plan(problem, chain_of(problem, 4), RunSettings(program=f"{path}:make"))
+
+
+def test_a_program_does_not_run_on_engine_torch() -> None:
+    problem = problem_of("sequential")
+    with pytest.raises(HeterpsError, match="program: not with engine torch"):
+        run_plan(problem, chain_of(problem, 4), RunSettings(program=PLACE, engine="torch"))
