@@ -19,7 +19,7 @@ from heterps.planning.plans import load_plan_and_problem
 from heterps.planning.trust import ask_for_program, ask_for_trust
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling
 from heterps.reports.run_progress import RunProgress
-from heterps.reports.run_report import print_result, result_mapping
+from heterps.reports.run_report import evaluation_line, print_result, result_mapping
 from heterps.reports.run_tensorboard import RunBoard
 from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timelines
 from heterps_configs.documents.plan import Plan
@@ -32,7 +32,7 @@ from heterps_runtime.fleet.others import OtherHosts
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.parent import Controller, PlanUpdate, RunHooks
-from heterps_runtime.run.result import RunResult, StepProgress
+from heterps_runtime.run.result import Evaluation, RunResult, StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
 from heterps_runtime.run.starting_point import check_resumable
@@ -324,8 +324,14 @@ def shown(
                 board(step)
                 board.on_drift(events)
 
+        def show_evaluation(found: Evaluation) -> None:
+            remarks.print(evaluation_line(found), soft_wrap=True)
+            if board is not None:
+                board.on_evaluation(found)
+
         yield RunHooks(
             controller=None if watcher is None else as_runtime_controller(watcher),
             on_progress=show,
             on_message=lambda text: remarks.print(text, soft_wrap=True),
+            on_evaluation=show_evaluation,
         )

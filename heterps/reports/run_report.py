@@ -12,7 +12,7 @@ from heterps.reports.folding import MOST_ROWS, folded_names, stage_stem
 from heterps_configs.units import bytes_text
 from heterps_runtime.run.phases import Phase
 from heterps_runtime.run.recovery_record import Recovery
-from heterps_runtime.run.result import DeviceReport, RunResult
+from heterps_runtime.run.result import DeviceReport, Evaluation, RunResult
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController
@@ -31,6 +31,12 @@ def result_mapping(result: RunResult, watcher: OnlineController | None) -> dict[
     return data
 
 
+def evaluation_line(found: Evaluation) -> str:
+    """An evaluation in one line."""
+    figures = ", ".join(f"{name} {value:.6g}" for name, value in found.figures.items())
+    return f"after step {found.step}: {figures}"
+
+
 def print_result(result: RunResult) -> None:
     """Predicted against measured, the losses, the devices, the re-plans."""
     for line in step_time_lines(result):
@@ -47,6 +53,8 @@ def print_result(result: RunResult) -> None:
             f"measured {result.throughput_samples_per_s:.4g}"
         )
     answer.print(f"loss        {result.losses[0]:.6f} -> {result.losses[-1]:.6f}")
+    if result.evaluations:
+        answer.print(f"evaluated   {evaluation_line(result.evaluations[-1])}")
     if result.max_loss_difference is not None:
         answer.print(
             f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"

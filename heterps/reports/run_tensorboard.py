@@ -21,7 +21,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.units import bytes_text, escaped
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
-from heterps_runtime.run.result import Replan, RunResult, StepProgress
+from heterps_runtime.run.result import Evaluation, Replan, RunResult, StepProgress
 from heterps_runtime.run.step_figures import StepFigures
 
 if TYPE_CHECKING:
@@ -91,6 +91,11 @@ class RunBoard:
         """Notes what has drifted."""
         for event in events:
             self._writers["measured"].add_text("run/drift", event.text, event.step + 1)
+
+    def on_evaluation(self, found: Evaluation) -> None:
+        """Takes what an evaluation found."""
+        for name, value in found.figures.items():
+            self._writers["measured"].add_scalar(f"evaluation/{name}", value, found.step)
 
     def finish(self, result: RunResult) -> None:
         """Adds what is known in the end: figures, re-plans, settings and results."""

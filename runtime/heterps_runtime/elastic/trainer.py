@@ -69,8 +69,11 @@ class ElasticTrainer(Trainer):
         for step in range(self._first_step, specification.num_steps):
             self._holding.begin_step()
             self._run_step(step)
+            self._after_step(step)
             if self._checkpointer is not None:
-                self._checkpointer.after_step(step + 1, self.owned, specification)
+                self._checkpointer.after_step(step + 1, self.owned, self._specification)
+            if self._is_over:
+                break
             if self._is_ending and step + 1 < specification.num_steps:
                 self._end_generation()
                 return False

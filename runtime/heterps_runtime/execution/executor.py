@@ -219,7 +219,7 @@ class Executor:
     def end(self) -> tuple[float, list[ActionRecord]]:
         """Waits for what is still being sent; returns the loss and the records."""
         for message in self._sends:
-            _wait(message)
+            wait_for(message)
         if not self._has_update and self._before_update is not None:
             self._before_update(self._loss_share, self._clock.now_s)
         assert not any(message.works for message in self._receives)
@@ -246,7 +246,7 @@ class Executor:
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
-        self._num_posted = 0
+        self._num_posted, self._expected = 0, self._receives
         self._last_pass = Span(start_s, start_s)
         # When each action began and ended; records are made of it at the end: nobody waits then.
         self._times: list[tuple[float, float]] = []
@@ -255,9 +255,9 @@ class Executor:
     # -- messages
 
     def _post_next(self) -> None:
-        if self._num_posted == len(self._receives):
+        if self._num_posted == len(self._expected):
             return
-        message = self._receives[self._num_posted]
+        message = self._expected[self._num_posted]
         self._num_posted += 1
         assert message.layout is not None
         rank, direction, tag = message.rank, message.direction, message.tag
@@ -273,7 +273,7 @@ class Executor:
     def _receive(self, message: Message) -> None:
         clock = self._clock
         began_s = clock.now_s
-        _wait(message)
+        wait_for(message)
         if message.stamp is not None:
             clock.wait_until(float(message.stamp))
         tensors, message.tensors = message.tensors, ()
@@ -282,7 +282,7 @@ class Executor:
         else:
             message.cell.gradients = tuple(tensors)
         for sent in message.confirms:
-            _wait(sent)
+            wait_for(sent)
         self._post_next()
         self._times.append((began_s, clock.now_s))
 
@@ -344,7 +344,7 @@ class Executor:
         cell = step.cell
         for message in step.activations:
             # The gradient came back, so the activations have arrived: their buffer can go.
-            _wait(message)
+            wait_for(message)
         received, outputs = cell.received, cell.outputs
         gradients = (cell.seed,) if step.is_last else cell.gradients
         assert outputs is not None
@@ -424,7 +424,7 @@ class Executor:
         self._times.append(self._last_pass)
 
 
-def _wait(message: Message) -> None:
+def wait_for(message: Message) -> None:
     """Returns when all that is under way has arrived."""
     if message.works:
         for work in message.works:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heterps_runtime.execution.executor import Executor
+from heterps_runtime.execution.evaluation import EvaluatingExecutor
 from heterps_runtime.training.batches import Batch
 
 
-class AccumulatingExecutor(Executor):
+class AccumulatingExecutor(EvaluatingExecutor):
     """An executor whose gradients may be of several batches.
 
     Attributes:

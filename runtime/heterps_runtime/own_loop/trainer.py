@@ -22,15 +22,18 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.execution.data_feed import DataFeed
 from heterps_runtime.execution.emulation import HostClock
+from heterps_runtime.execution.evaluation import Evaluator
 from heterps_runtime.models.losses import MeanLoss
 from heterps_runtime.models.recordings import share_recordings
 from heterps_runtime.own_loop.accumulation import AccumulatingExecutor
@@ -47,11 +50,15 @@ from heterps_runtime.stages import batch_norm
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.start_values import StartValues
 from heterps_runtime.training.batches import Batch
+from heterps_runtime.training.prepared import first_batch
 from heterps_runtime.training.program import OptimizerFactory, TrainingProgram
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
 from heterps_runtime.transport.group_sums import group_sums
 from heterps_runtime.transport.shared_failures import SharedFailures
+
+if TYPE_CHECKING:
+    from heterps_runtime.state.checkpointer import Checkpointer
 
 _Value = TypeVar("_Value")
 _LEAVE_TIMEOUT = timedelta(seconds=5)
@@ -171,11 +178,7 @@ class PipelineTrainer:
             self.update()
             return loss
         executor, batches = self._cut(inputs, target)
-        with self._failures.shared(self._let_go):
-            own, _ = executor.step(batches, time.perf_counter())
-            rows = self._communicator.gather_numbers(own)
-        self.num_steps += 1
-        return sum(row[0] for row in rows)
+        return self._trained(executor, batches)
 
     def accumulate(self, inputs: Inputs, target: Tensor) -> float:
         """Adds the gradients of one more batch, without an optimizer step.
@@ -211,28 +214,141 @@ class PipelineTrainer:
             self._executor.update()
         self.num_steps += 1
 
+    def fit(
+        self,
+        data: Any = None,
+        *,
+        num_steps: int,
+        checkpoint: CheckpointSettings | None = None,
+    ) -> list[float]:
+        """Trains on a data set until a step, counted from the beginning of training.
+
+        Each rank reads its part of each batch, ahead of its use. The order is a function of the
+        seed, the epoch and the step; so a trainer that resumes goes on with the samples that are
+        due.
+
+        Args:
+            data: See `TrainingProgram`; by default the program's.
+            num_steps: Steps that are done afterwards, those of a checkpoint included; fewer where a
+                callback of the program ends the training.
+            checkpoint: Where and how often to save, while training goes on; None for never.
+
+        Returns:
+            The mean loss of each step.
+
+        Raises:
+            HeterpsError: See `step`; the data does not fit the plan, or a save failed.
+        """
+        program = self._opened(data)
+        executor = self._executor
+        assert executor is not None
+        specification = self._specification.changed(num_steps=num_steps, checkpoint=checkpoint)
+        feed = DataFeed.of_training(program, specification, executor, self._communicator.device)
+        checkpointer = None if checkpoint is None else self._checkpointer(specification)
+        losses: list[float] = []
+        try:
+            while self.num_steps < num_steps:
+                batches = self._together(lambda: feed.of_step(self.num_steps))
+                losses.append(self._trained(executor, batches))
+                if self._ends_after(program, losses[-1]):
+                    num_steps = self.num_steps
+                    specification = specification.changed(num_steps=num_steps)
+                if checkpointer is not None:
+                    checkpointer.after_step(self.num_steps, self._owned, specification)
+        finally:
+            feed.close()
+        executor.num_samples = self.batch_size
+        if checkpointer is not None:
+            checkpointer.close()
+        return losses
+
+    def evaluate(self, data: Any = None) -> dict[str, float]:
+        """Runs the forward passes alone over a data set.
+
+        Args:
+            data: With a length; by default the program's `evaluation_data`.
+
+        Returns:
+            The mean loss over its samples (`loss`), and the program's metrics; on every rank.
+
+        Raises:
+            HeterpsError: See `fit`.
+        """
+        program = self._program
+        if data is not None:
+            program = dataclasses.replace(program, evaluation_data=data)
+        if program.evaluation_data is None:
+            raise HeterpsError("evaluate: there is no data; give it here or in the program")
+        self._built_for(program, program.evaluation_data)
+        assert self._executor is not None
+        with self._failures.shared(self._let_go):
+            found = Evaluator(
+                program, self._specification, self._executor, self._communicator
+            ).run()
+        self._executor.num_samples = self.batch_size
+        return found
+
+    def _opened(self, data: Any) -> TrainingProgram:
+        """The program with some data, and the stages that it needs."""
+        program = self._program
+        if data is not None:
+            program = dataclasses.replace(program, data=data)
+        if program.data is None:
+            raise HeterpsError("fit: there is no data; give it here or in the program")
+        self._built_for(program, program.data)
+        return program
+
+    def _built_for(self, program: TrainingProgram, data: Any) -> None:
+        """Builds the stages, where there are none yet; some samples say what the model takes."""
+        if self._executor is None:
+            size = self._plan.job.micro_batch_size
+            inputs, target = self._together(lambda: first_batch(program, data, size))
+            self._executor = self._built(inputs, target)
+
+    def _trained(self, executor: AccumulatingExecutor, batches: dict[int, Batch]) -> float:
+        """One step; the loss of all ranks."""
+        with self._failures.shared(self._let_go):
+            own, _ = executor.step(batches, time.perf_counter())
+            rows = self._communicator.gather_numbers(own)
+        self.num_steps += 1
+        return sum(row[0] for row in rows)
+
+    def _ends_after(self, program: TrainingProgram, loss: float) -> bool:
+        """Evaluates where it is time to, and asks the callbacks; rank 0's answer counts."""
+        figures = {"loss": loss}
+        if program.evaluate_every and self.num_steps % program.evaluate_every == 0:
+            found = self.evaluate()
+            figures |= {f"evaluation {name}": value for name, value in found.items()}
+        if not program.callbacks:
+            return False
+        answers = [callback(self.num_steps, figures) for callback in program.callbacks]
+        return bool(self._communicator.broadcast_numbers(float(any(answers)))[0])
+
+    def _checkpointer(self, specification: RunSpecification) -> Checkpointer:
+        """Saves into the folder of a specification."""
+        from heterps_runtime.state.checkpoint_files import prepare_folder
+        from heterps_runtime.state.checkpointer import Checkpointer
+
+        assert specification.checkpoint is not None
+        folder = Path(specification.checkpoint.folder)
+        is_first = self._communicator.rank == 0
+        self._together(lambda: prepare_folder(folder, is_resumed=True) if is_first else None)
+        return Checkpointer(specification, self._communicator, lambda event: None)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint `step-N` into a folder; complete when it returns.
 
         Raises:
             HeterpsError: There was no step yet, or it cannot be written.
         """
-        from heterps_configs.documents.run_settings import CheckpointSettings
-        from heterps_runtime.state.checkpoint_files import prepare_folder
-        from heterps_runtime.state.checkpointer import Checkpointer
-
         if self._executor is None:
             raise HeterpsError("save: nothing has been trained yet")
         if self._executor.num_batches:
             raise HeterpsError("save: gradients have been accumulated; call update before")
-        if self._communicator.rank == 0:
-            self._together(lambda: prepare_folder(Path(folder), is_resumed=True))
-        else:
-            self._together(lambda: None)
         specification = self._specification.changed(
             checkpoint=CheckpointSettings(folder=str(folder)), num_steps=self.num_steps
         )
-        checkpointer = Checkpointer(specification, self._communicator, lambda event: None)
+        checkpointer = self._checkpointer(specification)
         checkpointer.after_step(self.num_steps, self._owned, specification)
         checkpointer.close()
 

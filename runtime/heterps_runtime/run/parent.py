@@ -29,6 +29,7 @@ from heterps_runtime.run.phases import phases_of, warm_steps
 from heterps_runtime.run.result import (
     DeviceReport,
     DoneSteps,
+    Evaluation,
     Replan,
     RunResult,
     StepProgress,
@@ -76,12 +77,14 @@ class RunHooks:
         on_message: Called with remarks: what is ignored, a save that failed, what is lost or comes.
         on_plan: In elastic runs, called with each plan that the run goes on with, and the devices
             that there are.
+        on_evaluation: Called with each evaluation of the training program.
     """
 
     controller: Controller | None = None
     on_progress: Callable[[StepProgress], None] = lambda progress: None
     on_message: Callable[[str], None] = warnings.warn
     on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None
+    on_evaluation: Callable[[Evaluation], None] = lambda found: None
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ class RunState:
         self._unlearned: list[StepFigures] = []
         self._memory_bytes: dict[str, int] = {}
         self._seen_step = -1
+        self._evaluations: list[Evaluation] = []
 
     def predict(self, problem: Problem, plan: Plan, schedule: Schedule) -> None:
         """Remembers the plan of the next generation, and what is to be expected of it."""
@@ -171,6 +175,12 @@ class RunState:
             self._memory_bytes = line["memory_bytes"]
         elif "step_time_s" in line:
             self._take_step(self._progress(line))
+        elif "evaluation" in line:
+            found = Evaluation(**line["evaluation"])
+            # In elastic runs, steps come again.
+            before = [known for known in self._evaluations if known.step < found.step]
+            self._evaluations = [*before, found]
+            self.hooks.on_evaluation(found)
         elif "checkpoint" in line:
             self._checkpoint = line["checkpoint"]
         elif "message" in line:
@@ -229,6 +239,7 @@ class RunState:
             first_step=self._first.first_step,
             checkpoint=self._checkpoint,
             losses=losses,
+            evaluations=tuple(self._evaluations),
             step_times_s=tuple(done.step_times_s),
             generations=tuple(done.generations),
             phases=phases_of(
@@ -325,7 +336,9 @@ class RunState:
         )
 
     def _loss_difference(self, losses: Sequence[float]) -> float:
-        return max_difference(losses, json.loads((self.directory / REFERENCE_FILE).read_text()))
+        expected = json.loads((self.directory / REFERENCE_FILE).read_text())
+        # A callback of the user's may have ended the run early.
+        return max_difference(losses, expected[: len(losses)])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

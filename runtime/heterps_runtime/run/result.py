@@ -147,6 +147,18 @@ class DeviceReport(Document):
     busy_s: float | None = None
 
 
+class Evaluation(Document):
+    """What an evaluation found.
+
+    Attributes:
+        step: Steps that were done.
+        figures: Mean loss over the evaluation data (`loss`), and metrics by name.
+    """
+
+    step: int
+    figures: Mapping[str, float]
+
+
 class RunResult(Document):
     """A finished run.
 
@@ -161,6 +173,7 @@ class RunResult(Document):
         times_of: What the measured times are times of.
         first_step: Of this run; above 0 where it went on from a checkpoint. All lists begin there.
         checkpoint: The newest that was saved.
+        evaluations: Of the training program's evaluation data, in order.
         generations: Which plan each step ran under.
         phases: Means of the steps under each plan; the last one is the whole run.
         max_loss_difference: Largest difference to single-process training; None when not verified.
@@ -182,6 +195,7 @@ class RunResult(Document):
     bubble_share: float | None = None
     times_of: Literal["emulated devices", "this host"]
     losses: tuple[float, ...]
+    evaluations: tuple[Evaluation, ...] = ()
     step_times_s: tuple[float, ...]
     generations: tuple[int, ...]
     phases: tuple[Phase, ...] = ()

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.yaml_files import write_text
 from heterps_runtime.execution.cuda_clock import CudaClock
+from heterps_runtime.execution.data_feed import DataFeed
 from heterps_runtime.execution.emulation import Clock, EmulatedClock, HostClock
+from heterps_runtime.execution.evaluation import EvaluatingExecutor, Evaluator
 from heterps_runtime.execution.executor import ActionRecord, BeforeUpdate, Executor
 from heterps_runtime.execution.measured_memory import held_in_actions
 from heterps_runtime.execution.measured_step import MeasuredStep
@@ -31,7 +33,7 @@ from heterps_runtime.run.measurements import (
 )
 from heterps_runtime.run.phases import WARM_UP_STEPS
 from heterps_runtime.run.step_figures import busy_s, row_of_passes
-from heterps_runtime.specification.devices import remark_of_missing, to_device
+from heterps_runtime.specification.devices import remark_of_missing
 from heterps_runtime.specification.run import RunSpecification, next_plan_path
 from heterps_runtime.stages import batch_norm
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
@@ -39,8 +41,7 @@ from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.stages.start_values import Blank, StartValues, start_values
 from heterps_runtime.state.migrate import migrate
 from heterps_runtime.training.batches import Batch
-from heterps_runtime.training.prefetching import Prefetched
-from heterps_runtime.training.prepared import batches_of, loss_of, source_under
+from heterps_runtime.training.prepared import loss_of, source_under
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
@@ -93,7 +94,8 @@ class Trainer:
         self._memory: MemoryReport | None = None
         self._memory_actions: list[ActionMemory] = []
         self._checkpointer: Checkpointer | None = None
-        self._ahead: Prefetched | None = None
+        self._feed: DataFeed | None = None
+        self._is_over = False
         self._open()
 
     def _open(self) -> None:
@@ -120,9 +122,30 @@ class Trainer:
         for step in range(self._specification.first_step, self._specification.num_steps):
             self._switch_if_asked(step)
             self._run_step(step)
+            self._after_step(step)
             if self._checkpointer is not None:
                 self._checkpointer.after_step(step + 1, self.owned, self._specification)
+            if self._is_over:
+                break
         self._finish()
+
+    def _after_step(self, step: int) -> None:
+        """Evaluates where it is time to, and asks the callbacks."""
+        program, done = self._program, step + 1
+        figures = {"loss": self._loss}
+        if program.evaluate_every and done % program.evaluate_every == 0:
+            assert isinstance(self._engine, EvaluatingExecutor)
+            found = Evaluator(program, self._specification, self._engine, self._communicator).run()
+            figures |= {f"evaluation {name}": value for name, value in found.items()}
+            if self._is_first_rank:
+                self._on_step({"evaluation": {"step": done, "figures": found}})
+        if not program.callbacks:
+            return
+        answers = [callback(done, figures) for callback in program.callbacks]
+        if self._communicator.broadcast_numbers(float(any(answers)))[0]:
+            # What is due after the last step is due now.
+            self._is_over = True
+            self._specification = self._specification.changed(num_steps=done)
 
     def _prepared(self, specification: RunSpecification) -> RunSpecification:
         """What the launcher wrote, with what the user's program says."""
@@ -149,6 +172,8 @@ class Trainer:
             self._directory / f"result-{self._communicator.rank}.json",
             json.dumps(self._result()),
         )
+        if self._feed is not None:
+            self._feed.close()
         if self._checkpointer is not None:
             self._checkpointer.close()
         logger.info("done")
@@ -204,7 +229,11 @@ class Trainer:
         )
         self.owned.begin(step)
         self._engine = self._engine_of(specification, step)
-        self._read_ahead()
+        if self._feed is not None:
+            self._feed.close()
+        self._feed = DataFeed.of_training(
+            self._program, specification, self._engine, self._communicator.device
+        )
         self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
         self._window_step_times_s: list[float] = []
         self._window_own_s: list[float] = []
@@ -216,11 +245,13 @@ class Trainer:
             self._links = LinkTimes(plan, specification.actions, ranks, machines)
             self._link_window = LinkWindow(profile, plan, self._links.routes)
 
-    def _engine_of(self, specification: RunSpecification, step: int) -> Executor | TorchEngine:
+    def _engine_of(
+        self, specification: RunSpecification, step: int
+    ) -> EvaluatingExecutor | TorchEngine:
         messenger = messenger_for(specification, self._communicator)
         assert specification.profile.source is not None
         if specification.engine == "heterps":
-            return Executor(
+            return EvaluatingExecutor(
                 specification,
                 self._device,
                 self.owned,
@@ -235,36 +266,14 @@ class Trainer:
 
         return TorchEngine(specification, self._device, self.owned, messenger, step)
 
-    def _read_ahead(self) -> None:
-        """Opens the data for what this rank computes under the plan of now."""
-        specification, needs = self._specification, self._engine.needs
-        source = specification.profile.source
-        assert source is not None
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
-        self._batches = batches_of(
-            self._program, source, specification.plan.job, specification.seed
-        )
-        if self._program.data is not None:
-            self._ahead = Prefetched(self._batches, needs, specification.num_steps)
-
-    def _batches_of(self, step: int) -> dict[int, Batch]:
-        """What this rank computes with in a step."""
-        if self._ahead is None:
-            found = self._batches.read(step, self._engine.needs)
-        else:
-            found = self._ahead.of_step(step)
-        self._engine.num_samples = found.num_samples
-        return found.batches
-
     def _before_update(self) -> BeforeUpdate | None:
         """What the ranks do between the gradients of a step and its update."""
         return None
 
     def _run_step(self, step: int) -> None:
         specification = self._specification
-        batches = to_device(self._batches_of(step), self._communicator.device)
+        assert self._feed is not None
+        batches = self._feed.of_step(step)
         self._communicator.barrier()
         start_s = time.perf_counter()
         if specification.emulation:
@@ -295,6 +304,7 @@ class Trainer:
             if specification.emulation is not None:
                 own_s = in_passes_s * specification.own_slowdown(self._device, step) / slowdown
             self._own_s = max(own_s, 0.0)
+        self._loss = sum(row[0] for row in rows)
         self._observe(step, passes, rows)
 
     def _measure_memory(
@@ -339,7 +349,7 @@ class Trainer:
             self._on_step(
                 {
                     "step": step,
-                    "loss": sum(row[0] for row in rows),
+                    "loss": self._loss,
                     "step_time_s": step_time_s,
                     "generation": specification.generation,
                     "figures": [row[2:own] for row in rows],

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
 
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelSource
@@ -10,9 +15,10 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.models.losses import Loss, MeanLoss, SourceLoss
 from heterps_runtime.training.batches import BatchSource, ReadBatches, SyntheticBatches
+from heterps_runtime.training.collating import as_tensor
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.sample_order import SampleOrder
-from heterps_runtime.training.samples import samples_of
+from heterps_runtime.training.samples import divided, samples_of
 
 
 def source_under(program: TrainingProgram, planned: ModelSource) -> ModelSource:
@@ -28,6 +34,20 @@ def _registered(program: TrainingProgram, takes_names: bool) -> str | None:
     if program.model is None:
         return None
     return register_factory(program.model, takes_names=takes_names)
+
+
+def first_batch(program: TrainingProgram, data: Any, size: int) -> tuple[Any, Tensor]:
+    """The first samples of a data set, which say what the model takes."""
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        samples = [data[index] for index in range(min(size, len(data)))]
+    else:
+        samples = list(islice(iter(data), size))
+    if not samples:
+        raise HeterpsError("data: is empty")
+    inputs, target = divided(program.collate(samples), program.target)
+    if isinstance(inputs, Mapping):
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+    return inputs, as_tensor(target)
 
 
 def loss_of(program: TrainingProgram, source: ModelSource) -> Loss:

@@ -49,6 +49,30 @@ class Samples(Protocol):
         ...
 
 
+def divided(batch: Any, target: str) -> tuple[Any, Any]:
+    """Inputs and target of a batch that was collated.
+
+    Args:
+        batch: A pair, or a mapping.
+        target: Key of the target in a mapping.
+
+    Raises:
+        HeterpsError: It is something else, or has no target.
+    """
+    if isinstance(batch, Mapping):
+        if target not in batch:
+            raise HeterpsError(
+                f"data: a sample has no {target!r}, but {', '.join(map(str, batch))}; name the "
+                "target's key as `target`"
+            )
+        return {key: value for key, value in batch.items() if key != target}, batch[target]
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise HeterpsError(
+        f"data: a sample must be inputs and target, or a mapping; a batch is {type(batch).__name__}"
+    )
+
+
 class _Batching:
     """How batches are made of samples."""
 
@@ -56,6 +80,8 @@ class _Batching:
         self.data, self._source = data, source
         self._collate, self._target = program.collate, program.target
         self._has_own_loss = program.loss is not None
+        self._takes_columns = program.collate is collate_samples
+        self._columns = {program.target, *(entry.name for entry in source.inputs)}
         self.has_parts = (
             hasattr(data, "inputs_at") and hasattr(data, "target_at")
             and program.collate is collate_samples
@@ -65,22 +91,11 @@ class _Batching:
         self, samples: list[Any], *, needs_inputs: bool, needs_target: bool
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Of whole samples."""
-        batch = self._collate(samples)
-        if isinstance(batch, Mapping):
-            if self._target not in batch:
-                raise HeterpsError(
-                    f"data: a sample has no {self._target!r}, but {', '.join(map(str, batch))}; "
-                    "name the target's key as `target`"
-                )
-            inputs: Any = {key: value for key, value in batch.items() if key != self._target}
-            target = batch[self._target]
-        elif isinstance(batch, tuple | list) and len(batch) == 2:
-            inputs, target = batch
-        else:
-            raise HeterpsError(
-                f"data: a sample must be inputs and target, or a mapping; a batch is "
-                f"{type(batch).__name__}"
-            )
+        if self._takes_columns and isinstance(samples[0], Mapping):
+            # Others may hold what is no number.
+            wanted = [key for key in samples[0] if key in self._columns]
+            samples = [{key: sample[key] for key in wanted} for sample in samples]
+        inputs, target = divided(self._collate(samples), self._target)
         return (
             self.inputs(inputs) if needs_inputs else {},
             self.target(target) if needs_target else _NO_TARGET,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from tests.runtime.small_runs import sequential
 PLACE = f"{__file__}:make"
 # The third step of an epoch has half a batch, and two micro-batches without any sample.
 NUM_SAMPLES, BATCH = 40, 16
+# Evaluated samples fill one batch and a bit, training ends early.
+NUM_EVALUATED, LAST_STEP = 21, 6
 RATE, NORM, DECAY = 0.05, 0.5, 0.9
 
 
@@ -73,6 +76,22 @@ def make() -> TrainingProgram:
     )
 
 
+def accuracy(output: Tensor, target: Tensor) -> Tensor:
+    """Share of samples that are put into their quarter."""
+    return (output.argmax(-1) == target).float().mean()
+
+
+def make_evaluated() -> TrainingProgram:
+    """The same, evaluated every second step, and ended early."""
+    return replace(
+        make(),
+        evaluation_data=PointData(NUM_EVALUATED),
+        evaluate_every=2,
+        metrics={"accuracy": accuracy},
+        callbacks=[lambda step, figures: step >= LAST_STEP and "evaluation loss" in figures],
+    )
+
+
 class PlainTraining(NamedTuple):
     """What plain torch finds.
 
@@ -80,11 +99,13 @@ class PlainTraining(NamedTuple):
         losses: Of each step.
         model: Afterwards.
         average: Of its parameters.
+        evaluations: Mean loss and accuracy after each step.
     """
 
     losses: list[float]
     model: nn.Module
     average: dict[str, Tensor]
+    evaluations: list[tuple[float, float]]
 
 
 def first_values(seed: int) -> dict[str, Tensor]:
@@ -107,6 +128,7 @@ def plain_training(steps: int, seed: int = 0) -> PlainTraining:
         lr=RATE,
     )
     rates, data, losses = schedule(optimizer), PointData(), []
+    others, evaluations = PointData(NUM_EVALUATED), []
     average = AveragedModel(model, avg_fn=lambda old, new, _: DECAY * old + (1 - DECAY) * new)
     for step in range(steps):
         epoch, number = divmod(step, -(-NUM_SAMPLES // BATCH))
@@ -120,4 +142,8 @@ def plain_training(steps: int, seed: int = 0) -> PlainTraining:
         average.update_parameters(model)
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
-    return PlainTraining(losses, model, dict(average.module.named_parameters()))
+        with torch.no_grad():
+            output = model(others.x)
+            found = mean_loss(output, others.y), accuracy(output, others.y)
+        evaluations.append((float(found[0]), float(found[1])))
+    return PlainTraining(losses, model, dict(average.module.named_parameters()), evaluations)

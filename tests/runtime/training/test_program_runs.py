@@ -11,12 +11,13 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.trust import UntrustedCodeError
+from heterps_runtime.run.parent import RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.training.updates import AVERAGE
 from tests.runtime.elastic.small_runs import ElasticCase, elastic_problem
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
-from tests.runtime.training.small_program import PLACE, plain_training
+from tests.runtime.training.small_program import LAST_STEP, PLACE, plain_training
 
 STEPS = 8
 
@@ -54,6 +55,32 @@ def test_a_program_goes_on_without_a_lost_device(tmp_path: Path) -> None:
     result = case.run(events=(RunEvent(step=4, lose="d1"),), program=PLACE, trust_code=True)
     assert len(result.recoveries) == 1
     assert list(result.losses) == pytest.approx(plain_training(STEPS).losses, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_evaluations_are_those_of_one_process_and_a_callback_ends_the_run(tmp_path: Path) -> None:
+    problem, expected = problem_of("sequential"), plain_training(LAST_STEP)
+    settings = RunSettings(
+        steps=STEPS,
+        program=PLACE + "_evaluated",
+        verify=True,
+        checkpoint=CheckpointSettings(folder=str(tmp_path / "saved")),
+    )
+    replicas = plan_of(
+        problem,
+        {"a": (0, 3, "d0"), "b": (0, 3, "d1"), "c": (4, -1, "d2")},
+        {("a", "c"): (0, 3), ("b", "c"): (1, 2)},
+    )
+    seen: list[int] = []
+    hooks = RunHooks(on_evaluation=lambda found: seen.append(found.step))
+    result = run_plan(problem, replicas, settings, hooks=hooks, trust_code=True)
+    assert list(result.losses) == pytest.approx(expected.losses, abs=1e-5)
+    assert result.max_loss_difference == pytest.approx(0, abs=1e-5)
+    assert seen == [2, 4, 6]
+    for found in result.evaluations:
+        loss, share = expected.evaluations[found.step - 1]
+        assert found.figures == pytest.approx({"loss": loss, "accuracy": share}, abs=1e-5)
+    assert load_state_dict(tmp_path / "saved").document.step == LAST_STEP
 
 
 def test_a_program_that_nobody_trusts_does_not_run(tmp_path: Path) -> None:

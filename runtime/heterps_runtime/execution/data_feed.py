@@ -1,0 +1,91 @@
+"""The batches that one rank's executor computes with, where it computes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from heterps_runtime.specification.devices import to_device
+from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.training.batches import Batch, BatchSource, Needs
+from heterps_runtime.training.prefetching import Prefetched
+from heterps_runtime.training.prepared import batches_of, evaluation_batches
+from heterps_runtime.training.program import TrainingProgram
+
+
+class Fed(Protocol):
+    """What computes with batches.
+
+    Attributes:
+        num_samples: Of the next step, on all devices together.
+    """
+
+    num_samples: int
+
+    @property
+    def needs(self) -> Needs:
+        """What it reads."""
+        ...
+
+
+class DataFeed:
+    """Batches by step, a user's read ahead.
+
+    Args:
+        batches: Where they come from.
+        fed: What computes with them; it is told how many samples a step has.
+        device: Where that is.
+        stop: The step behind the last one.
+        reads_ahead: Whether a thread reads the next ones.
+    """
+
+    def __init__(
+        self, batches: BatchSource, fed: Fed, device: torch.device, stop: int, *, reads_ahead: bool
+    ) -> None:
+        self._batches, self._fed, self._device = batches, fed, device
+        self._needs = fed.needs
+        self._ahead = Prefetched(batches, self._needs, stop) if reads_ahead else None
+
+    @classmethod
+    def of_training(
+        cls,
+        program: TrainingProgram,
+        specification: RunSpecification,
+        fed: Fed,
+        device: torch.device,
+    ) -> DataFeed:
+        """The batches of a run's steps."""
+        source = specification.profile.source
+        assert source is not None
+        batches = batches_of(program, source, specification.plan.job, specification.seed)
+        stop, has_data = specification.num_steps, program.data is not None
+        return cls(batches, fed, device, stop, reads_ahead=has_data)
+
+    @classmethod
+    def of_evaluation(
+        cls,
+        program: TrainingProgram,
+        specification: RunSpecification,
+        fed: Fed,
+        device: torch.device,
+    ) -> tuple[DataFeed, int]:
+        """The batches of one evaluation, and how many they are."""
+        source = specification.profile.source
+        assert source is not None
+        batches, number = evaluation_batches(program, source, specification.plan.job)
+        return cls(batches, fed, device, number, reads_ahead=True), number
+
+    def of_step(self, step: int) -> dict[int, Batch]:
+        """What the rank computes with in a step."""
+        if self._ahead is None:
+            found = self._batches.read(step, self._needs)
+        else:
+            found = self._ahead.of_step(step)
+        self._fed.num_samples = found.num_samples
+        return to_device(found.batches, self._device)
+
+    def close(self) -> None:
+        """Reads nothing more."""
+        if self._ahead is not None:
+            self._ahead.close()
