@@ -140,7 +140,13 @@ def train(plan: str, fault: str) -> float:
     return loss
 
 
-def main(plan: str, folder: str, *faults: str) -> None:
+def main(arguments: list[str]) -> int:
+    """What a rank of our own launcher does: the plan is in the folder."""
+    write_losses(str(Path(arguments[0], "plan.yaml")), *arguments)
+    return 0
+
+
+def write_losses(plan: str, folder: str, *faults: str) -> None:
     """Writes the losses and errors by fault; a rank that has failed lives on for a while."""
     path = Path(folder, f"rank-{os.environ['RANK']}.json")
     found = {}
@@ -158,4 +164,4 @@ def main(plan: str, folder: str, *faults: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    write_losses(*sys.argv[1:])

@@ -69,7 +69,13 @@ def train(plan: str, folder: str, resume: str | None = None) -> list[float]:
     return losses
 
 
-def main(plan: str, folder: str, what: str = "") -> None:
+def main(arguments: list[str]) -> int:
+    """What a rank of our own launcher does: the plan is in the folder."""
+    write_losses(str(Path(arguments[0], "plan.yaml")), *arguments)
+    return 0
+
+
+def write_losses(plan: str, folder: str, what: str = "") -> None:
     """Writes the losses, or the error, of this rank into a file."""
     rank = int(os.environ.get("RANK", "0"))
     global BATCH
@@ -85,4 +91,4 @@ def main(plan: str, folder: str, what: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    write_losses(*sys.argv[1:])

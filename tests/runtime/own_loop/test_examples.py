@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
+import json
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from heterps_configs.documents.plan import Plan
-from tests.runtime.torchrun import torchrun_command
+from heterps_runtime.run.launcher import run_ranks
 from tests.runtime.trainer_plans import chain_of_groups, plan_of_cuts
 
 # Click-through rates need more steps to be learned.
 CLICK_STEPS, LLAMA_STEPS = 30, 10
 
 
-def _losses(
-    plan: Plan, num_processes: int, module: str, folder: Path, steps: int
-) -> tuple[str, str]:
-    """The first and the last loss that each rank of an example prints."""
-    path = folder / f"plan-{num_processes}.yaml"
-    plan.to_file(path)
-    command = torchrun_command(path, num_processes, module=f"heterps_runtime.examples.{module}")
-    done = subprocess.run([*command, str(steps)], timeout=120, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    # Several processes may print into one line.
-    found = re.findall(r"loss (\d+\.\d+) -> (\d+\.\d+)", done.stdout)
-    assert len(found) == num_processes
-    assert len(set(found)) == 1, "every rank knows the loss"
-    first, last = found[0]
-    assert float(last) < float(first)
-    return first, last
+def _losses(plan: Plan, num_processes: int, module: str, folder: Path, steps: int) -> list[float]:
+    """Of every step of an example, which all ranks know."""
+    folder.mkdir(exist_ok=True)
+    plan.to_file(folder / "plan.yaml")
+    run_ranks("tests.runtime.example_ranks", num_processes, folder, 120, [module, str(steps)])
+    first, *others = (
+        json.loads((folder / f"losses-{rank}.json").read_text()) for rank in range(num_processes)
+    )
+    assert all(other == first for other in others)
+    losses: list[float] = first
+    assert len(losses) == steps
+    assert losses[-1] < losses[0]
+    return losses
 
 
 @pytest.mark.slow
@@ -43,12 +38,11 @@ def test_click_through_rates_are_learned_on_two_processes(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_llama_learns_on_two_groups_of_two_what_it_learns_on_one_process(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from heterps_runtime.examples import finetune_llama
-
-    together = _losses(chain_of_groups(3, num_layers=6), 4, "finetune_llama", tmp_path, LLAMA_STEPS)
-    plan_of_cuts(num_layers=6).to_file(tmp_path / "plan-1.yaml")
-    try:
-        alone = finetune_llama.main(str(tmp_path / "plan-1.yaml"), LLAMA_STEPS)
-    finally:
-        dist.destroy_process_group()
-    assert list(map(float, together)) == pytest.approx([alone[0], alone[-1]], abs=1e-4)
+    together, alone = (
+        _losses(plan, processes, "finetune_llama", tmp_path / str(processes), LLAMA_STEPS)
+        for plan, processes in (
+            (chain_of_groups(3, num_layers=6), 4),
+            (plan_of_cuts(num_layers=6), 1),
+        )
+    )
+    assert together == pytest.approx(alone, abs=1e-4)

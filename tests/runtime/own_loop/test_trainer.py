@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,8 @@ import torch
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.own_loop.trainer import PipelineTrainer
+from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.state.checkpoint import load_state_dict
-from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts, replicas_of_groups
 
 
@@ -22,14 +20,7 @@ def _run(tmp_path: Path, plan: Plan, processes: int, *options: str) -> list[str]
     """What each rank wrote."""
     tmp_path.mkdir(exist_ok=True)
     plan.to_file(tmp_path / "plan.yaml")
-    module = "tests.runtime.trainer_script"
-    command = [sys.executable, "-m", module, str(tmp_path / "plan.yaml")]
-    if processes > 1:
-        command = torchrun_command(tmp_path / "plan.yaml", processes, module=module)
-    done = subprocess.run(
-        [*command, str(tmp_path), *options], timeout=60, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run_ranks("tests.runtime.trainer_script", processes, tmp_path, 60, options)
     return [(tmp_path / f"rank-{rank}.txt").read_text() for rank in range(processes)]
 
 

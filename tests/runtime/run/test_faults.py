@@ -21,6 +21,7 @@ from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.own_loop.model import source_of
 from heterps_runtime.own_loop.plan import compute_device, specification_of
+from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.faulty_script import FAULTS, LATE_S
@@ -32,8 +33,16 @@ from tests.runtime.trainer_plans import plan_of_cuts
 LIMIT_S = 120.0
 
 
-def _run(folder: Path, *faults: str) -> tuple[int, list[dict[str, str]]]:
-    """Exit code, and what each of two ranks wrote; makes sure that no process is left."""
+def _run(folder: Path, *faults: str) -> list[dict[str, str]]:
+    """What each of two ranks wrote."""
+    plan_of_cuts(1, num_layers=3).to_file(folder / "plan.yaml")
+    run_ranks("tests.runtime.faulty_script", 2, folder, LIMIT_S, faults)
+    ranks = sorted(folder.glob("rank-*.json"))
+    return [json.loads(path.read_text()) for path in ranks]
+
+
+def _run_by_torchrun(folder: Path, *faults: str) -> int:
+    """Exit code; makes sure that no process is left."""
     plan = folder / "plan.yaml"
     plan_of_cuts(1, num_layers=3).to_file(plan)
     command = torchrun_command(plan, 2, module="tests.runtime.faulty_script")
@@ -47,8 +56,7 @@ def _run(folder: Path, *faults: str) -> tuple[int, list[dict[str, str]]]:
         finally:
             if not _is_empty(process.pid, 0.0):
                 os.killpg(process.pid, signal.SIGKILL)
-    ranks = sorted(folder.glob("rank-*.json"))
-    return code, [json.loads(path.read_text()) for path in ranks]
+    return code
 
 
 def _is_empty(group: int, wait_s: float = 5.0) -> bool:
@@ -67,11 +75,10 @@ def _is_empty(group: int, wait_s: float = 5.0) -> bool:
 @pytest.mark.slow
 def test_every_rank_raises_the_same_error_and_odd_models_train(tmp_path: Path) -> None:
     # One start of processes for all: what is found before training leaves the ranks together.
-    code, ranks = _run(
+    ranks = _run(
         tmp_path, "opaque-boundary", "no-tensor-output", "no-tensor-boundary", "not-contiguous",
         "unpicklable", "none", "wrong-output",
     )  # fmt: skip
-    assert code == 0
     found, other = ranks
     assert found == other
     assert (
@@ -87,8 +94,7 @@ def test_every_rank_raises_the_same_error_and_odd_models_train(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_an_error_of_a_forward_pass_that_reads_like_a_lost_rank_is_shown(tmp_path: Path) -> None:
-    code, (found, other) = _run(tmp_path, "imitates")
-    assert code == 0
+    found, other = _run(tmp_path, "imitates")
     assert found == other == {"imitates": f"rank 1 (d1): RuntimeError: {TEXT}"}
 
 
@@ -104,9 +110,8 @@ def test_an_error_of_an_optimizer_that_reads_like_a_lost_rank_is_the_cause(tmp_p
 @pytest.mark.slow
 def test_a_rank_without_memory_is_the_error_of_all_while_it_lives_on(tmp_path: Path) -> None:
     started_s = time.monotonic()
-    code, ranks = _run(tmp_path, "lacks-memory")
+    ranks = _run(tmp_path, "lacks-memory")
     assert time.monotonic() - started_s < LATE_S, "the other rank waited for its end"
-    assert code == 0
     found, other = ranks
     assert found == other
     assert "rank 1 (d1): RuntimeError: " in found["lacks-memory"]
@@ -115,8 +120,7 @@ def test_a_rank_without_memory_is_the_error_of_all_while_it_lives_on(tmp_path: P
 
 @pytest.mark.slow
 def test_a_rank_that_dies_ends_the_others(tmp_path: Path) -> None:
-    code, _ = _run(tmp_path, "dies")
-    assert code == 1
+    assert _run_by_torchrun(tmp_path, "dies") == 1
     assert "exitcode  : 3" in (tmp_path / "log").read_text()
 
 
