@@ -372,7 +372,7 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """The whole loop on this machine: profile, train, place, compare, run, drift, adapt."""
-    from heterps.commands.demo import run_demo
+    from heterps.run_commands.demo import run_demo
 
     run_demo(run_directory, train_s=train_s, seed=seed)
 

@@ -104,12 +104,12 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Trace a model and time its layers; write a model profile."""
-    from heterps.commands.profile import check_arguments, run_merge, run_profile
+    from heterps.run_commands.profile import check_arguments, run_merge, run_profile
 
     given = {"--device": device, "--device-type": device_type, "--dtype": dtype}
     check_arguments(models or [], given, links=links, merge=merge, cluster=cluster, count=processes)
     if links:
-        from heterps.commands.links import run_links
+        from heterps.run_commands.links import run_links
 
         run_links(cluster, output=output, num_processes=processes, as_json=as_json)
     elif merge:

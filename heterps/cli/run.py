@@ -187,8 +187,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Execute a plan; predicted against measured."""
-    from heterps.commands.run import run_run
-    from heterps.commands.run_request import RunRequest, read_events, read_settings
+    from heterps.run_commands.run import run_run
+    from heterps.run_commands.run_request import RunRequest, read_events, read_settings
     from heterps_runtime.specification.hosts import Hosts
 
     given = {

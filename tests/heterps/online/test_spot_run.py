@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from heterps.commands.run_request import read_events
 from heterps.online.spot_run import SpotRun, _lost_s
 from heterps.planning.plans import load_plan_and_problem
+from heterps.run_commands.run_request import read_events
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import ElasticSettings, RunSettings
 from heterps_configs.errors import HeterpsError

@@ -6,10 +6,10 @@ import io
 
 from rich.table import Table
 
-from heterps.commands.demo import Speed
 from heterps.commands.score import scores_table
 from heterps.commands.train import CHAINS, shown
 from heterps.reports.console import PlainConsole, interval_text
+from heterps.run_commands.demo import Speed
 
 
 def test_an_interval_names_the_types_that_were_never_measured() -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from heterps.commands.profile import HOST_TYPE
 from heterps.reports.console import answer, print_json, remarks, seconds_text
 from heterps.reports.run_progress import shown_progress
+from heterps.run_commands.profile import HOST_TYPE
 from heterps_configs.documents.cluster import (
     Cluster,
     Collective,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heterps.cli.app import main
-from heterps.commands.links import (
+from heterps.run_commands.links import (
     new_cluster,
     node_of_this_machine,
     with_collectives,

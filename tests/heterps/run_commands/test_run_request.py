@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heterps.commands.run_request import RUN_DIRECTORY, RunRequest, read_events, read_settings
+from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, read_events, read_settings
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError

@@ -151,10 +151,10 @@ def test_the_demo_goes_through_and_writes_its_summary(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = demo.JOB.changed(global_batch_size=8, micro_batch_size=1)
-    monkeypatch.setattr("heterps.commands.demo.JOB", job)
-    monkeypatch.setattr("heterps.commands.demo.PLAIN_STEPS", 3)
-    monkeypatch.setattr("heterps.commands.demo.ONLINE_STEPS", 14)
-    monkeypatch.setattr("heterps.commands.demo.FINE_TUNE_S", 2.0)
+    monkeypatch.setattr("heterps.run_commands.demo.JOB", job)
+    monkeypatch.setattr("heterps.run_commands.demo.PLAIN_STEPS", 3)
+    monkeypatch.setattr("heterps.run_commands.demo.ONLINE_STEPS", 14)
+    monkeypatch.setattr("heterps.run_commands.demo.FINE_TUNE_S", 2.0)
     outcome = heterps("demo", "--run-directory", tmp_path, "--train-seconds", 3)
     assert outcome.code == 0, outcome.err
     assert "no hardware results" in outcome.out
@@ -172,7 +172,7 @@ def test_an_interrupt_says_what_there_is_to_go_on_from(
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heterps.commands.run.run_plan", interrupted)
+    monkeypatch.setattr("heterps.run_commands.run.run_plan", interrupted)
     saved = tmp_path / "saved"
     options = ("--run-directory", tmp_path / "run")
     outcome = heterps("run", plan, *options)
@@ -188,7 +188,7 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(
     heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "heterps.commands.run.run_plan",
+        "heterps.run_commands.run.run_plan",
         lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
     )
     before = signal.getsignal(signal.SIGTERM)
@@ -207,7 +207,7 @@ def test_the_error_of_a_failed_rank_names_its_log(
     def failed(*arguments: object, **options: object) -> None:
         raise HeterpsError("rank 1 (fast): it failed")
 
-    monkeypatch.setattr("heterps.commands.run.run_plan", failed)
+    monkeypatch.setattr("heterps.run_commands.run.run_plan", failed)
     outcome = heterps("run", plan, "--run-directory", tmp_path)
     assert outcome.code == 2
     assert f"rank 1 (fast): it failed; its log: {log}" in outcome.err

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heterps.commands.elastic import run_with_recovery
-from heterps.commands.run_request import RunRequest
 from heterps.online.drift_watch import DriftWatch
 from heterps.planning.plans import load_plan_and_problem
 from heterps.planning.trust import ask_for_program, ask_for_trust
@@ -22,6 +20,8 @@ from heterps.reports.run_progress import RunProgress
 from heterps.reports.run_report import evaluation_line, print_result, result_mapping
 from heterps.reports.run_tensorboard import RunBoard
 from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timelines
+from heterps.run_commands.elastic import run_with_recovery
+from heterps.run_commands.run_request import RunRequest
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError

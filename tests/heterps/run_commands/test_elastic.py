@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heterps.commands.elastic import absent_at_first, newest_step
 from heterps.reports.run_report import recovery_text
+from heterps.run_commands.elastic import absent_at_first, newest_step
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_runtime.run.recovery_record import Recovery

@@ -15,13 +15,13 @@ from pathlib import Path
 from rich.table import Table
 
 from heterps.commands.compare import print_comparison
-from heterps.commands.profile import measure_with_progress
-from heterps.commands.run import shown
 from heterps.commands.train import load_config, train_with_progress
 from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
 from heterps.reports.console import answer, percent_text, say_when_compiling
 from heterps.reports.tensorboard_report import write_comparison
+from heterps.run_commands.profile import measure_with_progress
+from heterps.run_commands.run import shown
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
