@@ -1,4 +1,4 @@
-"""What the commands that start processes do: they measure models and links, and run plans.
+"""What the commands that measure and run do: they start processes.
 
 Front door: `run.run_run`.
 """
