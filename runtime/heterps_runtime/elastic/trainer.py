@@ -70,16 +70,15 @@ class ElasticTrainer(Trainer):
             self._holding.begin_step()
             self._run_step(step)
             self._after_step(step)
-            if self._checkpointer is not None:
-                self._checkpointer.after_step(step + 1, self.owned, self._specification)
+            self._save_if_due(step + 1)
             if self._is_over:
                 break
             if self._is_ending and step + 1 < specification.num_steps:
                 self._end_generation()
                 return False
-        if self._first_step == specification.num_steps and self._checkpointer is not None:
+        if self._first_step == specification.num_steps:
             # A rank was lost between the last step and the end of its checkpoint.
-            self._checkpointer.after_step(specification.num_steps, self.owned, specification)
+            self._save_if_due(specification.num_steps)
         self._finish()
         return True
 

@@ -12,6 +12,7 @@ from heterps_runtime.training.batches import Batch, BatchSource, Needs
 from heterps_runtime.training.prefetching import Prefetched
 from heterps_runtime.training.prepared import batches_of, evaluation_batches
 from heterps_runtime.training.program import TrainingProgram
+from heterps_runtime.training.sample_order import Position
 
 
 class Fed(Protocol):
@@ -58,7 +59,13 @@ class DataFeed:
         """The batches of a run's steps."""
         source = specification.profile.source
         assert source is not None
-        batches = batches_of(program, source, specification.plan.job, specification.seed)
+        batches = batches_of(
+            program,
+            source,
+            specification.plan.job,
+            specification.seed,
+            specification.data_origin,
+        )
         stop, has_data = specification.num_steps, program.data is not None
         return cls(batches, fed, device, stop, reads_ahead=has_data)
 
@@ -84,6 +91,10 @@ class DataFeed:
             found = self._ahead.of_step(step)
         self._fed.num_samples = found.num_samples
         return to_device(found.batches, self._device)
+
+    def position(self, step: int) -> Position | None:
+        """How far training is in a user's data before a step."""
+        return self._batches.position(step)
 
     def close(self) -> None:
         """Reads nothing more."""

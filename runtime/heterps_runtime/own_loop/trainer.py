@@ -52,12 +52,14 @@ from heterps_runtime.stages.start_values import StartValues
 from heterps_runtime.training.batches import Batch
 from heterps_runtime.training.prepared import first_batch
 from heterps_runtime.training.program import OptimizerFactory, TrainingProgram
+from heterps_runtime.training.sample_order import BEGINNING
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
 from heterps_runtime.transport.group_sums import group_sums
 from heterps_runtime.transport.shared_failures import SharedFailures
 
 if TYPE_CHECKING:
+    from heterps_runtime.state.checkpoint_files import CheckpointDocument
     from heterps_runtime.state.checkpointer import Checkpointer
 
 _Value = TypeVar("_Value")
@@ -144,8 +146,10 @@ class PipelineTrainer:
         atexit.register(_leave, self._failures)
         self._executor: AccumulatingExecutor | None = None
         self.num_steps = 0
+        self._origin = BEGINNING
         if resume is not None:
-            self.num_steps = self._together(lambda: _steps_of(str(resume)))
+            document = self._together(lambda: _document_of(str(resume)))
+            self.num_steps, self._origin = document.step, document.data_position or BEGINNING
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -254,7 +258,8 @@ class PipelineTrainer:
                     num_steps = self.num_steps
                     specification = specification.changed(num_steps=num_steps)
                 if checkpointer is not None:
-                    checkpointer.after_step(self.num_steps, self._owned, specification)
+                    position = feed.position(self.num_steps)
+                    checkpointer.after_step(self.num_steps, self._owned, specification, position)
         finally:
             feed.close()
         executor.num_samples = self.batch_size
@@ -402,6 +407,7 @@ class PipelineTrainer:
             weights=self._weights,
             resume_from=self._resume,
             first_step=self.num_steps,
+            data_origin=self._origin,
             max_gradient_norm=self._program.max_gradient_norm,
         )
         start: StartValues | None = None
@@ -483,8 +489,8 @@ def _leave(failures: SharedFailures) -> None:
     dist.destroy_process_group()
 
 
-def _steps_of(folder: str) -> int:
-    """Steps that were done when the newest checkpoint of a folder was taken."""
+def _document_of(folder: str) -> CheckpointDocument:
+    """What the newest checkpoint of a folder says."""
     from heterps_runtime.state.checkpoint_files import CheckpointDocument, find_checkpoint
 
-    return CheckpointDocument.of(find_checkpoint(folder)).step
+    return CheckpointDocument.of(find_checkpoint(folder))

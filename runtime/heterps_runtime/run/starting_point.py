@@ -21,6 +21,7 @@ from heterps_runtime.state.checkpoint_files import (
     prepare_folder,
 )
 from heterps_runtime.state.remote_storage import is_url
+from heterps_runtime.training.sample_order import BEGINNING
 
 
 def begin(
@@ -135,6 +136,11 @@ def _resumed(
             f"{path}: {document.step} steps are done already; give more with --steps, "
             "which counts from the beginning of training"
         )
+    if document.program is not None and settings.program is None:
+        raise HeterpsError(
+            f"{path}: was trained with the program {document.program}; --program names it, and "
+            "without one the run would go on with synthetic batches"
+        )
     if document.seed != settings.seed:
         remarks.append(
             f"the run goes on with the checkpoint's seed {document.seed}, not {settings.seed}"
@@ -152,6 +158,7 @@ def _resumed(
         "learning_rate": settings.learning_rate or document.learning_rate,
         "max_gradient_norm": settings.max_gradient_norm or document.max_gradient_norm,
         "resume_from": path,
+        "data_origin": document.data_position or BEGINNING,
     }
 
 

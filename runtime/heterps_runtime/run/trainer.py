@@ -123,11 +123,17 @@ class Trainer:
             self._switch_if_asked(step)
             self._run_step(step)
             self._after_step(step)
-            if self._checkpointer is not None:
-                self._checkpointer.after_step(step + 1, self.owned, self._specification)
+            self._save_if_due(step + 1)
             if self._is_over:
                 break
         self._finish()
+
+    def _save_if_due(self, num_done: int) -> None:
+        """Saves where so many steps are done and it is time to."""
+        if self._checkpointer is not None:
+            assert self._feed is not None
+            position = self._feed.position(num_done)
+            self._checkpointer.after_step(num_done, self.owned, self._specification, position)
 
     def _after_step(self, step: int) -> None:
         """Evaluates where it is time to, and asks the callbacks."""

@@ -58,7 +58,7 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
 
         parameters, buffers = module.parameters_by_name(), module.buffers_by_name()
         restore(specification.resume_from, parameters, [buffers], optimizer)
-    batches = batches_of(program, source, job, specification.seed)
+    batches = batches_of(program, source, job, specification.seed, specification.data_origin)
     loss_function, norm = loss_of(program, source), specification.max_gradient_norm
     found = []
     for step in range(specification.first_step, specification.num_steps):

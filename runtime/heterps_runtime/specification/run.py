@@ -27,6 +27,7 @@ from heterps_envs.schedule.actions import Action, ReduceBucket
 from heterps_runtime.specification.groups import Membership, memberships
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 from heterps_runtime.training.program_file import ProgramFile
+from heterps_runtime.training.sample_order import BEGINNING, Position
 
 SPECIFICATION_FILE = "run.json"
 
@@ -120,6 +121,7 @@ class RunSpecification(Document):
         splits: How tensor-parallel groups split the model's parameters, by name; empty where the
             plan has none.
         program: The user's training program; None: synthetic batches, all else as the plan says.
+        data_origin: Where the run goes on in the program's data.
     """
 
     generation: int = Field(default=0, ge=0)
@@ -150,6 +152,7 @@ class RunSpecification(Document):
     measures_links: bool = False
     splits: Mapping[str, ParameterSplit] = {}
     program: ProgramFile | None = None
+    data_origin: Position = BEGINNING
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

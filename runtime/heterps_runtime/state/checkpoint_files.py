@@ -36,6 +36,7 @@ from heterps_runtime.state.checksums import (
 from heterps_runtime.state.old_checkpoint import is_old
 from heterps_runtime.state.stored_files import LocalFiles, StoredFiles
 from heterps_runtime.state.tensor_file import read_own_table
+from heterps_runtime.training.sample_order import Position
 
 DOCUMENT_FILE = "checkpoint.json"
 _STEP = re.compile(r"step-(\d+)")
@@ -59,6 +60,8 @@ class CheckpointDocument(Document):
         num_ranks: Processes that saved.
         layers: Parameters of each layer of the model, by name.
         tied_names: Other names of parameters that are saved under their first.
+        program: The training program that it was trained with; None for none.
+        data_position: How far training was in the program's data; None where only the step counts.
     """
 
     format: Literal[1, 2] = 2
@@ -70,6 +73,8 @@ class CheckpointDocument(Document):
     num_ranks: PositiveInt
     layers: Mapping[str, int]
     tied_names: Mapping[str, str] = {}
+    program: str | None = None
+    data_position: Position | None = None
 
     @classmethod
     def of(cls, checkpoint: Path) -> CheckpointDocument:

@@ -31,6 +31,7 @@ from heterps_runtime.state.checkpoint_files import (
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.tensor_parallel.slices import TensorSlice
+from heterps_runtime.training.sample_order import Position
 from heterps_runtime.transport.communication import Communicator
 
 
@@ -81,13 +82,20 @@ class Checkpointer:
         self._failure: HeterpsError | None = None
         self._held: _Held | None = None
 
-    def after_step(self, step: int, owned: OwnedStages, specification: RunSpecification) -> None:
+    def after_step(
+        self,
+        step: int,
+        owned: OwnedStages,
+        specification: RunSpecification,
+        position: Position | None = None,
+    ) -> None:
         """Saves where it is time to.
 
         Args:
             step: Steps that are done.
             owned: What this rank trains now.
             specification: The plan that runs now.
+            position: In a user's data.
         """
         if self._saving is not None and self._saving[1].done():
             self._end_save()
@@ -99,7 +107,7 @@ class Checkpointer:
             tensors = owned_tensors(owned, held.buffers)
             pieces = pieces_of(owned, tensors)
             self._tiers.hold(step, {**tensors, **counts_elsewhere(owned)}, pieces)
-            document = _document(step, held.tied_names, specification)
+            document = _document(step, held.tied_names, specification, position)
             generation = specification.generation
             self._saving = (
                 step,
@@ -224,7 +232,10 @@ def buffers_saved_by(
 
 
 def _document(
-    step: int, tied_names: dict[str, str], specification: RunSpecification
+    step: int,
+    tied_names: dict[str, str],
+    specification: RunSpecification,
+    position: Position | None,
 ) -> CheckpointDocument:
     return CheckpointDocument(
         step=step,
@@ -235,4 +246,6 @@ def _document(
         num_ranks=len(specification.devices),
         layers=layer_sizes(specification.profile),
         tied_names=tied_names,
+        program=None if specification.program is None else specification.program.reference,
+        data_position=position,
     )

@@ -18,6 +18,7 @@ from torch import Tensor
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelSource
 from heterps_runtime.models.data import make_batch
+from heterps_runtime.training.sample_order import Position
 from heterps_runtime.training.samples import Samples
 
 # Inputs by name, and the target.
@@ -63,6 +64,10 @@ class BatchSource(Protocol):
         """A rank's part of a step."""
         ...
 
+    def position(self, step: int) -> Position | None:
+        """How far training is in the data before a step; None where only the step counts."""
+        ...
+
 
 class SyntheticBatches(NamedTuple):
     """Batches that are drawn (`heterps_runtime.models.data`): a rank makes what it computes.
@@ -76,6 +81,10 @@ class SyntheticBatches(NamedTuple):
     source: ModelSource
     job: Job
     seed: int
+
+    def position(self, step: int) -> Position | None:
+        """See `BatchSource`."""
+        return None
 
     def read(self, step: int, needs: Needs) -> StepBatches:
         """See `BatchSource`."""
@@ -100,6 +109,10 @@ class ReadBatches(NamedTuple):
     samples: Samples
     source: ModelSource
     job: Job
+
+    def position(self, step: int) -> Position | None:
+        """See `BatchSource`."""
+        return self.samples.position(step)
 
     def read(self, step: int, needs: Needs) -> StepBatches:
         """See `BatchSource`."""

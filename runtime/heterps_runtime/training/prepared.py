@@ -17,7 +17,7 @@ from heterps_runtime.models.losses import Loss, MeanLoss, SourceLoss
 from heterps_runtime.training.batches import BatchSource, ReadBatches, SyntheticBatches
 from heterps_runtime.training.collating import as_tensor
 from heterps_runtime.training.program import TrainingProgram
-from heterps_runtime.training.sample_order import SampleOrder
+from heterps_runtime.training.sample_order import BEGINNING, Position, SampleOrder
 from heterps_runtime.training.samples import divided, samples_of
 
 
@@ -55,12 +55,31 @@ def loss_of(program: TrainingProgram, source: ModelSource) -> Loss:
     return SourceLoss(source) if program.loss is None else MeanLoss(program.loss)
 
 
-def batches_of(program: TrainingProgram, source: ModelSource, job: Job, seed: int) -> BatchSource:
-    """Where the batches of a training come from: the program's data, or drawn ones."""
+def batches_of(
+    program: TrainingProgram,
+    source: ModelSource,
+    job: Job,
+    seed: int,
+    origin: Position = BEGINNING,
+) -> BatchSource:
+    """Where the batches of a training come from: the program's data, or drawn ones.
+
+    Args:
+        program: With or without data.
+        source: Of the model.
+        job: Sizes.
+        seed: Of the run.
+        origin: Where the run goes on in the data.
+    """
     if program.data is None:
         return SyntheticBatches(source, job, seed)
     order = SampleOrder(
-        0, job.global_batch_size, seed, shuffle=program.shuffle, drop_last=program.drop_last
+        0,
+        job.global_batch_size,
+        seed,
+        shuffle=program.shuffle,
+        drop_last=program.drop_last,
+        origin=origin,
     )
     return ReadBatches(samples_of(program, program.data, source, order), source, job)
 

@@ -29,6 +29,9 @@ class Position(NamedTuple):
     sample: int = 0
 
 
+BEGINNING = Position()
+
+
 class SampleOrder(NamedTuple):
     """The order of a data set of known length.
 
@@ -46,7 +49,7 @@ class SampleOrder(NamedTuple):
     seed: int = 0
     shuffle: bool = True
     drop_last: bool = False
-    origin: Position = Position()
+    origin: Position = BEGINNING
 
     def check(self) -> None:
         """Refuses a data set that has no batch.

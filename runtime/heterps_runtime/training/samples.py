@@ -20,7 +20,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.collating import collate_samples
 from heterps_runtime.training.model_inputs import as_inputs, as_target
 from heterps_runtime.training.program import TrainingProgram
-from heterps_runtime.training.sample_order import SampleOrder
+from heterps_runtime.training.sample_order import Position, SampleOrder
 
 _NO_TARGET = torch.empty(0)
 
@@ -43,6 +43,10 @@ class DueSamples(Protocol):
 
 class Samples(Protocol):
     """A data set, step by step."""
+
+    def position(self, step: int) -> Position | None:
+        """How far training is before a step; None where that is not known beforehand."""
+        ...
 
     def of_step(self, step: int) -> Any:
         """A context manager with the step's `DueSamples`."""
@@ -124,6 +128,10 @@ class IndexedSamples:
         order.check()
         self._batching, self._order = _Batching(program, data, source), order
 
+    def position(self, step: int) -> Position | None:
+        """See `Samples`."""
+        return self._order.position(step)
+
     @contextmanager
     def of_step(self, step: int) -> Iterator[DueSamples]:
         """See `Samples`."""
@@ -173,6 +181,10 @@ class SamplesInARow:
         self._drop_last = program.drop_last
         self._lock = threading.Lock()
         self._step, self._batches = 0, self._all_batches()
+
+    def position(self, step: int) -> Position | None:
+        """See `Samples`: whoever goes on skips what is done."""
+        return None
 
     @contextmanager
     def of_step(self, step: int) -> Iterator[DueSamples]:

@@ -17,7 +17,7 @@ from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.training.updates import AVERAGE
 from tests.runtime.elastic.small_runs import ElasticCase, elastic_problem
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
-from tests.runtime.training.small_program import LAST_STEP, PLACE, plain_training
+from tests.runtime.training.small_program import BATCH, LAST_STEP, PLACE, plain_training
 
 STEPS = 8
 
@@ -42,10 +42,32 @@ def test_a_program_trains_what_a_plain_loop_trains_and_goes_on_under_another_pla
     assert [*first.losses, *second.losses] == pytest.approx(expected.losses, abs=1e-5)
     assert second.max_loss_difference == pytest.approx(0, abs=1e-5)
     saved = load_state_dict(tmp_path / "saved")
+    assert saved.document.data_position == (STEPS, 2, 2 * BATCH)
     for name, parameter in expected.model.named_parameters():
         torch.testing.assert_close(saved.model[name], parameter.detach(), atol=1e-5, rtol=1e-4)
         average = saved.optimizer[name][AVERAGE]
         torch.testing.assert_close(average, expected.average[name].detach(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_no_sample_is_lost_where_the_batch_changes_and_no_program_where_a_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    settings = RunSettings(
+        steps=2, program=PLACE, checkpoint=CheckpointSettings(folder=str(tmp_path / "saved"))
+    )
+    problem = problem_of("sequential")
+    run_plan(problem, chain_of(problem, 4), settings, trust_code=True)
+    halves = problem_of("sequential", global_batch_size=BATCH // 2)
+    later = settings.changed(steps=4, resume=True, verify=True)
+    with pytest.raises(HeterpsError, match=r"was trained with the program .*small_program.py:make"):
+        run_plan(halves, chain_of(halves, 4), later.changed(program=None))
+    hooks = RunHooks(on_message=lambda text: None)
+    result = run_plan(halves, chain_of(halves, 4), later, hooks=hooks, trust_code=True)
+    assert result.max_loss_difference == pytest.approx(0, abs=1e-5)
+    # 32 samples of 40 were done: one step ends the epoch, the other begins the next.
+    position = load_state_dict(tmp_path / "saved").document.data_position
+    assert position == (4, 1, BATCH // 2)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.training.sample_order import Position, SampleOrder
+from heterps_runtime.training.sample_order import BEGINNING, Position, SampleOrder
 
 SIZES = st.integers(1, 60)
 
@@ -45,7 +45,7 @@ def test_no_sample_is_lost_where_a_run_goes_on_with_another_batch_size(
     num_samples: int, parts: list[tuple[int, int]]
 ) -> None:
     """Each part is a number of steps with a batch size; then the epoch is finished."""
-    origin, seen = Position(), Counter[tuple[int, int]]()
+    origin, seen = BEGINNING, Counter[tuple[int, int]]()
     for steps, batch_size in parts:
         order = SampleOrder(num_samples, batch_size, seed=3, origin=origin)
         for step in range(origin.step, origin.step + steps):

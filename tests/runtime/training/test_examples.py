@@ -1,0 +1,58 @@
+"""The programs that come with heterps run as their pages say, and learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_profile
+from heterps_runtime.examples import click_log, text_llama
+from heterps_runtime.models.trust import is_shipped
+from heterps_runtime.run.run_plan import run_plan
+from heterps_runtime.training.batches import Needs, ReadBatches
+from heterps_runtime.training.prepared import batches_of
+from tests.runtime.small_runs import chain_of, problem_of
+
+PLACES = "heterps_runtime.examples."
+
+
+@pytest.mark.slow
+def test_clicks_of_a_generated_log_are_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clicks.csv"
+    click_log.generate(str(path))
+    monkeypatch.setenv("CLICKS", str(path))
+    problem = problem_of("ctr", global_batch_size=64, micro_batch_size=32)
+    settings = RunSettings(steps=100, program=f"{PLACES}click_log:make")
+    result = run_plan(problem, chain_of(problem, 20), settings)
+    losses = list(result.losses)
+    assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
+    assert result.evaluations[-1].figures["accuracy"] > 0.6
+
+
+def test_a_log_that_is_not_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLICKS", "nowhere.csv")
+    with pytest.raises(HeterpsError, match=r"nowhere.csv; python -m .* generates one"):
+        click_log.make()
+
+
+def test_the_text_is_what_the_shipped_llama_takes(tmp_path: Path) -> None:
+    program, source = text_llama.make(), load_profile("llama-tiny").source
+    assert source is not None
+    job = problem_of("sequential").job
+    batches = batches_of(program, source, job, seed=0)
+    assert isinstance(batches, ReadBatches)
+    inputs, target = batches.read(0, Needs.all_of([0])).batches[0]
+    assert inputs["input_ids"].shape == target.shape == (job.micro_batch_size, text_llama.TOKENS)
+    assert (inputs["input_ids"][:, 1:] == target[:, :-1]).all(), "the target is the next byte"
+    assert len(program.data) > 10 * len(program.evaluation_data) > 0
+    assert text_llama.rate(0) < text_llama.rate(text_llama.WARM_UP_STEPS) == 1.0
+
+
+def test_they_need_no_trust() -> None:
+    assert is_shipped(f"{PLACES}text_llama:make")
+    assert is_shipped(f"{PLACES}click_log:make")
