@@ -111,8 +111,13 @@ def profile_of(model: str) -> ModelProfile:
     return small_models.profile_of(model)
 
 
-def problem_of(
-    model: str,
+def problem_of(model: str, **settings: Any) -> Problem:
+    """`on_four_devices` of a tiny model, by name."""
+    return on_four_devices(profile_of(model), **settings)
+
+
+def on_four_devices(
+    profile: ModelProfile,
     *,
     slowdowns: Sequence[float] | None = None,
     step_s: float = 0.01,
@@ -121,13 +126,13 @@ def problem_of(
     """Four devices on one node.
 
     Args:
-        model: Name of a tiny model.
+        profile: Of the model.
         slowdowns: Of the devices, where they are emulated.
         step_s: Forward and backward seconds of one micro-batch of the whole model on the host.
         job: Fields of the job.
     """
     settings = {"global_batch_size": 16, "micro_batch_size": 4, "dtype": "float32", **job}
-    profile, layers = profile_of(model), profile_of(model).num_layers
+    layers = profile.num_layers
     measurement = Measurement(
         device_type="host-cpu",
         micro_batch_size=settings["micro_batch_size"],

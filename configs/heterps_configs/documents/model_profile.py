@@ -38,10 +38,15 @@ LossName = Literal[
 ]
 
 
+InputDtype = Literal["int64", "int32", "uint8", "bool", "float32", "bfloat16", "float16"]
+_WHOLE = frozenset(("int64", "int32", "uint8", "bool"))
+
+
 class InputSpecification(Document):
     """One input of the model, or its target: the shape is that of one sample, without the batch.
 
     Attributes:
+        dtype: Floating inputs reach the model in the format of its parameters.
         num_classes: Integer tensors are drawn from `0 .. num_classes - 1`.
         placeholder: The integer that stands for a part of another input, such as an image.
         num_placeholders: How many of them a sample begins with; it has no others.
@@ -49,10 +54,15 @@ class InputSpecification(Document):
 
     name: Name
     shape: tuple[PositiveCount, ...] = ()
-    dtype: Literal["int64", "float32"] = "float32"
+    dtype: InputDtype = "float32"
     num_classes: PositiveCount | None = None
     placeholder: Count | None = None
     num_placeholders: Count = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its numbers are whole; a `bool` is 0 or 1."""
+        return self.dtype in _WHOLE
 
     @model_validator(mode="after")
     def _is_of_a_size(self) -> Self:

@@ -35,7 +35,9 @@ from heterps_envs.layer_costs.backward_peaks import BackwardPeaks, backward_peak
 from heterps_envs.layer_costs.samples import measurements_of
 
 # Bytes of one number of a model's inputs.
-_INPUT_BYTES = {"int64": 8, "float32": 4}
+_INPUT_BYTES = {
+    "int64": 8, "int32": 4, "uint8": 1, "bool": 1, "float32": 4, "bfloat16": 2, "float16": 2,
+}  # fmt: skip
 
 _Field = Literal["activation_bytes", "shared_bytes", "peak_bytes"]
 

@@ -88,7 +88,7 @@ class Arguments:
 
         target: torch.dtype = getattr(torch, parameter_format(dtype))
         self._formats = [
-            (entry.name, target if entry.dtype == "float32" else None) for entry in source.inputs
+            (entry.name, None if entry.is_whole else target) for entry in source.inputs
         ]
         self._takes_names = source.kind == "huggingface" or source.factory in _TAKES_NAMES
 

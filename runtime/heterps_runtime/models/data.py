@@ -39,7 +39,11 @@ def make_batch(
         _sample(source, source.target, np.random.default_rng((seed, step, index)))
         for index in range(first_sample, first_sample + batch_size)
     ]
-    columns = [torch.from_numpy(np.stack(column)) for column in zip(*samples, strict=True)]
+    formats = [getattr(torch, entry.dtype) for entry in (*source.inputs, source.target)]
+    columns = [
+        torch.from_numpy(np.stack(column)).to(wanted)
+        for column, wanted in zip(zip(*samples, strict=True), formats, strict=True)
+    ]
     names = [entry.name for entry in source.inputs]
     return dict(zip(names, columns[:-1], strict=True)), columns[-1]
 
@@ -51,7 +55,8 @@ def _sample(
     *before, last = source.inputs
     arrays = [_draw(entry, entry.shape, generator) for entry in before]
     is_next_token = (
-        last.dtype == target.dtype == "int64"
+        last.is_whole
+        and target.is_whole
         and last.num_classes == target.num_classes
         and last.shape == target.shape
         and len(last.shape) == 1
@@ -68,7 +73,7 @@ def _sample(
 def _draw(
     entry: InputSpecification, shape: tuple[int, ...], generator: np.random.Generator
 ) -> NDArray[np.generic]:
-    if entry.dtype == "int64":
+    if entry.is_whole:
         fraction = generator.random(shape) ** 2
         drawn = np.asarray(np.floor(fraction * (entry.num_classes or 2)), dtype=np.int64)
         return _with_placeholders(entry, drawn)

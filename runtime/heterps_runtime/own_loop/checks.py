@@ -149,4 +149,5 @@ def check_same_samples(rows: Sequence[Sequence[Sequence[int]]], devices: Sequenc
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().numpy().tobytes()
+    # As bytes: numpy knows no bfloat16.
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import get_args
 
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.documents.model_profile import InputDtype, InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import register_factory
 
 Inputs = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
-_DTYPES = {"torch.float32": "float32", "torch.int64": "int64"}
+_DTYPES = {f"torch.{name}": name for name in get_args(InputDtype)}
 
 
 def named_inputs(inputs: Inputs) -> dict[str, Tensor]:
@@ -52,13 +53,14 @@ def source_of(
         HeterpsError: Tensors of an unknown format.
     """
     factory = copies_of(model) if isinstance(model, nn.Module) else model
+    is_floating = target.dtype.is_floating_point
     return ModelSource(
         kind="factory",
         factory=register_factory(factory, takes_names=isinstance(inputs, Mapping)),
         inputs=tuple(_described(name, tensor) for name, tensor in named_inputs(inputs).items()),
         # Only the costs of the last layer depend on it: the user's loss is computed.
-        target=_described("target", target),
-        loss="cross_entropy" if str(target.dtype) == "torch.int64" else "mean_squared_error",
+        target=_described("target", target.float() if is_floating else target.long()),
+        loss="mean_squared_error" if is_floating else "cross_entropy",
     )
 
 
@@ -72,7 +74,7 @@ def _described(name: str, tensor: Tensor) -> InputSpecification:
             "name": name,
             "shape": tuple(tensor.shape[1:]),
             "dtype": dtype,
-            "num_classes": 2 if dtype == "int64" else None,
+            "num_classes": None if tensor.dtype.is_floating_point else 2,
         }
     )
 

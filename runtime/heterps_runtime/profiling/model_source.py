@@ -10,10 +10,11 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import (
+    InputDtype,
     InputSpecification,
     LossName,
     ModelProfile,
@@ -29,7 +30,7 @@ from heterps_runtime.models.trust import trust
 # Of a Hugging Face config that names none.
 DEFAULT_DTYPE: Dtype = "bfloat16"
 _INPUT = re.compile(
-    r"(?P<name>\w+)=(?P<shape>\d*(?:[,x]\d+)*):(?P<dtype>float32|int64)(?:<(?P<classes>\d+))?"
+    r"(?P<name>\w+)=(?P<shape>\d*(?:[,x]\d+)*):(?P<dtype>[a-z]+\d*)(?:<(?P<classes>\d+))?"
 )
 
 
@@ -176,23 +177,24 @@ def parse_input(text: str) -> InputSpecification:
         HeterpsError: It has another form.
     """
     match = _INPUT.fullmatch(text.replace(" ", ""))
-    if match is None:
+    if match is None or match["dtype"] not in get_args(InputDtype):
         raise HeterpsError(
-            f"input {text!r}: expected name=shape:dtype with the shape of one sample and dtype "
-            "float32 or int64<N, such as x=3,32,32:float32 or ids=128:int64<32000"
+            f"input {text!r}: expected name=shape:dtype with the shape of one sample, such as "
+            f"x=3,32,32:float32 or ids=128:int64<32000; dtypes: {', '.join(get_args(InputDtype))}"
         )
     shape = tuple(int(size) for size in re.split("[,x]", match["shape"]) if size)
     if 0 in shape:
         raise HeterpsError(f"input {text!r}: a size is 0")
-    is_integer, classes = match["dtype"] == "int64", match["classes"]
+    is_integer, classes = match["dtype"] in ("int64", "int32", "uint8"), match["classes"]
     if is_integer != (classes is not None) or classes == "0":
         raise HeterpsError(
-            f"input {text!r}: int64 needs a limit (int64<32000 draws 0..31999), float32 has none"
+            f"input {text!r}: a whole number needs a limit (int64<32000 draws 0..31999), others "
+            "have none"
         )
     return InputSpecification(
         name=match["name"],
         shape=shape,
-        dtype="int64" if is_integer else "float32",
+        dtype=cast(InputDtype, match["dtype"]),
         num_classes=int(classes) if classes else None,
     )
 
@@ -218,7 +220,7 @@ def factory_source(factory: str, inputs: Sequence[str]) -> ModelSource:
     if target is None:
         target, loss = target_of_output(source)
     else:
-        loss = "cross_entropy" if target.dtype == "int64" else "mean_squared_error"
+        loss = "cross_entropy" if target.is_whole else "mean_squared_error"
     return source.changed(target=target, loss=loss)
 
 

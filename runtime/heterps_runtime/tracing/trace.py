@@ -525,7 +525,7 @@ def _bytes(recording: Recording, source: Any) -> float:
 def _sample_in_words(source: ModelSource) -> str:
     parts = []
     for entry in source.inputs:
-        if entry.dtype == "int64" and len(entry.shape) == 1:
+        if entry.num_classes and entry.is_whole and len(entry.shape) == 1:
             parts.append(f"{entry.shape[0]} integers below {entry.num_classes} ({entry.name})")
         else:
             shape = " x ".join(map(str, entry.shape)) or "1"

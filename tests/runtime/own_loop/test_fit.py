@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.own_loop.trainer import PipelineTrainer
+from heterps_runtime.training.collating import collate_samples
 from tests.runtime.small_runs import chain_of, problem_of, sequential
 from tests.runtime.training.small_program import (
     LAST_STEP,
+    RATE,
     PointData,
     make,
     make_evaluated,
+    mean_loss,
     plain_training,
 )
 
@@ -56,6 +63,64 @@ def test_a_callback_ends_a_fit() -> None:
     trainer = _trainer(is_evaluated=True)
     losses = trainer.fit(PointData(), num_steps=STEPS)
     assert losses == pytest.approx(plain_training(LAST_STEP).losses, abs=1e-5)
+
+
+class _Mixed(nn.Module):
+    """Takes whatever formats there are; a mask may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.end = nn.Embedding(9, 8), nn.Linear(8, 4)
+
+    def forward(
+        self, ids: Tensor, image: Tensor, scale: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        found = self.embed(ids).sum(1) + image.float() / 255 * scale
+        if mask is not None:
+            found = found * mask
+        result: Tensor = self.end(found)
+        return result
+
+
+FORMATS = {"ids": torch.int32, "image": torch.uint8, "scale": torch.bfloat16, "mask": torch.bool}
+
+
+def _mixed_samples(*, has_mask: bool) -> list[dict[str, Any]]:
+    draw = torch.Generator().manual_seed(2)
+    rows = torch.randint(9, (16, 3, 8), generator=draw)
+    return [
+        {
+            "ids": row[0, :3].int(), "image": row[1].to(torch.uint8) * 20,
+            "scale": torch.tensor(0.5, dtype=torch.bfloat16).expand(8),
+            "mask": (row[2] > 3) if has_mask else None, "labels": row[2, 0] % 4,
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("has_mask", [True, False])
+def test_inputs_have_any_format_and_masks_may_be_missing(has_mask: bool) -> None:
+    torch.manual_seed(0)
+    model, samples = _Mixed(), _mixed_samples(has_mask=has_mask)
+    plain, plan = copy.deepcopy(model), chain_of(problem_of("sequential"), devices=("d0",))
+    one_stage = plan.stages[0].changed(last_layer=0)
+    plan = plan.changed(model_fingerprint="", num_layers=1, stages=(one_stage,))
+    program = replace(
+        make(), data=samples, parameter_groups=None, schedule=None, max_gradient_norm=None
+    )
+    found = PipelineTrainer(model, plan, program=program).fit(num_steps=3)
+    optimizer, expected = torch.optim.AdamW(plain.parameters(), lr=RATE), []
+    batch = collate_samples([{k: v for k, v in s.items() if v is not None} for s in samples])
+    assert all(batch[name].dtype == FORMATS[name] for name in batch if name != "labels")
+    target = batch.pop("labels")
+    batch["scale"] = batch["scale"].float()
+    for _ in range(3):
+        loss = mean_loss(plain(**batch), target)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        expected.append(float(loss.detach()))
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_data_that_the_model_does_not_take_is_one_clear_error() -> None:
