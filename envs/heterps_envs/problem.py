@@ -135,19 +135,45 @@ class Problem:
             rank: Which of its devices; by default the one with the largest share. That one decides
                 how long a pass takes, or in a group of unlike devices the slowest at each layer.
         """
-        whole = self.whole or self
+        whole = (self.whole or self).keeping(stage.whole_layers)
         if rank is None and self.has_unlike_devices(stage):
             kinds = [self.class_of[name] for name in stage.devices]
             own = [whole._slice(stage, rank) for rank in range(stage.degree)]
             return whole._slowest(tuple(zip(kinds, own, strict=True)))
-        return self.at_degree(stage.degree, whole._slice(stage, rank))
+        return whole.at_degree(stage.degree, whole._slice(stage, rank))
+
+    def keeping(self, whole_layers: Iterable[int]) -> Problem:
+        """The problem of a model of which groups do not split some layers.
+
+        What was measured of groups is left out, for it holds what those layers take when split.
+        """
+        layers, whole = self.profile.layers, self.whole or self
+        kept = frozenset(own for own in whole_layers if layers[own].tensor_split is not None)
+        if not kept:
+            return self
+        assert self is whole, "whole layers are kept before the others are split"
+        if kept not in self._keeping:
+            profile = self.profile.changed(
+                layers=tuple(
+                    layer.changed(tensor_split=None) if index in kept else layer
+                    for index, layer in enumerate(layers)
+                ),
+                measurements=tuple(e for e in self.profile.measurements if e.tensor_parallel == 1),
+            )
+            self._keeping[kept] = replace(self, profile=profile)
+        return self._keeping[kept]
+
+    @cached_property
+    def _keeping(self) -> dict[frozenset[int], Problem]:
+        return {}
 
     def _slice(self, stage: Stage, rank: int | None) -> GroupSlice | None:
         return slice_of(stage, rank, self.differs_by_rank(stage))
 
     def differs_by_rank(self, stage: Stage) -> bool:
         """Whether devices of a stage's group hold unlike parts of its layers."""
-        return bool(stage.uneven_shares) or self._units.leave_rests(stage.degree)
+        kept = (self.whole or self).keeping(stage.whole_layers)
+        return bool(stage.uneven_shares) or kept._units.leave_rests(stage.degree)
 
     @cached_property
     def _units(self) -> SplitUnits:

@@ -42,7 +42,7 @@ def replicas_are_alike(plan: Plan) -> bool:
 
 def _strategy(stage: Stage) -> tuple[object, ...]:
     again, away = set(stage.recompute_layers), set(stage.offloaded_layers)
-    return stage.degree, stage.uneven_shares, again, away
+    return stage.split, again, away
 
 
 def stage_tables(problem: Problem, plan: Plan, ranges: Ranges) -> CostTables:

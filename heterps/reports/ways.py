@@ -15,6 +15,8 @@ def way_text(plan: Plan, stage: Stage) -> str:
     if stage.uneven_shares:
         shares = " and ".join(f"{100 * share:.3g}" for share in stage.uneven_shares)
         texts = [f"{texts[0]} ({shares} %)"]
+    if stage.whole_layers:
+        texts.append(f"not split{_part(stage.whole_layers, stage)}")
     if stage.recompute_layers:
         texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
     if stage.offloaded_layers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -32,6 +32,8 @@ class Stage(Document):
         devices: Names of the group's devices.
         tensor_shares: For each of them, its share of what is split of each layer; empty: all have
             the same.
+        whole_layers: Layers that the group does not split: each of its devices holds and computes
+            all of them.
         recompute_layers: Layers whose activations are dropped after the forward pass and computed
             again for the backward pass; only what enters such a layer is kept.
         offloaded_layers: Layers whose activations go to host memory after the forward pass and come
@@ -43,6 +45,7 @@ class Stage(Document):
     last_layer: LayerIndex
     devices: tuple[Name, ...] = Field(min_length=1)
     tensor_shares: tuple[TensorShare, ...] = ()
+    whole_layers: tuple[LayerIndex, ...] = ()
     recompute_layers: tuple[LayerIndex, ...] = ()
     offloaded_layers: tuple[LayerIndex, ...] = ()
 
@@ -53,7 +56,9 @@ class Stage(Document):
             problems.append(
                 f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"
             )
-        for field in ("recompute_layers", "offloaded_layers"):
+        if self.whole_layers and len(self.devices) == 1:
+            problems.append("whole_layers: one device has all of its layers whole; leave them out")
+        for field in ("whole_layers", "recompute_layers", "offloaded_layers"):
             outside = [layer for layer in getattr(self, field) if layer not in self.layers]
             if outside and not problems:
                 problems.append(
@@ -84,6 +89,11 @@ class Stage(Document):
     def layers(self) -> range:
         """The layer indices."""
         return range(self.first_layer, self.last_layer + 1)
+
+    @property
+    def split(self) -> tuple[int, tuple[float, ...], frozenset[int]]:
+        """What devices hold of its layers: equal for stages that split equal layers alike."""
+        return self.degree, self.uneven_shares, frozenset(self.whole_layers)
 
     @property
     def degree(self) -> int:
@@ -254,6 +264,11 @@ class Plan(Document):
     def device_groups(self) -> tuple[tuple[str, ...], ...]:
         """The groups of devices that stages are on, in the order of its stages, each once."""
         return tuple(dict.fromkeys(stage.devices for stage in self.stages))
+
+    def whole_layers_on(self, devices: Sequence[str]) -> tuple[int, ...]:
+        """Of all stages of a group, the layers that it does not split."""
+        found = (stage.whole_layers for stage in self.stages if stage.devices == devices)
+        return tuple(sorted({layer for own in found for layer in own}))
 
     @property
     def sharded_layers(self) -> frozenset[int]:

@@ -351,7 +351,7 @@ class _Check:
         problem, stages = self.problem, self.plan.stages
         longest_s = max(
             float(
-                problem.at_degree(stage.degree)
+                problem.for_stage(stage)
                 .tables.compute_s[:, problem.class_of[stage.devices[0]]]
                 .sum()
             )

@@ -229,7 +229,8 @@ def _is_uniform(plan: Plan, stage: Stage) -> bool:
     """Whether all layers and devices of a stage are treated alike."""
     shared = plan.sharded_layers.intersection(stage.layers)
     groups = (stage.recompute_layers, stage.offloaded_layers, shared)
-    return not stage.uneven_shares and all(len(each) in (0, len(stage.layers)) for each in groups)
+    is_even = not stage.uneven_shares and not stage.whole_layers
+    return is_even and all(len(each) in (0, len(stage.layers)) for each in groups)
 
 
 def _placed(plan: Plan, replicas: Sequence[Stage], device_class: int) -> PlacedStage:

@@ -83,6 +83,7 @@ class ReduceBucket(NamedTuple):
         groups: Where any of the devices stands for a tensor-parallel group: the devices of each.
         slices: Of each of them, the largest share that one of its devices has; None: all the same.
         is_sharded: Each replica keeps the optimizer state of a part of the layers' parameters.
+        whole_layers: Of each of the groups, the layers that it does not split.
     """
 
     devices: tuple[str, ...]
@@ -90,6 +91,7 @@ class ReduceBucket(NamedTuple):
     groups: tuple[tuple[str, ...], ...] = ()
     slices: tuple[GroupSlice | None, ...] = ()
     is_sharded: bool = False
+    whole_layers: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class _Members:
     """The groups of devices of a plan, for buckets over some of them."""
 
     def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._group_of = {group[0]: group for group in plan.device_groups}
         self._slice_of: dict[str, GroupSlice] = {}
         for stage in plan.stages:
@@ -76,7 +77,8 @@ class _Members:
         slices = tuple(self._slice_of.get(name) for name in devices)
         if all(len(group) == 1 for group in groups):
             groups, slices = (), ()
-        return ReduceBucket(devices, (), groups, slices, is_sharded)
+        whole = tuple(self._plan.whole_layers_on(group) for group in groups)
+        return ReduceBucket(devices, (), groups, slices, is_sharded, whole if any(whole) else ())
 
 
 def _split(problem: Problem, bucket: ReduceBucket, layers: list[int]) -> list[tuple[int, ...]]:
@@ -114,8 +116,13 @@ def _held(problem: Problem, bucket: ReduceBucket) -> list[Problem]:
     """The problem as devices with most of the layers have it: those of the smallest groups."""
     if not bucket.groups:
         return [problem]
-    held = {(len(group), own) for group, own in zip(bucket.groups, bucket.slices, strict=True)}
-    return [problem.at_degree(degree, own) for degree, own in held]
+    return [problem.keeping(own).at_degree(n, share) for n, share, own in set(_ways(bucket))]
+
+
+def _ways(bucket: ReduceBucket) -> Iterator[tuple[int, GroupSlice | None, tuple[int, ...]]]:
+    """Of each group: its degree, the largest share, the layers that it does not split."""
+    whole = bucket.whole_layers or ((),) * len(bucket.groups)
+    return zip(map(len, bucket.groups), bucket.slices, whole, strict=True)
 
 
 def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
@@ -150,7 +157,7 @@ def reduce_copy_bytes(
         bucket: The bucket.
         held: The problem as its devices have it; by default as those do that have most.
     """
-    is_alike = len(set(zip(map(len, bucket.groups), bucket.slices, strict=True))) < 2
+    is_alike = len(set(_ways(bucket))) < 2
     small = max(
         _gradient_bytes(each, bucket) - (_large_bytes(each, bucket) if is_alike else 0)
         for each in held or _held(problem, bucket)

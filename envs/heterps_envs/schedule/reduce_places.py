@@ -155,7 +155,7 @@ class _Shares:
             stage.first_layer,
             stage.last_layer,
             tuple(self._problem.class_of[name] for name in stage.devices),
-            stage.uneven_shares,
+            stage.split,
             stage.recompute_layers,
             stage.offloaded_layers,
         )

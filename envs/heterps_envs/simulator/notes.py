@@ -79,12 +79,16 @@ def can_run(problem: Problem, plan: Plan) -> bool:
 def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
     """Why a plan cannot be run yet, in one line; None: it can."""
     owner_of = {user: owner for owner, users in profile.tied_layers.items() for user in users}
+    for owner, users in profile.tied_layers.items():
+        reason = _tie_split_unlike(profile, plan, {owner, *users})
+        if reason is not None:
+            return reason
     holders: dict[int, list[Stage]] = defaultdict(list)
     for stage in plan.stages:
         for layer in {*stage.layers, *(owner_of[own] for own in stage.layers if own in owner_of)}:
             using = {layer, *profile.tied_layers.get(layer, ())}
             for other in holders[layer]:
-                reason = _cannot_share(other, stage, is_sharded=bool(using & plan.sharded_layers))
+                reason = _cannot_share(other, stage, using, bool(using & plan.sharded_layers))
                 if reason is not None:
                     name = profile.layers[layer].name
                     return (
@@ -95,9 +99,29 @@ def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
     return None
 
 
-def _cannot_share(one: Stage, other: Stage, *, is_sharded: bool) -> str | None:
-    """Why two stages cannot hold the same parameters; None: they can."""
-    if (one.degree, one.uneven_shares) == (other.degree, other.uneven_shares):
+def _tie_split_unlike(profile: ModelProfile, plan: Plan, tied: set[int]) -> str | None:
+    """Why a group cannot hold the parameters that layers share; None: it can."""
+    layers = profile.layers
+    for stage in plan.stages:
+        own = {each for each in tied if each in stage.layers and layers[each].tensor_split}
+        whole = own.intersection(stage.whole_layers)
+        if whole and whole != own:
+            kept, split = min(whole), min(own - whole)
+            return (
+                f"stage {stage.name!r} keeps {layers[kept].name} whole (whole_layers: "
+                f"{kept}) and splits {layers[split].name}, which has the same parameters; "
+                f"add {split} to whole_layers"
+            )
+    return None
+
+
+def _cannot_share(one: Stage, other: Stage, layers: set[int], is_sharded: bool) -> str | None:
+    """Why two stages cannot hold the parameters of some layers; None: they can."""
+    held = {
+        (each.degree, each.uneven_shares, bool(layers.intersection(each.whole_layers)))
+        for each in (one, other)
+    }
+    if len(held) == 1:
         return None
     if other.devices[0] in one.devices:
         return "with unlike shares on the same devices; that cannot be run"

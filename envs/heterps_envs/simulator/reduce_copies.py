@@ -71,7 +71,12 @@ def _held_by(problem: Problem, plan: Plan, bucket: ReduceBucket, rank: int | Non
     if rank is None:
         return []
     stages = {stage.devices: stage for stage in plan.stages}
-    return [problem.for_stage(stages[group], min(rank, len(group) - 1)) for group in bucket.groups]
+    return [
+        problem.keeping(plan.whole_layers_on(group)).for_stage(
+            stages[group], min(rank, len(group) - 1)
+        )
+        for group in bucket.groups
+    ]
 
 
 def _reduces_after(schedule: Schedule) -> dict[int, list[int]]:

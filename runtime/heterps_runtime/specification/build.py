@@ -205,12 +205,13 @@ def _splits(problem: Problem, plan: Plan) -> dict[str, ParameterSplit]:
 
     assert problem.profile.source is not None
     found = find_splits(problem.profile.source, plan.job.dtype)
-    reason = why_not(problem.profile, found, degree)
-    if reason is not None:
-        raise HeterpsError(
-            f"{reason}; a group of {degree} devices cannot run it: place it with "
-            "--tensor-parallel 1"
-        )
+    for stage in plan.stages:
+        reason = why_not(problem.profile, found, stage)
+        if reason is not None:
+            raise HeterpsError(
+                f"{reason}; the group of stage {stage.name!r} cannot run it: place it with "
+                f"--tensor-parallel 1, or name the layer in the stage's whole_layers"
+            )
     return found.parameters
 
 

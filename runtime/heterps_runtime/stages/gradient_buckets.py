@@ -132,14 +132,14 @@ def gradient_buckets(
 def _slice_on(
     specification: RunSpecification, rank: int, layers: Sequence[int]
 ) -> GroupSlice | None:
-    """What a rank's group splits of some layers, which it has; None where it is alone."""
+    """What a rank has of parameters that some layers use; None: all of them."""
     device = specification.devices[rank]
     stage = next(
         stage
         for stage in specification.plan.stages
         if device in stage.devices and not set(layers).isdisjoint(stage.layers)
     )
-    if stage.degree == 1:
+    if stage.degree == 1 or not set(layers).isdisjoint(stage.whole_layers):
         return None
     shares = stage.tensor_shares or (1 / stage.degree,) * stage.degree
     return GroupSlice(stage.devices.index(device), shares)

@@ -73,6 +73,7 @@ def build_stages(
                 defers_weight_gradients=job.schedule == "zero-bubble"
                 and specification.engine == "heterps",
                 group=_slice_of(stage, device),
+                whole_layers=stage.whole_layers,
                 split=specification.splits,
                 sums=sums,
                 # Torch's engine computes the loss of whole outputs.

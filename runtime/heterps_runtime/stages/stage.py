@@ -63,6 +63,7 @@ class StagePart(NamedTuple):
             (`heterps_runtime.stages.deferred_gradients`).
         split: Which parameters of the model a tensor-parallel group splits.
         group: The rank's place in its group; None: it has all of each layer.
+        whole_layers: Layers of the stage that the group does not split.
         sums: Over that group.
         keeps_logits: Where a group splits the last layer's head, its ranks return the logits of
             their classes alone, and `split_loss` is what reads them.
@@ -79,6 +80,7 @@ class StagePart(NamedTuple):
     defers_weight_gradients: bool = False
     split: Mapping[str, ParameterSplit] = MappingProxyType({})
     group: GroupSlice | None = None
+    whole_layers: Collection[int] = ()
     sums: GroupSums | None = None
     keeps_logits: bool = False
 
@@ -155,7 +157,8 @@ class StageModule(nn.Module):
         self._sends = layers[last].crossing
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
         self.has_batch_norm = bool(normalisations(module))
-        self.slices = self._slices(module, own, part)
+        whole = {name for layer in part.whole_layers for name in layers[layer].parameters}
+        self.slices = self._slices(module, own - whole, part)
         self._hold_only(module, own, recording, start, part.device)
         if part.defers_weight_gradients:
             defer_weight_gradients(module)
@@ -327,7 +330,7 @@ class StageModule(nn.Module):
         return self._recordings[batch_size]
 
     def _slices(self, module: nn.Module, own: set[str], part: StagePart) -> dict[str, TensorSlice]:
-        """Which part of its parameters the rank holds, where its group splits them."""
+        """Which part of some parameters the rank holds, where its group splits them."""
         if part.group is None:
             return {}
         shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if name in own}

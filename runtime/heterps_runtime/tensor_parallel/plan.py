@@ -16,6 +16,7 @@ from torch import nn
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.plan import Stage
 from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_runtime.models.build import build_module
@@ -77,16 +78,17 @@ def _found_splits(source: str, dtype: Dtype) -> SplitPlan:
     return SplitPlan(finder.parameters(), finder.reasons)
 
 
-def why_not(profile: ModelProfile, plan: SplitPlan, degree: int) -> str | None:
-    """Why layers of a profile cannot be run on a group as they are counted; None where they can.
+def why_not(profile: ModelProfile, plan: SplitPlan, stage: Stage) -> str | None:
+    """Why layers of a stage cannot be run by its group as they are counted; None where they can.
 
     Args:
         profile: Of the model.
         plan: Of the same model.
-        degree: Ranks of the group.
+        stage: Says which layers the group splits.
     """
-    for layer in profile.layers:
-        if split_at(layer, degree) is not None and layer.name in plan.reasons:
+    for index in sorted(set(stage.layers).difference(stage.whole_layers)):
+        layer = profile.layers[index]
+        if split_at(layer, stage.degree) is not None and layer.name in plan.reasons:
             return f"{profile.name}: layer {layer.name}: {plan.reasons[layer.name]}"
     return None
 

@@ -152,6 +152,33 @@ def test_shares_of_a_group_are_one_for_each_device_and_sum_to_1(
     assert problems_of(data)[0] == f"stages.1.{problem}"
 
 
+def test_a_group_may_keep_some_of_its_layers_whole() -> None:
+    data = group_data()
+    data["stages"][1]["whole_layers"] = [data["stages"][1]["first_layer"]]
+    plan = Plan.from_mapping(data)
+    assert plan.stages[1].split == (2, (), frozenset(plan.stages[1].whole_layers))
+    assert plan.whole_layers_on(("e", "f")) == plan.stages[1].whole_layers
+    assert plan.whole_layers_on(plan.stages[0].devices) == ()
+    assert Plan.from_mapping(plan.to_mapping()) == plan
+    assert "whole_layers" not in plan.to_mapping()["stages"][0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"whole_layers": [9]}, "whole_layers: 9 not among the stage's layers"),
+        (
+            {"whole_layers": [1], "devices": ["e"]},
+            "whole_layers: one device has all of its layers whole; leave them out",
+        ),
+    ],
+)
+def test_whole_layers_are_those_of_a_group(fields: dict[str, Any], problem: str) -> None:
+    data = group_data()
+    data["stages"][1].update(fields)
+    assert problems_of(data)[0].startswith(f"stages.1.{problem}")
+
+
 def test_devices_of_a_group_have_all_their_stages_in_common() -> None:
     data = group_data()
     data["stages"][1]["devices"] = ["d", "e"]

@@ -14,6 +14,8 @@ from heterps_configs.documents.model_profile import Measurement, TensorSplit
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
+from heterps_envs.schedule.reduce_buckets import reduce_buckets, reduce_bytes
+from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.reduce_copies import reduce_copies
 from heterps_envs.simulator.simulate import estimate, simulate
 from tests.envs.small_problems import chain_problem, plan_of
@@ -298,3 +300,68 @@ def test_a_stage_on_a_group_of_one_is_a_stage() -> None:
     assert stage.uneven_shares == ()
     problem = measured()
     assert problem.for_stage(stage) is problem
+
+
+@pytest.mark.parametrize("whole", [(0,), (1,), (0, 1)])
+def test_layers_that_a_group_keeps_whole_take_what_they_take_on_one_device(
+    whole: tuple[int, ...],
+) -> None:
+    problem = measured([1])
+    (stage,) = groups_plan(problem, {"s": (0, 1, [0, 1])}).stages
+    own = problem.for_stage(stage.changed(whole_layers=whole)).tables
+    for layer in range(2):
+        expected = (problem if layer in whole else problem.at_degree(2)).tables
+        for field in ("forward_s", "backward_s", "optimizer_s", "state_bytes", "gradient_bytes"):
+            found = getattr(own, field)[layer]
+            assert found == pytest.approx(getattr(expected, field)[layer]), field
+
+
+def test_what_was_measured_of_groups_says_nothing_of_layers_that_are_whole_there() -> None:
+    problem = measured([1, 2])
+    (stage,) = groups_plan(problem, {"s": (0, 1, [0, 1])}).stages
+    kept = problem.for_stage(stage.changed(whole_layers=(0,))).tables
+    assert kept.forward_s[0, 0] == pytest.approx(4.0)
+    assert kept.forward_s[1, 0] == pytest.approx(measured([1]).at_degree(2).tables.forward_s[1, 0])
+
+
+def test_a_group_that_keeps_all_layers_whole_takes_as_long_as_one_device() -> None:
+    problem = measured([1])
+    plan = groups_plan(problem, {"s": (0, 1, [0, 1])})
+    whole = plan.changed(stages=(plan.stages[0].changed(whole_layers=(0, 1)),))
+    alone = groups_plan(problem, {"s": (0, 1, [0])})
+    found, expected = simulate(problem, whole), simulate(problem, alone)
+    assert found.step_time_s == pytest.approx(expected.step_time_s)
+    assert set(found.memory_bytes.values()) == set(expected.memory_bytes.values())
+
+
+def test_gradients_of_whole_layers_are_summed_whole() -> None:
+    problem = measured([1])
+    plan = groups_plan(
+        problem,
+        {"s": (0, 1, [0, 1]), "t": (0, 1, [2, 3])},
+        {("s",): [0], ("t",): [1]},
+    )
+    stages = tuple(stage.changed(whole_layers=(1,)) for stage in plan.stages)
+    (before,), (bucket,) = (reduce_buckets(problem, p) for p in (plan, plan.changed(stages=stages)))
+    gradients, split = problem.gradient_bytes, problem.at_degree(2).gradient_bytes
+    assert reduce_bytes(problem, before) == pytest.approx(split.sum())
+    assert reduce_bytes(problem, bucket) == pytest.approx(split[0] + gradients[1])
+
+
+def test_a_tie_is_kept_whole_at_both_ends() -> None:
+    problem = measured([1])
+    first, last = problem.profile.layers
+    tied = problem.profile.changed(
+        layers=(first, last.changed(tied_to=first.name, tied_parameters=10))
+    )
+    problem = replace(problem, profile=tied)
+    plan = groups_plan(problem, {"s": (0, 1, [0, 1])})
+    kept = plan.changed(stages=(plan.stages[0].changed(whole_layers=(1,)),))
+    assert can_run(problem, plan)
+    (note,) = [
+        note for note in estimate(problem, kept).notes if "cannot" in note or "not run" in note
+    ]
+    assert note == (
+        f"stage 's' keeps {last.name} whole (whole_layers: 1) and splits {first.name}, which has "
+        "the same parameters; add 0 to whole_layers; the plan can be simulated, and not run"
+    )

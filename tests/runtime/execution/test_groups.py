@@ -12,6 +12,8 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.hap.system import Hap
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Schedule
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.verify import reference_training
 from tests.runtime.group_plans import grouped
@@ -79,6 +81,11 @@ def test_unlike_groups_train_as_one_process_to_the_last_digits(
     problem = problem_with(model, "1f1b", SIZES)
     groups = {"a": ["d0"], "b": ["d1", "d2", "d3"]}
     plan = grouped(problem, groups, (0.5, 0.25, 0.25), are_replicas=are_replicas)
+    check_float64_parity(problem, plan)
+
+
+def check_float64_parity(problem: Problem, plan: Plan) -> None:
+    """Losses and parameters of three steps are those of one process."""
     job = plan.job.model_copy(update={"dtype": "float64"})  # no format of jobs
     specification = LocalRun.of(problem, plan).specification.changed(plan=plan.changed(job=job))
     losses, whole = reference_training(specification.changed(num_steps=3))
@@ -90,6 +97,17 @@ def test_unlike_groups_train_as_one_process_to_the_last_digits(
             own = owned.slices.get(name)
             part = expected[name] if own is None else own.of(expected[name])
             torch.testing.assert_close(parameter, part, rtol=0, atol=1e-12, msg=name)
+
+
+def test_replicas_of_which_one_keeps_a_layer_whole_train_as_one_process_to_the_last_digits() -> (
+    None
+):
+    """In float64: the other group splits that layer."""
+    problem, groups = problem_with("gpt2", "1f1b", SIZES), {"a": ["d0", "d1"], "b": ["d2", "d3"]}
+    plan = grouped(problem, groups, (0.25, 0.75), are_replicas=True)
+    first, *others = plan.stages
+    kept = first.changed(whole_layers=(1,))
+    check_float64_parity(problem, plan.changed(stages=(kept, *others)))
 
 
 @pytest.mark.parametrize("batch", [4, 8])

@@ -123,6 +123,33 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
         assert group.num_sums == num_sums
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "resnet"])
+def test_a_group_may_keep_layers_whole(name: str) -> None:
+    """Every other one; gpt2's and bert's first and last layer have a table in common."""
+    case, group, shares = case_of(name), ThreadGroup(2), (0.7, 0.3)
+    whole = tuple(range(1, case.profile.num_layers - 1, 2))
+    loss, gradients, _ = _alone(name)
+    most = 1e-7 if name == "mixtral" else 1e-10
+
+    def work(rank: int) -> tuple[StageModule, float, dict[str, Tensor]]:
+        sums, place = group.sums(rank), GroupSlice(rank, shares)
+        split = case.found.parameters
+        stage = _built(case, split=split, group=place, sums=sums, whole_layers=whole)
+        return (stage, *_trained(case, stage))
+
+    for stage, own_loss, own in group.run(work):
+        kept = {key for key in own if set(stage.parameter_layers[key]) & set(whole)}
+        assert kept.isdisjoint(stage.slices)
+        assert kept & case.found.parameters.keys()
+        assert stage.slices
+        assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
+        assert own.keys() == gradients.keys()
+        for key, gradient in own.items():
+            piece = stage.slices.get(key)
+            expected = gradients[key] if piece is None else piece.of(gradients[key])
+            torch.testing.assert_close(gradient, expected, rtol=0, atol=most, msg=key)
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_stages_of_a_group_may_recompute_and_be_able_to_put_off_weight_gradients(name: str) -> None:
     case, group, shares = case_of(name), ThreadGroup(2), (0.7, 0.3)

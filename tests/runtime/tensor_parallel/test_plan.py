@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter
 
+from heterps_configs.documents.plan import Stage
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 from heterps_runtime.tensor_parallel.plan import why_not
 from tests.runtime.small_models import TOKENS
-from tests.runtime.tensor_parallel.split_cases import case_of
+from tests.runtime.tensor_parallel.split_cases import Case, case_of
 
 _DOCUMENT = TypeAdapter(dict[str, ParameterSplit])
 
@@ -22,7 +23,7 @@ def test_a_plan_is_small_and_can_be_sent() -> None:
     assert {count for split in plan.values() for count in split.counts} == {
         f"transformer.h.{block}.attn.split_size" for block in range(2)
     }
-    assert why_not(case.profile, case.found, 2) is None
+    assert why_not(case.profile, case.found, _pair(case)) is None
 
 
 def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
@@ -42,9 +43,23 @@ def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
 def test_what_cannot_be_run_is_named_with_its_reason() -> None:
     # It returns zeros for the distances of all heads, of which a rank would have some.
     case = case_of("t5")
-    assert why_not(case.profile, case.found, 2) == (
+    assert why_not(case.profile, case.found, _pair(case)) == (
         "t5: layer decoder.block.0.layer.1: decoder.block.0.layer.1 cannot be split: "
         "what it returns would not be whole"
     )
     assert "shared.weight" in case.found.parameters
     assert not any("SelfAttention" in name for name in case.found.parameters)
+
+
+def test_what_cannot_be_split_runs_where_the_stage_keeps_it_whole() -> None:
+    case = case_of("t5")
+    stage, names = _pair(case), [layer.name for layer in case.profile.layers]
+    whole = tuple(names.index(name) for name in case.found.reasons)
+    assert why_not(case.profile, case.found, stage.changed(whole_layers=whole)) is None
+    assert why_not(case.profile, case.found, stage.changed(whole_layers=whole[1:])) is not None
+
+
+def _pair(case: Case) -> Stage:
+    """All layers on two devices."""
+    last = case.profile.num_layers - 1
+    return Stage(name="s", first_layer=0, last_layer=last, devices=("d0", "d1"))

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_agents.systems.hap.chain import Chain, Program, Term, seconds_of
-from heterps_agents.systems.hap.layers import rates_of, tensor_program
+from heterps_agents.systems.hap.chain import Chain, Program, seconds_of
+from heterps_agents.systems.hap.joint import best_choice
+from heterps_agents.systems.hap.layers import group_chain, rates_of, tensor_program
 from heterps_agents.systems.hap.ratios import best_shares, even_shares, shares_by_speed
 from heterps_agents.systems.hap.rounding import at_least_one, rounded_shares
 from heterps_agents.systems.hap.search import best_program
@@ -31,11 +32,13 @@ class ShareGroup(NamedTuple):
         devices: Their names.
         shares: Of each; they sum to 1.
         layer_s: (L,) seconds of a step in which it takes all micro-batches.
+        whole_layers: That it could split, and does not.
     """
 
     devices: tuple[str, ...]
     shares: tuple[float, ...]
     layer_s: tuple[float, ...]
+    whole_layers: tuple[int, ...] = ()
 
 
 class Dealt(NamedTuple):
@@ -54,24 +57,54 @@ def whole_group(problem: Problem, name: str) -> ShareGroup:
 def share_groups(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]:
     """Groups of some devices, all of them first, then without the slowest, down to two.
 
-    Of each, the shares that the linear programme finds within memory come first.
+    Of each, the shares that the linear programme finds within memory come first. Behind all of them
+    are those that keep some layers whole.
     """
     whole_s = problem.tables.compute_s.sum(axis=0)
     quickest = sorted(names, key=lambda name: whole_s[problem.class_of[name]])
-    for size in range(len(names), 1, -1):
-        kept = set(quickest[:size])
-        yield from _groups_over(problem, [name for name in names if name in kept])
+    sizes = range(len(names), 1, -1)
+    groups = [[name for name in names if name in quickest[:size]] for size in sizes]
+    chains = [group_chain(problem, group) for group in groups]
+    for group, chain in zip(groups, chains, strict=True):
+        program = tuple(own for own, *_ in chain.layers)
+        yield from _groups_over(problem, group, chain, program)
+    for group, chain in zip(groups, chains, strict=True):
+        partly = _partly_whole(problem, chain)
+        if partly is not None:
+            yield from _groups_over(problem, group, chain, partly)
 
 
-def _groups_over(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]:
-    splits = [split_at(layer, len(names)) for layer in problem.profile.layers]
+def _partly_whole(problem: Problem, chain: Chain) -> Program | None:
+    """The best program that keeps whole what a group could split; None where that is no gain.
+
+    Layers that share parameters are whole together.
+    """
+    try:
+        found = best_choice(chain).program
+    except InfeasibleError:
+        return None
+    whole = set(_whole_layers(chain, found))
+    for owner, users in problem.profile.tied_layers.items():
+        if not whole.isdisjoint({owner, *users}):
+            whole |= {owner, *users}
+    if not whole or whole.issuperset(i for i, ways in enumerate(chain.layers) if len(ways) > 1):
+        return None
+    return tuple(ways[-1 if i in whole else 0] for i, ways in enumerate(chain.layers))
+
+
+def _whole_layers(chain: Chain, program: Program) -> tuple[int, ...]:
+    own = zip(chain.layers, program, strict=True)
+    return tuple(index for index, (ways, each) in enumerate(own) if each is not ways[0])
+
+
+def _groups_over(
+    problem: Problem, names: Sequence[str], chain: Chain, program: Program
+) -> Iterator[ShareGroup]:
+    whole, layers = _whole_layers(chain, program), problem.profile.layers
+    splits = [split_at(layer, len(names)) for i, layer in enumerate(layers) if i not in whole]
     units = min((split.num_units for split in splits if split is not None), default=0)
     if units < len(names):
         return
-    program = tensor_program(problem, names)
-    limits = problem.tables.memory_bytes[[problem.class_of[name] for name in names]]
-    on_group = tuple((each,) for each in program)
-    chain = Chain(_speeds(program), on_group, (), (), tuple(limits.tolist()))
     try:
         wanted = best_shares(program, chain)[0]
     except InfeasibleError:
@@ -79,7 +112,7 @@ def _groups_over(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]
     tried = wanted, shares_by_speed(chain.speeds), even_shares(len(names))
     rounded = (at_least_one(each.tolist(), units) for each in tried)
     for counts in dict.fromkeys(counts for counts in rounded if counts is not None):
-        yield _with_shares(program, names, np.array(counts) / units)
+        yield _with_shares(program, names, np.array(counts) / units)._replace(whole_layers=whole)
 
 
 def deal(problem: Problem, groups: Sequence[ShareGroup]) -> Dealt:
@@ -90,12 +123,15 @@ def deal(problem: Problem, groups: Sequence[ShareGroup]) -> Dealt:
     num, gradients = problem.job.num_micro_batches, problem.tables.gradient_bytes
     if len(groups) == 1:
         return Dealt(tuple(groups), (num,), sum(groups[0].layer_s))
-    largest = max(max(group.shares) for group in groups)
     rates = rates_of(problem, [group.devices[0] for group in groups])
     layers = [
-        SizedLayer(tuple(times), largest * float(num_bytes), 0.0, ("split batch",))
-        for times, num_bytes in zip(
-            zip(*(group.layer_s for group in groups), strict=True), gradients, strict=True
+        SizedLayer(tuple(times), _largest(groups, index) * num_bytes, 0.0, ("split batch",))
+        for index, (times, num_bytes) in enumerate(
+            zip(
+                zip(*(group.layer_s for group in groups), strict=True),
+                gradients.tolist(),
+                strict=True,
+            )
         )
     ]
     chain = chain_of(layers, rates, [1 / max(sum(group.layer_s), 1e-15) for group in groups])
@@ -117,6 +153,11 @@ def deal(problem: Problem, groups: Sequence[ShareGroup]) -> Dealt:
     return min(found, key=lambda dealt: dealt.seconds)
 
 
+def _largest(groups: Sequence[ShareGroup], layer: int) -> float:
+    """Of a layer, the most that a device holds."""
+    return max(1.0 if layer in group.whole_layers else max(group.shares) for group in groups)
+
+
 def _all_to_the_fastest(chain: Chain) -> tuple[int, ...]:
     fastest = chain.speeds.index(max(chain.speeds))
     return tuple(int(index == fastest) for index in range(len(chain.speeds)))
@@ -125,13 +166,3 @@ def _all_to_the_fastest(chain: Chain) -> tuple[int, ...]:
 def _with_shares(program: Program, names: Sequence[str], shares: Floats) -> ShareGroup:
     seconds = tuple(each.seconds(shares) for each in program)
     return ShareGroup(tuple(names), tuple(shares.tolist()), seconds)
-
-
-def _speeds(program: Program) -> tuple[float, ...]:
-    """Of the devices, in what is split."""
-    taken = np.sum([_compute(each.terms[0]) for each in program], axis=0)
-    return tuple((1 / np.maximum(taken, 1e-15)).tolist())
-
-
-def _compute(term: Term) -> Floats:
-    return np.array(term.per_share)

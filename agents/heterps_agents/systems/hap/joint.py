@@ -31,6 +31,10 @@ from heterps_configs.errors import InfeasibleError
 _Vertex = tuple[int, bool, State]
 
 
+# Layers times devices: up to here program and shares are chosen together, to the optimum.
+MAX_TOGETHER = 256
+
+
 class _Edge(NamedTuple):
     tail: _Vertex
     head: _Vertex
@@ -42,6 +46,17 @@ class Together(NamedTuple):
 
     choice: Choice
     is_proven: bool
+
+
+def best_choice(chain: Chain) -> Choice:
+    """Program and shares: the optimum of a chain that is not too long, else what turns find.
+
+    Raises:
+        InfeasibleError: No program leads from the data to the loss, or none that was met fits.
+    """
+    if len(chain.speeds) * len(chain.layers) <= MAX_TOGETHER:
+        return best_together(chain).choice
+    return alternate(chain)
 
 
 def best_together(chain: Chain, max_seconds: float = math.inf) -> Together:

@@ -85,6 +85,30 @@ def tensor_program(problem: Problem, names: Sequence[str]) -> Program:
     )
 
 
+def group_chain(problem: Problem, names: Sequence[str]) -> Chain:
+    """Every layer split over one group, or whole on each of its devices; their memory counts."""
+    n, num, nothing = len(names), problem.job.num_micro_batches, (0.0,) * len(names)
+    seconds, limits = split_seconds(problem, names), problem.tables.memory_bytes
+    layers: list[tuple[Instruction, ...]] = []
+    for index, whole_s in enumerate(seconds.whole):
+        own = _on_group(problem, names, index, seconds, num)
+        if own.name in TENSOR_WAYS:
+            took = Term(tuple((num * whole_s).tolist()), nothing)
+            held = Term((_held_bytes(problem, 1, 1.0, index),) * n, nothing)
+            kept = Instruction("replicate", index, "whole", "whole", 0, (took,), held)
+            layers.append((own, kept))
+        else:
+            layers.append((own,))
+    parts = np.array([own.terms[0].per_share for own, *_ in layers]).sum(axis=0)
+    return Chain(
+        tuple((1 / np.maximum(parts, 1e-15)).tolist()),
+        tuple(layers),
+        ((),) * (len(layers) + 1),
+        (STATES,) * (len(layers) + 1),
+        tuple(limits[[problem.class_of[name] for name in names]].tolist()),
+    )
+
+
 def whole_chain(problem: Problem, names: Sequence[str]) -> Chain:
     """Every way of every layer over some devices, with the collectives between them."""
     tables, rates, n = problem.tables, rates_of(problem, names), len(names)

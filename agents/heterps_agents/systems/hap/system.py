@@ -1,26 +1,24 @@
 """The system `hap`: groups with uneven tensor shares, or replicas with uneven batches, as a plan.
 
-HAP gives every device a slice of every layer. A plan of ours says two such programs: all layers
-over one tensor-parallel group of a node (columns and rows, heads, vocabulary, experts; what cannot
-be split is replicated), and all layers on each device or group, which share the micro-batches
-(split batch). Of these the one with the least seconds by HAP's own cost that fits is taken, with
-shares by its linear programme, rounded to whole units. Where a program that changes its way from
-layer to layer would be quicker by that cost, a note says so, and by how much.
+HAP gives every device a slice of every layer. A plan of ours says two such programs: layers over
+one tensor-parallel group of a node, each split (columns and rows, heads, vocabulary, experts) or
+replicated, and all layers on each device or group, which share the micro-batches (split batch). Of
+these the one with the least seconds by HAP's own cost that fits is taken, with shares by its linear
+programme, rounded to whole units. That cost counts no optimizer: layers that could be split are
+replicated only where the simulator finds that quicker, too. Where a program that splits some layers
+by batch and others not would be quicker by HAP's cost, a note says so, and by how much.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import STEP, OwnCost, System, SystemAnswer
 from heterps_agents.systems.devices import nodes_of
-from heterps_agents.systems.hap.alternation import Choice, alternate
 from heterps_agents.systems.hap.groups import Dealt, deal, share_groups, whole_group
-from heterps_agents.systems.hap.joint import best_together
-from heterps_agents.systems.hap.layers import tensor_program, whole_chain
-from heterps_agents.systems.hap.words import is_by_batch, is_one_way, program_text
+from heterps_agents.systems.hap.joint import best_choice
+from heterps_agents.systems.hap.layers import whole_chain
+from heterps_agents.systems.hap.words import is_by_batch, layer_ways, program_text
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of
@@ -28,8 +26,6 @@ from heterps_envs.simulator.simulate import estimate
 
 # A cluster of more is no single group of slices.
 MAX_DEVICES = 64
-# Layers times devices: up to here program and shares are chosen together, to the optimum.
-MAX_TOGETHER = 256
 # A program that gains less is no news.
 _GAIN = 0.01
 
@@ -55,7 +51,7 @@ class Hap(System):
         for dealt in candidates:
             budget.spend()
             plans.append(self._plan(problem, dealt))
-            if estimate(problem, plans[-1]).feasible:
+            if _is_worth_it(problem, plans[-1]):
                 break
         else:
             plans = plans[:1]
@@ -72,6 +68,7 @@ class Hap(System):
                 last_layer=last,
                 devices=group.devices,
                 tensor_shares=group.shares if len(set(group.shares)) > 1 else (),
+                whole_layers=group.whole_layers,
             )
             for index, group in enumerate(dealt.groups)
         )
@@ -82,6 +79,16 @@ class Hap(System):
             )
             first += count
         return plan_of(problem, stages, tuple(pipelines), planner=self.name, seed=self.seed)
+
+
+def _is_worth_it(problem: Problem, plan: Plan) -> bool:
+    """Whether it fits, and is no slower than with all layers split that can be."""
+    found = estimate(problem, plan)
+    split = tuple(stage.changed(whole_layers=()) for stage in plan.stages)
+    if not found.feasible or split == plan.stages:
+        return found.feasible
+    other = estimate(problem, plan.changed(stages=split))
+    return not other.feasible or found.step_time_s < other.step_time_s
 
 
 def _candidates(problem: Problem) -> list[Dealt]:
@@ -105,13 +112,13 @@ def _note(problem: Problem, chosen: Dealt) -> str:
     names = [device.name for device in problem.cluster.devices]
     if len(names) == 1:
         return ""
-    best = _best_program(problem, names)
+    best = best_choice(whole_chain(problem, names))
     if best.seconds > chosen.seconds * (1 - _GAIN):
         return ""
-    why = "all layers of a device are carried out in one way"
+    why = "no group splits some layers by batch and others not"
     if is_by_batch(best.program):
         why = "micro-batches are dealt as wholes"
-    elif is_one_way(best.program, tensor_program(problem, names)):
+    elif "split batch" not in layer_ways(best.program):
         is_apart = len(nodes_of(problem)) > 1
         why = "a tensor-parallel group is on one node" if is_apart else "slices are whole units"
     return (
@@ -119,10 +126,3 @@ def _note(problem: Problem, chosen: Dealt) -> str:
         f"{best.seconds:.4g} s a step; in a plan {why}, and the quickest that fits takes "
         f"{chosen.seconds:.4g} s"
     )
-
-
-def _best_program(problem: Problem, names: Sequence[str]) -> Choice:
-    chain = whole_chain(problem, names)
-    if len(names) * problem.tables.num_layers <= MAX_TOGETHER:
-        return best_together(chain).choice
-    return alternate(chain)

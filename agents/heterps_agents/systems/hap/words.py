@@ -21,11 +21,6 @@ def is_by_batch(program: Program) -> bool:
     return set(layer_ways(program)) == {"split batch"}
 
 
-def is_one_way(program: Program, on_group: Program) -> bool:
-    """Whether a plan of ours carries out its layers so: all by batch, or all over one group."""
-    return is_by_batch(program) or layer_ways(program) == [each.name for each in on_group]
-
-
 def program_text(program: Program) -> str:
     """Such as `split batch for the layers 0-3, split columns for the layers 4-15`."""
     runs, first = [], 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.system import SystemAnswer
-from heterps_agents.systems.hap.layers import rates_of
+from heterps_agents.systems.hap.alternation import with_best_shares
+from heterps_agents.systems.hap.joint import best_choice
+from heterps_agents.systems.hap.layers import group_chain, rates_of
 from heterps_agents.systems.hap.system import Hap
 from heterps_configs.documents.cluster import Cluster, Collective
 from heterps_configs.documents.job import Job
@@ -70,6 +73,28 @@ def test_one_micro_batch_goes_over_a_group_with_shares_by_speed() -> None:
     assert found.own_cost.seconds == pytest.approx(shown_s, rel=0.05)
 
 
+def test_a_group_keeps_layers_whole_whose_sums_take_longer_than_their_work() -> None:
+    """Of a table of words every device looks up its samples' rows, rather than adding them up."""
+    problem = problem_of((3.0, 1.0))
+    plan = answer(problem).plan
+    (stage,) = plan.stages
+    assert stage.whole_layers == (0,)
+    split = plan.changed(stages=(stage.changed(whole_layers=()),))
+    assert simulate(problem, plan).step_time_s < simulate(problem, split).step_time_s
+
+
+def test_no_other_choice_of_whole_layers_is_quicker_by_the_cost_of_hap() -> None:
+    problem = problem_of((3.0, 1.0))
+    chain = group_chain(problem, ["n0d0", "n0d1"])
+    first, second, *rest, last = chain.layers
+    # Blocks are alike; of most of them only one way is left, so that all programs can be tried.
+    layers = (first, second, *((own,) for own, _ in rest[:-1]), rest[-1], last)
+    found = best_choice(chain._replace(layers=layers))
+    every = [with_best_shares(program, chain).seconds for program in product(*layers)]
+    assert len(every) == 16
+    assert found.seconds == pytest.approx(min(every), rel=1e-9)
+
+
 def test_many_micro_batches_are_dealt_by_speed_where_sums_of_gradients_cost_little() -> None:
     plan = answer(problem_of((3.0, 1.0), global_batch_size=64, micro_batch_size=1)).plan
     assert [stage.devices for stage in plan.stages] == [("n0d0",), ("n0d1",)]
@@ -96,7 +121,7 @@ def test_what_no_plan_says_is_said_in_words_with_what_it_would_gain() -> None:
     found = answer(problem).own_cost
     assert found is not None
     assert "split batch for the layers" in found.note
-    assert "in a plan all layers of a device are carried out in one way" in found.note
+    assert "in a plan no group splits some layers by batch and others not" in found.note
     alone = problem_of((1.0,))
     own = answer(alone).own_cost
     assert own is not None
