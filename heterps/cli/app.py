@@ -50,6 +50,7 @@ from heterps.cli.options import (
 )
 from heterps.cli.policy import policies
 from heterps.cli.profile import profile
+from heterps.cli.report import report
 from heterps.cli.run import run
 from heterps.cli.simulate import simulate, spot_trace
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
@@ -358,6 +359,7 @@ app.command(epilog=EXAMPLES["profile"])(profile)
 app.command(epilog=EXAMPLES["simulate"])(simulate)
 app.command(name="spot-trace", epilog=EXAMPLES["spot-trace"])(spot_trace)
 app.command(epilog=EXAMPLES["export"])(export)
+app.command(epilog=EXAMPLES["report"])(report)
 
 
 @app.command(epilog=EXAMPLES["demo"])

@@ -27,8 +27,29 @@ def load_plan_and_problem(
         HeterpsError: A file is missing or broken.
     """
     plan = load_plan(str(path))
-    model = model or _near(path, plan.model_reference) or plan.model
-    cluster = cluster or _near(path, plan.cluster_reference) or plan.cluster
+    try:
+        return plan, problem_of_plan(plan, path.parent, model, cluster)
+    except PlanMismatchError as error:
+        raise PlanMismatchError(f"{path}: {error}") from None
+
+
+def problem_of_plan(
+    plan: Plan, folder: Path, model: str | None = None, cluster: str | None = None
+) -> Problem:
+    """The problem that a plan answers.
+
+    Args:
+        plan: The plan.
+        folder: Where it was saved: files beside it come first.
+        model: MODEL; by default the plan's own reference.
+        cluster: Cluster; by default the plan's own reference.
+
+    Raises:
+        PlanMismatchError: The plan was made for another model or another cluster.
+        HeterpsError: A file is missing or broken.
+    """
+    model = model or _near(folder, plan.model_reference) or plan.model
+    cluster = cluster or _near(folder, plan.cluster_reference) or plan.cluster
     problem = Problem(
         profile=load_model(model),
         cluster=load_cluster(cluster),
@@ -36,14 +57,11 @@ def load_plan_and_problem(
         model_reference=model,
         cluster_reference=cluster,
     )
-    try:
-        check_plan(problem, plan)
-    except PlanMismatchError as error:
-        raise PlanMismatchError(f"{path}: {error}") from None
-    return plan, problem
+    check_plan(problem, plan)
+    return problem
 
 
-def _near(plan_file: Path, reference: str) -> str:
+def _near(folder: Path, reference: str) -> str:
     """A reference as the plan's folder sees it: files saved beside the plan come first."""
-    beside = plan_file.parent / reference
+    beside = folder / reference
     return str(beside) if reference and beside.is_file() else reference

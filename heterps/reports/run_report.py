@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -140,8 +139,8 @@ def device_table(result: RunResult) -> Table:
 
     Of many devices, those with replicas of the same stages are one row, with the fullest's numbers.
     """
+    groups = alike_devices(result)
     used = [entry for entry in result.devices if entry.stage_names]
-    groups = _alike(used)
     table = Table(box=None)
     if len(groups) < len(used):
         table.title, table.title_justify = "the fullest device of each group", "left"
@@ -169,8 +168,9 @@ def device_table(result: RunResult) -> Table:
     return table
 
 
-def _alike(devices: Sequence[DeviceReport]) -> list[list[DeviceReport]]:
-    """Each device alone where they are few, else together with those that have the same stages."""
+def alike_devices(result: RunResult) -> list[list[DeviceReport]]:
+    """Those with stages: each alone where they are few, else with those that have the same ones."""
+    devices = [entry for entry in result.devices if entry.stage_names]
     if len(devices) <= MOST_ROWS:
         return [[entry] for entry in devices]
     found: dict[tuple[str, ...], list[DeviceReport]] = {}

@@ -119,7 +119,7 @@ def run_elastic(
             environment = worker_environment(settings.num_threads)
             with Template(WORKER_MODULE, environment, directory / LOG_FILE) as template:
                 run_reference(template, directory, environment, settings.timeout_s)
-        return run.result(settings.verify)
+        return run.finished(settings.verify)
 
 
 def _check(

@@ -12,6 +12,7 @@ from typing import Any
 
 from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.yaml_files import write_text
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
@@ -27,6 +28,7 @@ from heterps_runtime.run.link_times import Taken, measured_seconds, predicted_se
 from heterps_runtime.run.measurements import Measurements, StageTimes, newest_measurements
 from heterps_runtime.run.phases import phases_of, warm_steps
 from heterps_runtime.run.result import (
+    RESULT_FILE,
     DeviceReport,
     DoneSteps,
     Evaluation,
@@ -213,6 +215,12 @@ class RunState:
         self.predict(update.problem, update.plan, schedule)
         path = next_plan_path(self.directory, self._newest.generation)
         self._newest.to_json_file(path)
+
+    def finished(self, verify: bool) -> RunResult:
+        """The result, which stays in the run directory, too."""
+        found = self.result(verify)
+        write_text(self.directory / RESULT_FILE, found.model_dump_json())
+        return found
 
     def result(self, verify: bool) -> RunResult:
         """Collects what the workers left."""

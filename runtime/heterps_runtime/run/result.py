@@ -18,6 +18,9 @@ from heterps_runtime.run.phases import Phase, warm_steps
 from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.step_figures import StepFigures
 
+# Of a run directory: the whole result, for reports.
+RESULT_FILE = "run-result.json"
+
 
 @dataclass(frozen=True)
 class StepProgress:

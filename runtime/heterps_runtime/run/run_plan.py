@@ -113,7 +113,7 @@ def run_plan(
         if settings.verify:
             # Afterwards: on the same cores it would take time from the workers.
             run_reference(template, directory, environment, settings.timeout_s)
-        return run.result(settings.verify)
+        return run.finished(settings.verify)
 
 
 def working_directory(settings: RunSettings, stack: ExitStack) -> Path:

@@ -1,0 +1,140 @@
+"""What a page shows of a comparison of planners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from heterps.html_report.charts import Line, chart
+from heterps.html_report.markup import Markup, joined, section, table, tag
+from heterps.reports.console import percent_text, seconds_text
+from heterps_configs.documents.base import Document
+from heterps_configs.documents.job import Job
+
+# Earlier finds are at the left edge, and worse ones at the upper.
+EARLIEST_S, MOST_ABOVE = 1e-4, 0.5
+
+
+class ComparedRow(Document):
+    """A planner's row, as `heterps compare --json` prints it."""
+
+    planner: str
+    throughput_samples_per_s: float | None = None
+    price_usd_per_million_samples: float | None = None
+    gap: float | None = None
+    evaluations: int
+    planning_s: float
+    planning_cpu_s: float = 0.0
+    feasible: bool
+    step_time_s: float | None = None
+    reason: str = ""
+    refused: bool = False
+    near_best_cpu_s: float | None = None
+    own_cost_s: float | None = None
+    own_cost_of: str | None = None
+
+
+class ComparedPoint(Document):
+    """See `heterps.planning.curves.CurvePoint`."""
+
+    cpu_seconds: float
+    evaluations: int
+    cost: float
+
+
+class ComparedPlanners(Document):
+    """What `heterps compare --json` prints."""
+
+    model: str
+    cluster: str
+    job: Job
+    bound_step_time_s: float | None = None
+    bound_is_proven: bool = False
+    rows: tuple[ComparedRow, ...]
+    left_out: tuple[str, ...] = ()
+    beyond_strategy: tuple[str, ...] = ()
+    curves: Mapping[str, tuple[ComparedPoint, ...]] = {}
+
+
+def comparison_sections(found: ComparedPlanners) -> Markup:
+    """Table and curves."""
+    bound = found.bound_step_time_s
+    kind = "proven optimum of the closed form" if found.bound_is_proven else "lower bound"
+    note = (
+        "Gaps are simulated, over the best of all."
+        if bound is None
+        else (f"Gaps are of the closed form, over the {kind}, {seconds_text(bound)}.")
+    )
+    job = found.job
+    words = (
+        f"batch {job.global_batch_size}, {job.dtype}, {job.optimizer}, {job.schedule}; objective "
+        f"{job.objective}"
+    )
+    return joined([
+        tag("p", words),
+        section("Planners", _table(found), _reasons(found), note=note),
+        section("Best found over time", _curves(found),
+                note="How far each was above the best of all; 50 % and more at the edge."),
+    ])  # fmt: skip
+
+
+def _table(found: ComparedPlanners) -> Markup:
+    by_price = found.job.objective == "price"
+
+    def order(row: ComparedRow) -> float:
+        cost = row.price_usd_per_million_samples if by_price else row.step_time_s
+        return math.inf if cost is None else cost
+
+    rows = [
+        (
+            row.planner,
+            _cell(row.throughput_samples_per_s, "{:.5g}".format),
+            _cell(row.step_time_s, seconds_text),
+            _cell(row.price_usd_per_million_samples, "{:.5g}".format),
+            _cell(row.gap, lambda gap: percent_text(gap, 2)),
+            f"{row.evaluations:,}",
+            seconds_text(row.planning_cpu_s),
+            _cell(row.near_best_cpu_s, seconds_text),
+        )
+        for row in sorted(found.rows, key=order)
+    ]
+    headings = (
+        "planner", "samples/s", "step", "USD per million", "gap", "evaluations", "CPU", "to 1 %",
+    )  # fmt: skip
+    return table(headings, rows, range(1, 8))
+
+
+def _cell(value: float | None, words: Callable[[float], str]) -> str:
+    return "" if value is None else words(value)
+
+
+def _reasons(found: ComparedPlanners) -> Markup:
+    lines = [f"{row.planner}: {row.reason}" for row in found.rows if row.reason]
+    lines += [f"left out: {', '.join(found.left_out)}"] if found.left_out else []
+    if found.beyond_strategy:
+        lines.append(
+            f"of another kind than the others may answer: {', '.join(found.beyond_strategy)}"
+        )
+    return tag("ul", *(tag("li", line) for line in lines)) if lines else Markup("")
+
+
+def _curves(found: ComparedPlanners) -> Markup:
+    """How far above the best of all each was, over its processor seconds, to their logarithm."""
+    curves = {name: points for name, points in found.curves.items() if points}
+    least = min((point.cost for points in curves.values() for point in points), default=0.0)
+    if least <= 0:
+        return Markup("")
+    spent_s = {row.planner: row.planning_cpu_s for row in found.rows}
+    lines = []
+    for name, points in curves.items():
+        seconds = [point.cpu_seconds for point in points]
+        seconds.append(max(spent_s.get(name, 0.0), seconds[-1]))
+        above = [point.cost / least - 1 for point in points]
+        at = [math.log10(max(value, EARLIEST_S)) for value in seconds]
+        shown = [min(value, MOST_ABOVE) for value in (*above, above[-1])]
+        lines.append(Line(name, at, shown, is_step=True))
+    return chart(lines, "processor time", percent_text, _power_text)
+
+
+def _power_text(exponent: float) -> str:
+    return seconds_text(float(f"{10**exponent:.2g}"))

@@ -1,0 +1,128 @@
+"""What a page shows of a run: predicted beside measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heterps.html_report.charts import Line, chart
+from heterps.html_report.cluster_picture import cluster_picture
+from heterps.html_report.markup import Markup, joined, section, table, tag
+from heterps.html_report.memory_picture import memory_picture
+from heterps.html_report.plan_page import PlanFacts, timeline_section
+from heterps.html_report.timeline_picture import timeline_picture
+from heterps.reports.console import percent_text, seconds_text
+from heterps.reports.folding import folded_estimate, folded_names, stage_groups
+from heterps.reports.run_report import (
+    alike_devices,
+    evaluation_line,
+    recovery_text,
+    step_time_lines,
+)
+from heterps.reports.ways import recompute_share
+from heterps_configs.units import bytes_text
+from heterps_runtime.run.result import DeviceReport, RunResult
+
+MEASURED, PREDICTED = "#332288", "#cc6677"
+
+
+def run_sections(result: RunResult, facts: PlanFacts) -> Markup:
+    """Everything that a run brought, then its last plan.
+
+    Args:
+        result: As the run left it.
+        facts: Of the last plan.
+    """
+    peaks = {
+        entry.device: entry.memory.peak_bytes
+        for entry in result.devices
+        if entry.memory is not None
+    }
+    picture = cluster_picture(facts.problem, stage_groups(facts.problem, facts.plan))
+    return joined([
+        tag("div", *(tag("p", line) for line in step_time_lines(result)), class_="lines"),
+        section("Step time", _step_times(result)),
+        section("Loss", _losses(result), _evaluations(result)),
+        section("What happened", _events(result)),
+        section("Devices", _devices(result), note="Of a step of the last plan."),
+        section("The last plan", picture),
+        section("A step as measured", _measured_timeline(result, facts)),
+        timeline_section("The same step as predicted", facts),
+        section("Memory as predicted", memory_picture(facts.folded, peaks),
+                note="With the peaks that were measured."),
+    ])  # fmt: skip
+
+
+def _steps(result: RunResult) -> list[float]:
+    return [float(result.first_step + index) for index in range(len(result.step_times_s))]
+
+
+def _step_times(result: RunResult) -> Markup:
+    steps, predicted = _steps(result), list[float]()
+    *plans, _ = result.phases
+    by_plan = {phase.generation: phase.predicted_step_time_s for phase in plans}
+    for generation in result.generations:
+        predicted.append(by_plan.get(generation, result.predicted_step_time_s))
+    lines = [
+        Line("measured", steps, result.step_times_s, is_step=True, color=MEASURED),
+        Line("predicted", steps, predicted, is_step=True, is_dashed=True, color=PREDICTED),
+    ]
+    return chart(lines, "step", seconds_text, "{:.0f}".format)
+
+
+def _losses(result: RunResult) -> Markup:
+    lines = [Line("training", _steps(result), result.losses, color=MEASURED)]
+    found = result.evaluations
+    if found and all("loss" in entry.figures for entry in found):
+        steps = [float(entry.step) for entry in found]
+        lines.append(Line("evaluation", steps, [e.figures["loss"] for e in found], color=PREDICTED))
+    return chart(lines, "step", "{:.4g}".format, "{:.0f}".format, begins_at_zero=False)
+
+
+def _evaluations(result: RunResult) -> Markup | None:
+    return tag("p", evaluation_line(result.evaluations[-1])) if result.evaluations else None
+
+
+def _events(result: RunResult) -> Markup:
+    lines = [
+        f"Re-placed at step {each.step} by {each.planner}: predicted "
+        f"{seconds_text(each.predicted_step_time_s)}, measured "
+        f"{seconds_text(each.measured_step_time_s)}; moved {bytes_text(each.bytes_moved)} in "
+        f"{seconds_text(each.seconds)}."
+        for each in result.replans
+    ]
+    lines += [" ".join(recovery_text(each).split()) for each in result.recoveries]
+    lines += [f"Went on after step {result.first_step}."] if result.first_step else []
+    lines += [f"Newest checkpoint: {result.checkpoint}."] if result.checkpoint else []
+    if result.max_loss_difference is not None:
+        lines.append(f"Largest difference to one process: {result.max_loss_difference:.2e}.")
+    return tag("ul", *(tag("li", line) for line in lines)) if lines else Markup("")
+
+
+def _devices(result: RunResult) -> Markup:
+    rows = [_device_row(entries) for entries in alike_devices(result)]
+    headings = ("device", "busy", "bubble", "predicted", "memory", "predicted", "limit")
+    return table(headings, rows, range(1, 7))
+
+
+def _device_row(entries: Sequence[DeviceReport]) -> tuple[str, ...]:
+    entry = max(entries, key=lambda each: each.predicted_memory_bytes or 0)
+    peak = None if entry.memory is None else entry.memory.peak_bytes
+    return (
+        folded_names(each.device for each in entries),
+        "" if entry.busy_s is None else seconds_text(entry.busy_s),
+        *(
+            "" if share is None else percent_text(share, 1)
+            for share in (entry.bubble_share, entry.predicted_bubble_share)
+        ),
+        *(
+            "" if count is None else bytes_text(count)
+            for count in (peak, entry.predicted_memory_bytes, entry.memory_limit_bytes)
+        ),
+    )
+
+
+def _measured_timeline(result: RunResult, facts: PlanFacts) -> Markup:
+    end_s = max((event.end_s for event in result.timeline), default=0.0)
+    as_measured = facts.shown.changed(timeline=result.timeline)
+    folded = folded_estimate(facts.problem, facts.plan, as_measured)
+    return timeline_picture(folded.timeline, end_s, recompute_share(facts.problem, facts.plan))
