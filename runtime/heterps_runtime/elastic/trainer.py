@@ -86,6 +86,7 @@ class ElasticTrainer(Trainer):
         """Lets go of a generation that has been broken; its connections are closed already."""
         if self._executor is not None:
             self._executor.abandon()
+        self._close_feed()
         if self._checkpointer is not None:
             self._checkpointer.abandon()
 
@@ -178,6 +179,7 @@ class ElasticTrainer(Trainer):
         return time_s if self._specification.emulation is None else max(row[1] for row in rows)
 
     def _end_generation(self) -> None:
+        self._close_feed()
         if self._checkpointer is not None:
             # What it has to say it has said; a save that failed ends no run.
             with contextlib.suppress(HeterpsError):

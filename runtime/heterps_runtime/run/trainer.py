@@ -178,11 +178,15 @@ class Trainer:
             self._directory / f"result-{self._communicator.rank}.json",
             json.dumps(self._result()),
         )
-        if self._feed is not None:
-            self._feed.close()
+        self._close_feed()
         if self._checkpointer is not None:
             self._checkpointer.close()
         logger.info("done")
+
+    def _close_feed(self) -> None:
+        """Nothing more is read for the plan of now."""
+        if self._feed is not None:
+            self._feed.close()
 
     def _own_clock(self) -> Clock:
         if self._specification.emulated_device(self._device) is not None:
@@ -235,8 +239,7 @@ class Trainer:
         )
         self.owned.begin(step)
         self._engine = self._engine_of(specification, step)
-        if self._feed is not None:
-            self._feed.close()
+        self._close_feed()
         self._feed = DataFeed.of_training(
             self._program, specification, self._engine, self._communicator.device
         )

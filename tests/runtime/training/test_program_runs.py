@@ -11,7 +11,7 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.trust import UntrustedCodeError
-from heterps_runtime.run.parent import RunHooks
+from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.training.updates import AVERAGE
@@ -68,6 +68,17 @@ def test_no_sample_is_lost_where_the_batch_changes_and_no_program_where_a_run_go
     # 32 samples of 40 were done: one step ends the epoch, the other begins the next.
     position = load_state_dict(tmp_path / "saved").document.data_position
     assert position == (4, 1, BATCH // 2)
+
+
+@pytest.mark.slow
+def test_a_program_goes_on_under_a_plan_that_comes_in_mid_run() -> None:
+    """As in online runs: an idle device joins, another one becomes idle."""
+    problem = problem_of("sequential")
+    update = PlanUpdate(chain_of(problem, 2, 5, devices=("d2", "d1", "d3")), problem, 3)
+    settings = RunSettings(steps=5, program=PLACE)
+    result = run_plan(problem, chain_of(problem, 4), settings, updates=[update], trust_code=True)
+    assert result.generations[-1] == 1
+    assert list(result.losses) == pytest.approx(plain_training(5).losses, abs=1e-5)
 
 
 @pytest.mark.slow
