@@ -17,6 +17,7 @@ from heterps_agents.finishing.finalists import (
     over_nodes,
     searched_views,
 )
+from heterps_agents.finishing.near_plan import best_near
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import (
     MARGIN,
@@ -147,6 +148,9 @@ class AutoPlanner:
         found = [plan for plan in found if can_run(problem, plan)] or found
         best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
         step_time_s = simulated_step_time_s(plain, best)
+        if is_throughput and step_time_s < known and not budget.is_exhausted:
+            best = best_near(problem, best, budget)
+            step_time_s = simulated_step_time_s(plain, best)
         best = best.changed(predicted_step_time_s=step_time_s)
         return best.changed(bound=self._bound_with_options(problem, best, optimum, budget))
 

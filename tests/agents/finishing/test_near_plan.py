@@ -1,0 +1,42 @@
+"""Short annealings from a finished plan: never worse, and on the ways that its stages have."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps_agents.finishing.near_plan import best_near, ways_of
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.library import load_cluster, load_profile
+from heterps_envs.options import keeps_to
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import feasible_step_time_s
+
+
+@pytest.mark.parametrize("name", ["even", "greedy", "speed-proportional"])
+def test_what_is_found_near_a_plan_is_faster_and_fits(name: str) -> None:
+    profile = load_profile("gpt2")
+    problem = Problem(profile, load_cluster("a100-v100-t4"), Job(dtype=profile.dtype))
+    plan, budget = planner_named(name).plan(problem, Budget()), Budget()
+    found = best_near(problem, plan, budget)
+    assert feasible_step_time_s(problem, found) <= feasible_step_time_s(problem, plan)
+    if name == "even":
+        assert feasible_step_time_s(problem, found) < feasible_step_time_s(problem, plan) / 2
+    assert budget.evaluations_used > 0
+    assert found.planner == plan.planner
+
+
+def test_groups_that_compute_again_stay_such_groups() -> None:
+    profile = load_profile("gpt2")
+    problem = Problem(
+        profile,
+        load_cluster("h100-pod"),
+        Job(dtype=profile.dtype, global_batch_size=32, micro_batch_size=4),
+        strategy=Strategy(tensor_parallel=(2,), recompute="full"),
+    )
+    plan = planner_named("greedy").plan(problem, Budget())
+    assert ways_of(plan).tensor_parallel == (2,)
+    found = best_near(problem, plan, Budget())
+    assert keeps_to(found, ways_of(plan))
+    assert feasible_step_time_s(problem, found) <= feasible_step_time_s(problem, plan)
