@@ -8,6 +8,7 @@ _COMMANDS = {
     "run": "heterps run plan.yaml --steps 20 --verify",
     "train": "heterps train --config quick --set seed=1 -o policy.npz",
     "profile": "heterps profile llama-tiny --device cpu -o profile.yaml",
+    "doctor": "heterps doctor",
     "report": "heterps report plan.yaml -o report.html",
     "export": "heterps export plan.yaml out --to safetensors --checkpoint saved",
     "simulate": "heterps simulate plan.yaml --certify --figure timeline.png",

@@ -1,4 +1,4 @@
-"""The commands about what is installed: `heterps list`, `copy`, `compile`, `schema`."""
+"""The commands about what is installed: `heterps list`, `doctor`, `copy`, `compile`, `schema`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ def list_shipped(
     from heterps.commands.library import run_list
 
     run_list(kind, as_json=as_json)
+
+
+@library.command(epilog=EXAMPLES["doctor"])
+def doctor(as_json: Json = False) -> None:
+    """What of this machine can be used, what is missing, and what to do; exit code 1: broken."""
+    from heterps.commands.doctor import run_doctor
+
+    run_doctor(as_json=as_json)
 
 
 @library.command(epilog=EXAMPLES["copy"])

@@ -1,0 +1,49 @@
+"""`heterps doctor`: what works, what is missing, and the exit code of what is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from heterps.commands import doctor
+
+Heterps = Callable[..., Any]
+
+
+def test_a_machine_that_runs_the_tests_is_fine(heterps: Heterps) -> None:
+    outcome = heterps("doctor", "--json")
+    assert outcome.code == 0, outcome.out
+    found = {entry["what"]: entry for entry in outcome.data}
+    assert {"heterps", "python", "packages", "torch", "gloo", "machine", "kernels"} <= set(found)
+    assert found["heterps"]["text"] == metadata.version("heterps")
+    assert all(entry["verdict"] != "broken" for entry in found.values())
+
+
+def test_a_missing_package_is_named_and_broken(
+    heterps: Heterps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = ["no-such-package>=2", "numpy>=1000", 'no-such-extra>=1; extra == "hf"']
+    monkeypatch.setattr(metadata, "requires", lambda name: needed)
+    outcome = heterps("doctor", "--json")
+    assert outcome.code == 1
+    found = {entry["what"]: entry for entry in outcome.data}
+    assert found["packages"]["verdict"] == "broken"
+    assert "no-such-package: is not installed" in found["packages"]["text"]
+    assert "needed: >=1000" in found["packages"]["text"]
+    assert found["no-such-extra"]["verdict"] == "note"
+    assert "Hugging Face" in found["no-such-extra"]["text"]
+
+
+def test_a_check_that_fails_itself_is_a_finding(
+    heterps: Heterps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def _torch() -> Any:
+        raise OSError("libcudart is missing")
+
+    monkeypatch.setattr(doctor, "CHECKS", (_torch,))
+    outcome = heterps("doctor")
+    assert outcome.code == 1
+    assert "OSError: libcudart is missing" in outcome.out
