@@ -25,8 +25,17 @@ REPLICAS = (1, 2)
 UNEVEN = {2: (0.25, 0.75), 3: (0.5, 0.25, 0.25), 4: (0.125, 0.375, 0.25, 0.25)}
 
 
-def drawn(profile: ModelProfile, case: Case, draw: random.Random) -> tuple[Problem, Plan]:
-    """A plan that can be run, of a model on equal devices of one node."""
+def drawn(
+    profile: ModelProfile, case: Case, draw: random.Random, *, keeps_whole: bool = False
+) -> tuple[Problem, Plan]:
+    """A plan that can be run, of a model on equal devices of one node.
+
+    Args:
+        profile: Of the model.
+        case: Its samples, and how slow the devices are.
+        draw: Draws.
+        keeps_whole: Groups do not split all of their layers.
+    """
     while True:
         job = Job(
             global_batch_size=NUM_MICRO_BATCHES * case.micro_batch_size,
@@ -37,10 +46,15 @@ def drawn(profile: ModelProfile, case: Case, draw: random.Random) -> tuple[Probl
         )
         problem = Problem(profile, cluster(case.slowdown), job)
         plan = _plan(problem, draw)
+        if keeps_whole:
+            stages = tuple(_partly_whole(stage, draw) for stage in plan.stages)
+            if stages == plan.stages:
+                continue
+            plan = plan.changed(stages=stages)
         try:
             check_runnable(problem, plan)
         except HeterpsError:
-            continue  # halves of a tie in unlike groups
+            continue  # halves of a tie in unlike groups, or one of them whole
         return problem, plan
 
 
@@ -118,6 +132,12 @@ def _stages(
     return found
 
 
+def _partly_whole(stage: Stage, draw: random.Random) -> Stage:
+    if stage.degree == 1:
+        return stage
+    return stage.changed(whole_layers=[each for each in stage.layers if draw.random() < 0.5])
+
+
 def described(plan: Plan) -> str:
     """What is special about a plan, in a few words."""
     words = []
@@ -127,6 +147,8 @@ def described(plan: Plan) -> str:
     text = " and ".join(words)
     if any(stage.uneven_shares for stage in plan.stages):
         text += ", uneven"
+    if any(stage.whole_layers for stage in plan.stages):
+        text += ", layers whole"
     if any(stage.recompute_layers for stage in plan.stages):
         text += ", recompute"
     if any(stage.offloaded_layers for stage in plan.stages):

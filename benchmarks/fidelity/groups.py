@@ -3,10 +3,10 @@
     python benchmarks/fidelity/fidelity.py --only groups --json out.json
 
 Random plans on four equal emulated devices: groups of one to four, even and uneven, in chains and
-as replicas, with recompute, offload and shared state. The devices are slow enough that what a host
-takes for a pass, and for its sums over a group, is far below what they emulate. Each model is
-profiled once; nothing is fitted on the rows. Interrupted, the same command goes on where it was
-(with --json only).
+as replicas, with recompute, offload and shared state; the last ones keep some layers whole. The
+devices are slow enough that what a host takes for a pass, and for its sums over a group, is far
+below what they emulate. Each model is profiled once; nothing is fitted on the rows. Interrupted,
+the same command goes on where it was (with --json only).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from heterps_runtime.profiling.profiler import measure
 from heterps_runtime.run.phases import WARM_UP_STEPS
 
 NUM_PLANS, QUICK_PLANS = 30, 3
+# Behind those, plans whose groups do not split all layers.
+NUM_WHOLE = 6
 
 
 def rows(
@@ -44,7 +46,7 @@ def rows(
     store = RowStore(partial_file, {"groups": True, "quick": quick, "seed": seed, **machine()})
     profiles: dict[str, ModelProfile] = {}
     found = []
-    for number in range(QUICK_PLANS if quick else NUM_PLANS):
+    for number in range(QUICK_PLANS if quick else NUM_PLANS + NUM_WHOLE):
         key, case = f"plan {number}", GROUPED[number % len(GROUPED)]
         if key not in store:
             if case.name not in profiles:
@@ -56,7 +58,8 @@ def rows(
 
 
 def _row(profile: ModelProfile, case: Case, number: int, seed: int) -> Row:
-    problem, plan = drawn(profile, case, random.Random(f"{seed} {number}"))
+    draw, keeps_whole = random.Random(f"{seed} {number}"), number >= NUM_PLANS
+    problem, plan = drawn(profile, case, draw, keeps_whole=keeps_whole)
     return {
         "part": "groups",
         "model": case.name,

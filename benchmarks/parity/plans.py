@@ -1,4 +1,4 @@
-"""Plans of the parity benchmark: twelve shapes, most also with two stages on a device."""
+"""Plans of the parity benchmark: thirteen shapes, most also with two stages on a device."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ _ALL = (("d0", "d1", "d2", "d3"),)
 _UNLIKE = (("d0",), ("d1", "d2", "d3"))
 REPLICAS_OF_GROUPS = "replicas of groups, shared state"
 REPLICAS_OF_UNLIKE = "replicas of unlike groups"
+PARTLY_WHOLE = "uneven groups, layers whole"
 _GROUPS: dict[str, tuple[Sequence[Sequence[str]], tuple[float, ...]]] = {
     "groups": (_PAIRS, ()),
     "uneven groups": (_PAIRS, (0.25, 0.75)),
@@ -83,6 +84,7 @@ _GROUPS: dict[str, tuple[Sequence[Sequence[str]], tuple[float, ...]]] = {
     REPLICAS_OF_GROUPS: (_PAIRS, ()),
     "unlike groups": (_UNLIKE, (0.5, 0.25, 0.25)),
     REPLICAS_OF_UNLIKE: (_UNLIKE, (0.5, 0.25, 0.25)),
+    PARTLY_WHOLE: (_PAIRS, (0.25, 0.75)),
 }
 GROUP_SHAPES = tuple(_GROUPS)
 SHAPES = (
@@ -175,12 +177,20 @@ def _group_plan(problem: Problem, shape: str) -> Plan:
             stage.changed(
                 devices=group_of[stage.devices[0]],
                 tensor_shares=shares if len(group_of[stage.devices[0]]) == len(shares) else (),
+                whole_layers=_whole_layers(problem, stage) if shape == PARTLY_WHOLE else (),
                 recompute_layers=tuple(stage.layers) if "recompute" in shape else (),
             )
             for stage in alone.stages
         ),
         sharded_state=(everything,) if shape == REPLICAS_OF_GROUPS else (),
     )
+
+
+def _whole_layers(problem: Problem, stage: Stage) -> tuple[int, ...]:
+    """Every other layer, and none that shares parameters with another one."""
+    ties = problem.profile.tied_layers
+    tied = {*ties, *(user for users in ties.values() for user in users)}
+    return tuple(layer for layer in stage.layers[1::2] if layer not in tied)
 
 
 def _routes(shape: str, is_interleaved: bool) -> Sequence[Route]:

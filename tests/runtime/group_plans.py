@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hypothesis import strategies as st
 
@@ -46,9 +46,32 @@ def sharing(plan: Plan) -> Plan:
     return plan.changed(sharded_state=(LayerRange(first_layer=0, last_layer=plan.num_layers - 1),))
 
 
+def keeping(plan: Plan, whole_layers: Collection[int]) -> Plan:
+    """The same where no group splits some layers."""
+    return plan.changed(
+        stages=tuple(
+            stage.changed(whole_layers=[own for own in stage.layers if own in whole_layers])
+            if stage.degree > 1
+            else stage
+            for stage in plan.stages
+        )
+    )
+
+
 @st.composite
 def group_plans(draw: st.DrawFn, problem: Problem) -> Plan:
-    """A chain of groups of any sizes, or replicas in two groups; like ones may share state."""
+    """A chain of groups of any sizes, or replicas in two groups; like ones may share state.
+
+    Groups may keep layers whole, but none that shares parameters with another one.
+    """
+    ties = problem.profile.tied_layers
+    free = set(range(problem.profile.num_layers)).difference(ties, *ties.values())
+    whole = draw(st.sets(st.sampled_from(sorted(free)))) if draw(st.booleans()) else ()
+    return keeping(draw(_split_groups(problem)), whole)
+
+
+@st.composite
+def _split_groups(draw: st.DrawFn, problem: Problem) -> Plan:
     devices = draw(st.permutations(DEVICES))
     shares = st.integers(1, 3)
     if draw(st.booleans()):

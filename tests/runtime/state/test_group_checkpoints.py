@@ -47,9 +47,11 @@ def _shares(draw: random.Random) -> tuple[float, ...]:
 def _drawn(problem: Problem, draw: random.Random) -> Plan:
     """Any plan that is within the devices and can be run."""
     num_layers, num_replicas = problem.profile.num_layers, draw.randint(1, 2)
+    is_whole = draw.random() < 1 / 3
     stages: list[Stage] = []
     routes: list[list[str]] = []
     taken, one = 0, _shares(draw)
+    whole = {layer for layer in range(num_layers) if is_whole and draw.random() < 0.5}
     for replica in range(num_replicas):
         cuts = sorted(draw.sample(range(1, num_layers), draw.randint(0, MOST_STAGES - 1)))
         routes.append([])
@@ -66,6 +68,7 @@ def _drawn(problem: Problem, draw: random.Random) -> Plan:
                     last_layer=stop - 1,
                     devices=tuple(f"d{i}" for i in devices),
                     tensor_shares=shares,
+                    whole_layers=tuple(whole & {*range(first, stop)} if len(shares) > 1 else ()),
                 )
             )
     if taken > MOST_DEVICES:
@@ -113,6 +116,8 @@ def _kinds(plans: Sequence[Plan]) -> set[str]:
     found = {f"degree {stage.degree}" for plan in plans for stage in plan.stages}
     if any(stage.uneven_shares for plan in plans for stage in plan.stages):
         found.add("uneven")
+    if any(stage.whole_layers for plan in plans for stage in plan.stages):
+        found.add("layers whole")
     found.update(f"{len(plan.pipelines)} pipelines" for plan in plans)
     if any(plan.sharded_state and len(plan.pipelines) > 1 for plan in plans):
         found.add("shared state")
@@ -121,7 +126,8 @@ def _kinds(plans: Sequence[Plan]) -> set[str]:
 
 def test_all_that_plans_may_be_is_among_them() -> None:
     plans = [plan for model in NUM_PAIRS for plan in _plans(_problem(model))]
-    assert _kinds(plans) >= {*(f"degree {d}" for d in range(1, 5)), "uneven", "shared state"}
+    degrees = {f"degree {d}" for d in range(1, 5)}
+    assert _kinds(plans) >= {*degrees, "uneven", "layers whole", "shared state"}
 
 
 @pytest.mark.parametrize("model", NUM_PAIRS)
