@@ -15,6 +15,7 @@ from heterps.cli.completion import names_of, planners
 from heterps.cli.examples import EXAMPLES
 from heterps.cli.export import export
 from heterps.cli.graph import graphs
+from heterps.cli.import_plan import import_plan
 from heterps.cli.library import library
 from heterps.cli.moved import RunCommand
 from heterps.cli.options import (
@@ -360,6 +361,7 @@ app.command(epilog=EXAMPLES["simulate"])(simulate)
 app.command(name="spot-trace", epilog=EXAMPLES["spot-trace"])(spot_trace)
 app.command(epilog=EXAMPLES["export"])(export)
 app.command(epilog=EXAMPLES["report"])(report)
+app.command("import", epilog=EXAMPLES["import"])(import_plan)
 
 
 @app.command(epilog=EXAMPLES["demo"])

@@ -10,6 +10,7 @@ _COMMANDS = {
     "profile": "heterps profile llama-tiny --device cpu -o profile.yaml",
     "doctor": "heterps doctor",
     "report": "heterps report plan.yaml -o report.html",
+    "import": "heterps import arguments.txt llama-7b -c h100-pod --from megatron -o plan.yaml",
     "export": "heterps export plan.yaml out --to safetensors --checkpoint saved",
     "simulate": "heterps simulate plan.yaml --certify --figure timeline.png",
     "spot-trace": "heterps spot-trace spot-two-regions --hours 24 -o spot.csv",

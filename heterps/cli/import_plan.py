@@ -1,0 +1,93 @@
+"""Options of `heterps import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.cli.completion import one_of
+from heterps.cli.options import (
+    OUTPUT,
+    PROBLEM,
+    ClusterOption,
+    DtypeOption,
+    GlobalBatch,
+    InputOption,
+    JobFile,
+    Json,
+    Model,
+    OptimizerOption,
+    ScheduleOption,
+    SequenceLength,
+)
+
+SOURCES = ("accelerate", "megatron")
+
+
+def import_plan(
+    path: Annotated[
+        Path,
+        typer.Argument(help="A device_map in JSON, or Megatron's arguments as text."),
+    ],
+    model: Model,
+    cluster: ClusterOption,
+    source: Annotated[
+        str,
+        typer.Option("--from", help="accelerate or megatron.", autocompletion=one_of(*SOURCES)),
+    ],
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            help="Names of devices in the order of its ranks, with commas between; by default the "
+            "cluster's order.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: Annotated[
+        int | None,
+        typer.Option("--micro-batch", help="Samples of one micro-batch.", rich_help_panel=PROBLEM),
+    ] = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the plan to this file.", rich_help_panel=OUTPUT),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a split that another tool runs, as a plan: to simulate it, compare it and report it."""
+    from heterps.commands.import_plan import run_import
+    from heterps.planning.strategies import OPEN
+
+    fields = {
+        "global_batch_size": global_batch,
+        "micro_batch_size": micro_batch,
+        "dtype": dtype,
+        "optimizer": optimizer,
+        "schedule": schedule,
+    }
+    run_import(
+        path,
+        model,
+        cluster,
+        {
+            "job_file": job,
+            "inputs": tuple(inputs or ()),
+            "sequence_length": sequence_length,
+            # The bound is one of all plans with such micro-batches.
+            "strategy": OPEN.changed(chooses_micro_batch=False),
+            **{name: value for name, value in fields.items() if value is not None},
+        },
+        source=source,
+        devices=devices,
+        output=output,
+        as_json=as_json,
+    )

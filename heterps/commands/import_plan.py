@@ -1,0 +1,61 @@
+"""`heterps import`: what another tool runs today, as a plan."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from heterps.commands.place import plan_files, save_plan
+from heterps.exports.imported import import_plan
+from heterps.planning.place_result import PlaceResult
+from heterps.planning.problems import load_problem
+from heterps.reports.console import answer, print_json, say_when_compiling
+from heterps.reports.tables import result_lines, stages_table
+from heterps_configs.outputs import try_outputs
+from heterps_envs.simulator.simulate import estimate
+
+
+def run_import(
+    path: Path,
+    model: str,
+    cluster: str,
+    problem_options: dict[str, Any],
+    *,
+    source: str,
+    devices: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Reads the file, prints what the simulator says of it, and writes the plan.
+
+    Args:
+        path: Of the other tool.
+        model: MODEL.
+        cluster: CLUSTER.
+        problem_options: Of `load_problem`.
+        source: Which tool.
+        devices: Names with commas between, in the order of its ranks.
+        output: The plan file.
+        as_json: Print JSON.
+    """
+    try_outputs(plan_files(output, model))
+    started_s = time.perf_counter()
+    say_when_compiling()
+    named = None if devices is None else [name.strip() for name in devices.split(",")]
+    problem, plan = import_plan(
+        load_problem(model, cluster, **problem_options), path, source, named
+    )
+    shown = estimate(problem, plan, with_interval=True)
+    seconds = time.perf_counter() - started_s
+    result = PlaceResult(problem, source, plan, shown, plan.bound, 0, seconds)
+    if output is not None:
+        save_plan(result, output)
+    if as_json:
+        print_json(result.to_mapping())
+        return
+    answer.print(stages_table(result, answer.width))
+    for line in result_lines(result):
+        answer.print(line)
+    for reason in shown.reasons:
+        answer.print(f"not feasible: {reason}")

@@ -1,0 +1,74 @@
+"""accelerate's `device_map`, read back: which layer of a profile is at which place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.errors import HeterpsError
+
+Place = int | str
+
+
+def read_device_map(text: str, source: str) -> dict[str, Place]:
+    """Module path -> GPU number or `cpu`.
+
+    Raises:
+        HeterpsError: It is something else, or keeps modules on a disk.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise HeterpsError(f"{source}: is no JSON: {error}") from None
+    if not isinstance(data, dict) or not data:
+        raise HeterpsError(f"{source}: expected a mapping of modules to devices")
+    return {str(path): _place(place, str(path), source) for path, place in data.items()}
+
+
+def _place(found: object, path: str, source: str) -> Place:
+    number = found.removeprefix("cuda:") if isinstance(found, str) else found
+    if isinstance(number, str) and number.isdecimal():
+        return int(number)
+    if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+        return number
+    if found == "cpu":
+        return "cpu"
+    raise HeterpsError(
+        f"{source}: {path!r} is on {found!r}; expected the number of a GPU, cuda:N, or cpu"
+    )
+
+
+def places_of_layers(
+    profile: ModelProfile, device_map: Mapping[str, Place], source: str
+) -> list[Place]:
+    """Of each layer from front to back.
+
+    Raises:
+        HeterpsError: A layer is at no place, or at two.
+    """
+    return [_place_of(layer.name, device_map, source) for layer in profile.layers]
+
+
+def _place_of(name: str, device_map: Mapping[str, Place], source: str) -> Place:
+    """The place of all modules that a layer is made of; `a+b` are two."""
+    found = dict[Place, str]()
+    for part in name.split("+"):
+        above = [path for path in device_map if _is_in(part, path)]
+        if above:
+            path = max(above, key=len)
+            found.setdefault(device_map[path], path or "the model")
+        for path in device_map:
+            if path != part and path and _is_in(path, part):
+                found.setdefault(device_map[path], path)
+    if len(found) == 1:
+        return next(iter(found))
+    if not found:
+        raise HeterpsError(f"{source}: has no device for {name}")
+    words = " and ".join(f"{path} on {place}" for place, path in found.items())
+    raise HeterpsError(f"{source}: {name} is one layer of the profile, and has {words}")
+
+
+def _is_in(path: str, other: str) -> bool:
+    """Whether a module is another one, or inside of it; the empty path is the whole model."""
+    return other == "" or path == other or path.startswith(f"{other}.")
