@@ -1,4 +1,4 @@
-"""The training program of `real.py` that writes down which samples were trained on.
+"""The training programs of `real.py`; one of them writes down which samples were trained on.
 
 The folder comes by the variable `SEEN`, the number of the attempt by `ATTEMPT`, since every rank
 calls `make` in its own process.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from heterps_configs.documents.yaml_files import write_text
+from heterps_runtime.examples import text_llama
 from heterps_runtime.training.program import TrainingProgram
 
 NUM_SAMPLES = 1_003
@@ -53,3 +55,8 @@ def make() -> TrainingProgram:
     """Data, loss and a callback."""
     seen = Seen(Path(os.environ["SEEN"]))
     return TrainingProgram(data=Numbered(), loss=seen.loss, callbacks=[seen.write])
+
+
+def make_text() -> TrainingProgram:
+    """The shipped one, without its evaluations."""
+    return replace(text_llama.make(), evaluation_data=None, evaluate_every=0)
