@@ -69,7 +69,7 @@ def equal_chains(plan: Plan, target: str) -> Chain:
             "each of its pipelines has stages of its own"
         )
     shapes = {
-        (tuple((s.first_layer, s.last_layer, s.degree) for s in chain), len(p.micro_batches))
+        (tuple((s.first_layer, s.last_layer, s.split) for s in chain), len(p.micro_batches))
         for chain, p in zip(chains, plan.pipelines, strict=True)
     }
     if len(shapes) > 1:
@@ -84,7 +84,7 @@ def equal_degree(chain: Chain, target: str) -> int:
     """Devices of each stage.
 
     Raises:
-        HeterpsError: They differ, or share a stage unevenly.
+        HeterpsError: They differ, share a stage unevenly, or do not split all layers.
     """
     degrees = sorted({stage.degree for stage in chain.stages})
     if len(degrees) > 1:
