@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.links import measured_all_reduces
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, slowdown_of
+
+# Degree, uneven shares, and whether a layer is whole: how a group holds its parameters.
+_Held = tuple[int, tuple[float, ...], bool]
 
 
 def simulation_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
@@ -83,19 +87,25 @@ def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
         reason = _tie_split_unlike(profile, plan, {owner, *users})
         if reason is not None:
             return reason
-    holders: dict[int, list[Stage]] = defaultdict(list)
+    # Hundreds of replicas are alike: of each layer and way to hold it, stages by their devices.
+    holders: dict[int, dict[_Held, dict[tuple[str, ...], Stage]]] = defaultdict(dict)
+    sharded = plan.sharded_layers
     for stage in plan.stages:
+        degree, shares, whole = stage.split
         for layer in {*stage.layers, *(owner_of[own] for own in stage.layers if own in owner_of)}:
             using = {layer, *profile.tied_layers.get(layer, ())}
-            for other in holders[layer]:
-                reason = _cannot_share(other, stage, using, bool(using & plan.sharded_layers))
-                if reason is not None:
-                    name = profile.layers[layer].name
+            held = degree, shares, not whole.isdisjoint(using)
+            for other_held, others in holders[layer].items():
+                if other_held == held:
+                    continue
+                found = _cannot_share(others, stage, is_sharded=not sharded.isdisjoint(using))
+                if found is not None:
+                    other, reason = found
                     return (
                         f"stages {other.name!r} and {stage.name!r} hold the same parameters "
-                        f"({name}) {reason}"
+                        f"({profile.layers[layer].name}) {reason}"
                     )
-            holders[layer].append(stage)
+            holders[layer].setdefault(held, {}).setdefault(stage.devices, stage)
     return None
 
 
@@ -115,19 +125,19 @@ def _tie_split_unlike(profile: ModelProfile, plan: Plan, tied: set[int]) -> str 
     return None
 
 
-def _cannot_share(one: Stage, other: Stage, layers: set[int], is_sharded: bool) -> str | None:
-    """Why two stages cannot hold the parameters of some layers; None: they can."""
-    held = {
-        (each.degree, each.uneven_shares, bool(layers.intersection(each.whole_layers)))
-        for each in (one, other)
-    }
-    if len(held) == 1:
-        return None
-    if other.devices[0] in one.devices:
-        return "with unlike shares on the same devices; that cannot be run"
+def _cannot_share(
+    others: Mapping[tuple[str, ...], Stage], stage: Stage, *, is_sharded: bool
+) -> tuple[Stage, str] | None:
+    """A stage that holds the same parameters in another way and cannot, and why; None: all can.
+
+    Stages that share a device share all of them, in the same order.
+    """
+    if stage.devices in others:
+        return others[stage.devices], "with unlike shares on the same devices; that cannot be run"
     if is_sharded:
-        return (
-            f"in unlike groups, of {one.degree} and {other.degree} devices, and share their "
+        other = next(iter(others.values()))
+        return other, (
+            f"in unlike groups, of {other.degree} and {stage.degree} devices, and share their "
             "optimizer state; running that is not supported yet"
         )
     return None
