@@ -51,6 +51,7 @@ from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import (
     bound_by_optimum,
     bound_for,
+    certain_share,
     least_cost,
     lower_bound,
 )
@@ -221,6 +222,9 @@ class AutoPlanner:
             bound = bound_by_optimum(asked, plan, over.step_time_s, over.price_usd_per_hour)
         elif asked.merges_nodes:
             bound = bound_for(asked, plan)
+        elif optimum is not None and certain_share(question.tables, result.step_time_s) < 1:
+            price = result.price_usd_per_hour
+            bound = bound_by_optimum(problem, plan, result.step_time_s, price)
         elif optimum is not None and code is not None:
             bound = _bound_by(optimum, result.step_time_s, code, question)
         else:

@@ -37,6 +37,11 @@ def test_a_free_device_that_takes_three_thousand_years_contradicts_no_optimum() 
     assert check_problem(draw_problem(500, 2805), ("exact",))["findings"] == []
 
 
+def test_behind_a_layer_of_thirty_years_no_optimum_is_certain_to_its_last_digits() -> None:
+    row = check_problem(draw_problem(501, 2046), ("exact", "auto", "random"))
+    assert row["findings"] == []
+
+
 def test_of_a_model_that_takes_no_time_auto_divides_by_nothing() -> None:
     assert check_problem(draw_problem(202, 356), ("auto",))["findings"] == []
 
