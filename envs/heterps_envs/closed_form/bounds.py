@@ -132,7 +132,7 @@ def bound_by_optimum(
     """
     placement = placement_of(problem, plan)
     is_price = problem.job.objective == "price"
-    step_time_s *= certain_share(bounding_tables(problem), step_time_s)
+    step_time_s *= certain_share(problem.tables, step_time_s)
     # The cheapest plan's step is no bound: a dearer plan may be faster.
     least_s = lower_bound(bounding_tables(problem)) if is_price else step_time_s
     if placement is None:

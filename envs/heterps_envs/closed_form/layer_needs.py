@@ -37,9 +37,9 @@ def least_layer_bytes(tables: CostTables) -> Floats:
 
 def least_held(tables: CostTables) -> NDArray[np.int64]:
     """(O,) micro-batches in flight on a device at least, however many replicas there are."""
-    return np.array(
-        [
-            in_flight(tables.num_micro_batches, tables.is_gpipe, max(int(most), 1), 0)
-            for most in tables.most_replicas
-        ]
-    )
+    counts = tables.most_replicas.tolist()
+    held = {
+        most: in_flight(tables.num_micro_batches, tables.is_gpipe, max(most, 1), 0)
+        for most in set(counts)
+    }
+    return np.array([held[most] for most in counts])
