@@ -145,6 +145,33 @@ class SafetensorsFolder:
         return str(files[0] if len(files) == 1 else self.folder / INDEX_FILE)
 
 
+class StateDict(SafetensorsFolder):
+    """The tensors of a `state_dict`, which this process has.
+
+    Args:
+        tensors: By key, as a folder's.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.folder = Path()
+        self.file_of = dict.fromkeys(tensors, Path("state_dict"))
+        self._tensors = tensors
+        self._prefix = ""
+        self._unexpected = None
+
+    def _read(self, key: str, shape: torch.Size, name: str) -> Tensor:
+        tensor = self._tensors[key].detach()
+        if tensor.shape != shape:
+            raise HeterpsError(
+                f"state_dict: {key} has shape {tuple(tensor.shape)}, and {name} of the model "
+                f"{tuple(shape)}"
+            )
+        return tensor.cpu()
+
+    def _where(self) -> str:
+        return "state_dict"
+
+
 def base_prefix(module: nn.Module) -> str:
     """What a Hugging Face model with a head puts in front of the names of its base model."""
     prefix = getattr(module, "base_model_prefix", "")

@@ -19,7 +19,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +36,7 @@ from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.evaluation import Evaluator
 from heterps_runtime.models.losses import MeanLoss
 from heterps_runtime.models.recordings import share_recordings
+from heterps_runtime.models.safetensors import StateDict
 from heterps_runtime.own_loop.accumulation import AccumulatingExecutor
 from heterps_runtime.own_loop.checks import (
     check_elementwise,
@@ -90,7 +91,8 @@ class PipelineTrainer:
             average, data for `fit` and `evaluate`; also loss and optimizer, where it has them.
         seed: Of initial parameters and dropout.
         max_gradient_norm: Gradients are clipped to it, over the whole model. None for no limit.
-        weights: Folder of safetensors files that the parameters are read from.
+        weights: Folder of safetensors files that the parameters are read from; or a `state_dict`,
+            the same on every rank.
         resume: Checkpoint, or folder of them, that the training goes on from.
         device: Where this rank computes; by default as the plan's cluster says: `cuda:i` for the
             i-th GPU of its node, where there is one, else the CPU.
@@ -113,7 +115,7 @@ class PipelineTrainer:
         program: TrainingProgram | None = None,
         seed: int = 0,
         max_gradient_norm: float | None = None,
-        weights: str | os.PathLike[str] | None = None,
+        weights: str | os.PathLike[str] | Mapping[str, Tensor] | None = None,
         resume: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
     ) -> None:
@@ -133,7 +135,9 @@ class PipelineTrainer:
         if isinstance(model, nn.Module) and weights is not None:
             raise HeterpsError("weights: a module has values already; give a factory")
         self._model, self._seed = model, seed
-        self._weights = None if weights is None else str(weights)
+        self._state_dict = weights if isinstance(weights, Mapping) else None
+        is_folder = weights is not None and self._state_dict is None
+        self._weights = str(weights) if is_folder else None
         self._resume = None if resume is None else str(resume)
         if "RANK" not in os.environ and not dist.is_initialized():
             store = torch._C._distributed_c10d.HashStore()
@@ -413,6 +417,8 @@ class PipelineTrainer:
         start: StartValues | None = None
         if isinstance(self._model, nn.Module):
             start = ModuleValues(self._model)
+        elif self._state_dict is not None and self._resume is None:
+            start = StateDict(self._state_dict)
         device = self._communicator.device
         with self._failures.shared():
             share_recordings(source, self._plan.job, self._communicator)

@@ -59,6 +59,23 @@ def test_a_fit_that_goes_on_from_a_checkpoint_is_a_plain_loop(tmp_path: Path) ->
     assert trainer.num_steps == STEPS + 1
 
 
+def test_a_state_dict_is_what_training_starts_from() -> None:
+    data = PointData()
+    inputs, target = data.x[:16], data.y[:16]
+    torch.manual_seed(5)
+    module = sequential()
+    plan = chain_of(problem_of("sequential"), devices=("d0",)).changed(model_fingerprint="")
+    program = replace(make(), data=None)
+    trainer = PipelineTrainer(sequential, plan, program=program, weights=module.state_dict())
+    with torch.no_grad():
+        expected = mean_loss(module(inputs), target).item()
+    assert trainer.step(inputs, target) == pytest.approx(expected, abs=1e-6)
+    wrong = {**module.state_dict(), "0.weight": torch.zeros(3, 3)}
+    other = PipelineTrainer(sequential, plan, program=program, weights=wrong)
+    with pytest.raises(HeterpsError, match=r"state_dict: 0\.weight has shape \(3, 3\)"):
+        other.step(inputs, target)
+
+
 def test_a_callback_ends_a_fit() -> None:
     trainer = _trainer(is_evaluated=True)
     losses = trainer.fit(PointData(), num_steps=STEPS)
