@@ -14,8 +14,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from heterps.cli.app import main
-from heterps.commands import demo
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
+from heterps.run_commands import demo
 from heterps_configs.errors import HeterpsError
 
 Heterps = Callable[..., Any]
