@@ -150,8 +150,7 @@ class AutoPlanner:
         best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
         step_time_s = simulated_step_time_s(plain, best)
         if is_throughput and step_time_s < known and not budget.is_exhausted:
-            best = best_near(problem, best, budget)
-            step_time_s = simulated_step_time_s(plain, best)
+            best, step_time_s = best_near(problem, best, budget)
         best = best.changed(predicted_step_time_s=step_time_s)
         return best.changed(bound=self._bound_with_options(problem, best, optimum, budget))
 

@@ -16,10 +16,11 @@ from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Changes behind it are not looked at.
-MOST_SECONDS = 2.5
+MOST_SECONDS = 2.0
+# Of larger clusters each change gets one search.
+MANY_DEVICES = 64
 
 
 class Improvement(NamedTuple):
@@ -71,4 +72,5 @@ def improvements(problem: Problem, plan: Plan) -> Found:
 def _best_s(problem: Problem, plan: Plan, cluster: Cluster) -> float:
     """On another cluster: of the plan, and of what is found from it."""
     asked = Problem(problem.profile, cluster, plan.job, problem.model_reference)
-    return simulated_step_time_s(asked, best_near(asked, plan, Budget()))
+    is_quick = len(cluster.devices) > MANY_DEVICES
+    return best_near(asked, plan, Budget(), is_quick=is_quick)[1]

@@ -19,7 +19,8 @@ def test_what_is_found_near_a_plan_is_faster_and_fits(name: str) -> None:
     profile = load_profile("gpt2")
     problem = Problem(profile, load_cluster("a100-v100-t4"), Job(dtype=profile.dtype))
     plan, budget = planner_named(name).plan(problem, Budget()), Budget()
-    found = best_near(problem, plan, budget)
+    found, step_time_s = best_near(problem, plan, budget)
+    assert step_time_s == feasible_step_time_s(problem, found)
     assert feasible_step_time_s(problem, found) <= feasible_step_time_s(problem, plan)
     if name == "even":
         assert feasible_step_time_s(problem, found) < feasible_step_time_s(problem, plan) / 2
@@ -37,6 +38,6 @@ def test_groups_that_compute_again_stay_such_groups() -> None:
     )
     plan = planner_named("greedy").plan(problem, Budget())
     assert ways_of(plan).tensor_parallel == (2,)
-    found = best_near(problem, plan, Budget())
+    found, _ = best_near(problem, plan, Budget())
     assert keeps_to(found, ways_of(plan))
     assert feasible_step_time_s(problem, found) <= feasible_step_time_s(problem, plan)
