@@ -27,11 +27,17 @@ from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step
 SEEDS, EVALUATIONS = (0, 1), 10_000
 
 
-def ways_of(plan: Plan) -> Strategy:
-    """What a planner may choose for stages to be carried out as the plan's are."""
+def ways_of(plan: Plan, asked: Strategy) -> Strategy:
+    """What a planner may choose for stages to be carried out as the plan's are.
+
+    Args:
+        plan: The plan.
+        asked: What may be chosen at all: where all layers must be computed again, they are.
+    """
+    again = "full" if asked.recompute == "full" else "auto"
     return Strategy(
         tensor_parallel=tuple(sorted({stage.degree for stage in plan.stages})),
-        recompute="auto" if any(stage.recompute_layers for stage in plan.stages) else "never",
+        recompute=again if any(stage.recompute_layers for stage in plan.stages) else "never",
         offload="auto" if any(stage.offloaded_layers for stage in plan.stages) else "never",
         shard_state="auto" if plan.sharded_state else "never",
     )
@@ -48,7 +54,7 @@ def best_near(
         budget: What is charged.
         is_quick: One annealing, with the fastest links inside classes.
     """
-    problem = replace(problem, strategy=ways_of(plan))
+    problem = replace(problem, strategy=ways_of(plan, problem.strategy))
     best, best_s = plan, simulated_step_time_s(problem, plan)
     # With the slowest links inside classes, and with the fastest; which ones the simulator knows.
     views = [problem] if problem.views[-1] is problem else [problem, problem.views[-1]]
