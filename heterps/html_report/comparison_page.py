@@ -7,39 +7,14 @@ from collections.abc import Callable, Mapping
 
 from heterps.html_report.charts import Line, chart
 from heterps.html_report.markup import Markup, joined, section, table, tag
+from heterps.planning.compare import ComparisonRow
+from heterps.planning.curves import CurvePoint
 from heterps.reports.console import percent_text, seconds_text
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.job import Job
 
 # Earlier finds are at the left edge, and worse ones at the upper.
 EARLIEST_S, MOST_ABOVE = 1e-4, 0.5
-
-
-class ComparedRow(Document):
-    """A planner's row, as `heterps compare --json` prints it."""
-
-    planner: str
-    throughput_samples_per_s: float | None = None
-    price_usd_per_million_samples: float | None = None
-    gap: float | None = None
-    evaluations: int
-    planning_s: float
-    planning_cpu_s: float = 0.0
-    feasible: bool
-    step_time_s: float | None = None
-    reason: str = ""
-    refused: bool = False
-    near_best_cpu_s: float | None = None
-    own_cost_s: float | None = None
-    own_cost_of: str | None = None
-
-
-class ComparedPoint(Document):
-    """See `heterps.planning.curves.CurvePoint`."""
-
-    cpu_seconds: float
-    evaluations: int
-    cost: float
 
 
 class ComparedPlanners(Document):
@@ -50,10 +25,10 @@ class ComparedPlanners(Document):
     job: Job
     bound_step_time_s: float | None = None
     bound_is_proven: bool = False
-    rows: tuple[ComparedRow, ...]
+    rows: tuple[ComparisonRow, ...]
     left_out: tuple[str, ...] = ()
     beyond_strategy: tuple[str, ...] = ()
-    curves: Mapping[str, tuple[ComparedPoint, ...]] = {}
+    curves: Mapping[str, tuple[CurvePoint, ...]] = {}
 
 
 def comparison_sections(found: ComparedPlanners) -> Markup:
@@ -81,7 +56,7 @@ def comparison_sections(found: ComparedPlanners) -> Markup:
 def _table(found: ComparedPlanners) -> Markup:
     by_price = found.job.objective == "price"
 
-    def order(row: ComparedRow) -> float:
+    def order(row: ComparisonRow) -> float:
         cost = row.price_usd_per_million_samples if by_price else row.step_time_s
         return math.inf if cost is None else cost
 

@@ -1,8 +1,8 @@
 """What would help most: faster links, more memory, another node; each is planned anew.
 
 Of each change the plan itself is simulated, and what short searches from it find: the step time is
-one that was found, so the change may bring more. What the searches find without any change is the
-first row, and what the others are compared with.
+one that was found, so the change may bring more. The others are compared with what the searches
+find without any change.
 """
 
 from __future__ import annotations
