@@ -41,6 +41,7 @@ class Replanning:
         self._names = [device.name for device in run.problem.cluster.devices]
         # What the run was planned for last, and which of these have been lost since.
         self._known, self._gone = set(self._names) - set(absent), set[str]()
+        self._last_loss = ""
         self._thread = ThreadPoolExecutor(1, "heterps-replan")
         self._planning: Future[PlanUpdate] | None = None
         self._asked, self._planned_for = 0, 0
@@ -59,9 +60,10 @@ class Replanning:
         """Whether the newest plan was made without a device, or before it was lost."""
         return device not in self._known or device in self._gone
 
-    def lose(self, device: str) -> None:
+    def lose(self, device: str, why: str) -> None:
         """A device has gone."""
         self._gone.add(device)
+        self._last_loss = f"{device}: {why}"
 
     def alive(self) -> tuple[str, ...]:
         """In the order of the cluster; a process that has just been started is not there yet."""
@@ -110,7 +112,8 @@ class Replanning:
     def _submit(self) -> None:
         alive = self.alive()
         if not alive:
-            self._wait_for_devices(NotEnoughDevicesError("all devices are lost"))
+            message = f"all devices are lost, the last one is {self._last_loss}"
+            self._wait_for_devices(NotEnoughDevicesError(message))
             return
         change = MembershipChange(
             step=self._run.next_step,

@@ -33,8 +33,10 @@ POLL_S = 0.005
 # How long processes get to end by themselves: the last checkpoint may still be on its way to a
 # remote storage.
 END_S = 630.0
-# New processes for a device whose process has hung, in one run.
+# New processes for a device whose process has hung or crashed, in one run. gloo ends a process
+# (`std::terminate`) where a connection breaks at a bad moment.
 MAX_RESTARTS = 3
+CRASHES = (STUCK, -signal.SIGABRT, -signal.SIGSEGV)
 
 
 class Supervisor:
@@ -180,10 +182,11 @@ class Supervisor:
         why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         hung = "it hung in a plan that was given up; its log says where"
         why = {STUCK: hung, LOST_HOST: "its host has gone"}.get(code, why)
-        self._lose(member, why)
-        if code == STUCK and self._restarts.get(member.device, 0) < MAX_RESTARTS:
-            self._restarts[member.device] = self._restarts.get(member.device, 0) + 1
-            self._start(member.device)
+        num_restarts = self._restarts.get(member.device, 0)
+        comes_back = code in CRASHES and num_restarts < MAX_RESTARTS
+        if comes_back:
+            self._restarts[member.device] = num_restarts + 1
+        self._lose(member, why, comes_back=comes_back)
 
     def _raise_first_error(self, device: str) -> None:
         """Ends the run with the first error of all workers; `device` has failed.
@@ -195,17 +198,19 @@ class Supervisor:
         message = f"rank {number} ({device}): it ended with code 1; " + log_hint(self._directory)
         raise HeterpsError(first_cause(self._directory) or message)
 
-    def _lose(self, member: Member, why: str) -> None:
-        """A device has gone, or is to go."""
+    def _lose(self, member: Member, why: str, *, comes_back: bool = False) -> None:
+        """A device has gone, or is to go; where it comes back, with a new process."""
         device, noticed_s = member.device, time.monotonic()
         self._processes.remove(device)
         allow_beats(self._store, [device])
+        if comes_back:  # before anybody asks whether there is a device to wait for
+            self._start(device)
         self._generations.lose(device)
         is_rank = device in self._run.newest.devices
         if device not in self._replanning.known and not is_rank:
             return  # it had not come yet
         self._on_message(f"{device} is lost: {why}")
-        self._replanning.lose(device)
+        self._replanning.lose(device, why)
         self._generations.open_recovery(noticed_s).lose(device, member.fault_s)
         self._generations.is_broken |= is_rank
         self._replanning.ask()

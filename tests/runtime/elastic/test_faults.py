@@ -134,6 +134,25 @@ def test_two_devices_are_lost_at_once_and_a_third_in_the_recovery(tmp_path: Path
     assert not processes_of(directory)
 
 
+def test_the_last_device_goes_on_in_a_new_process_when_its_own_has_crashed(tmp_path: Path) -> None:
+    """Nothing is wrong with it: gloo ends a process where a connection breaks at a bad moment."""
+    case = ElasticCase(elastic_problem(), tmp_path / "run", devices=("d0",))
+    crashes = [signal.SIGABRT]
+
+    def strike(num_done: int) -> None:
+        if num_done >= 5 and crashes:
+            send(case.directory, "d0", crashes.pop())
+
+    case.on_step = strike
+    settings = CheckpointSettings(folder=str(tmp_path / "saved"), every=2)
+    result = case.run(checkpoint=settings)
+    check_losses(case, result)
+    assert "d0 is lost: ended by SIGABRT" in case.text
+    assert "waiting for devices" in case.text
+    (recovery,) = result.recoveries
+    assert recovery.from_step in (2, 4)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_failure_while_the_new_generation_meets_begins_another(
     number: signal.Signals, case: ElasticCase
