@@ -255,7 +255,7 @@ def test_placements_that_planners_call_fitting_fit() -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_placements_that_planners_call_fitting_fit() -> None:
-    num_fitting, missed = misses(range(500, 3000))
-    assert num_fitting > 1300
+def test_a_thousand_placements_that_planners_call_fitting_fit() -> None:
+    num_fitting, missed = misses(range(500, 1700))
+    assert num_fitting > 600
     assert not missed

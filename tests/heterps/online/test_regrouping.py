@@ -98,7 +98,7 @@ def test_a_run_that_has_had_groups_may_have_groups_again() -> None:
 
 @pytest.mark.slow
 def test_losses_of_a_run_that_is_regrouped_are_those_of_one_that_is_not() -> None:
-    of = problem(num_micro_batches=4)
+    of = problem(pass_s=0.25, num_micro_batches=4)
     plan = two_groups(of)
     found = regrouped_run(of, plan, 5.0, InlineSearch)
     degrees = [sorted(stage.degree for stage in each.stages) for each in found.plans]

@@ -150,9 +150,9 @@ def test_events_that_cannot_be_are_refused_before_anything_starts(
 def test_the_demo_goes_through_and_writes_its_summary(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = demo.JOB.changed(global_batch_size=8, micro_batch_size=1)
+    job = demo.JOB.changed(global_batch_size=4, micro_batch_size=1)
     monkeypatch.setattr("heterps.run_commands.demo.JOB", job)
-    monkeypatch.setattr("heterps.run_commands.demo.PLAIN_STEPS", 3)
+    monkeypatch.setattr("heterps.run_commands.demo.PLAIN_STEPS", 2)
     monkeypatch.setattr("heterps.run_commands.demo.ONLINE_STEPS", 14)
     monkeypatch.setattr("heterps.run_commands.demo.FINE_TUNE_S", 2.0)
     outcome = heterps("demo", "--run-directory", tmp_path, "--train-seconds", 3)
