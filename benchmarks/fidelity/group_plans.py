@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 from benchmarks.fidelity.own_models import Case
 from benchmarks.fidelity.own_plans import HOST, NODE_LINK, cuts
@@ -15,7 +16,10 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
-from heterps_runtime.specification.build import check_runnable
+from heterps_runtime.specification.build import check_runnable, why_not_run
+
+# What groups do with layers that they do not split.
+Unsplit = Literal["none", "whole", "by batch"]
 
 NUM_DEVICES, NUM_MICRO_BATCHES = 4, 4
 SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero-bubble")
@@ -26,7 +30,7 @@ UNEVEN = {2: (0.25, 0.75), 3: (0.5, 0.25, 0.25), 4: (0.125, 0.375, 0.25, 0.25)}
 
 
 def drawn(
-    profile: ModelProfile, case: Case, draw: random.Random, *, keeps_whole: bool = False
+    profile: ModelProfile, case: Case, draw: random.Random, unsplit: Unsplit = "none"
 ) -> tuple[Problem, Plan]:
     """A plan that can be run, of a model on equal devices of one node.
 
@@ -34,7 +38,7 @@ def drawn(
         profile: Of the model.
         case: Its samples, and how slow the devices are.
         draw: Draws.
-        keeps_whole: Groups do not split all of their layers.
+        unsplit: What groups do with some of their layers, which they do not split.
     """
     while True:
         job = Job(
@@ -46,8 +50,8 @@ def drawn(
         )
         problem = Problem(profile, cluster(case.slowdown), job)
         plan = _plan(problem, draw)
-        if keeps_whole:
-            stages = tuple(_partly_whole(stage, draw) for stage in plan.stages)
+        if unsplit != "none":
+            stages = tuple(_partly_split(stage, draw, unsplit) for stage in plan.stages)
             if stages == plan.stages:
                 continue
             plan = plan.changed(stages=stages)
@@ -55,6 +59,8 @@ def drawn(
             check_runnable(problem, plan)
         except HeterpsError:
             continue  # halves of a tie in unlike groups, or one of them whole
+        if unsplit == "by batch" and why_not_run(problem, plan) is not None:
+            continue  # embeddings and heads, whose parts the model's own code puts together
         return problem, plan
 
 
@@ -132,10 +138,11 @@ def _stages(
     return found
 
 
-def _partly_whole(stage: Stage, draw: random.Random) -> Stage:
+def _partly_split(stage: Stage, draw: random.Random, unsplit: Unsplit) -> Stage:
     if stage.degree == 1:
         return stage
-    return stage.changed(whole_layers=[each for each in stage.layers if draw.random() < 0.5])
+    field = "whole_layers" if unsplit == "whole" else "batch_layers"
+    return stage.changed(**{field: [each for each in stage.layers if draw.random() < 0.5]})
 
 
 def described(plan: Plan) -> str:
@@ -149,6 +156,8 @@ def described(plan: Plan) -> str:
         text += ", uneven"
     if any(stage.whole_layers for stage in plan.stages):
         text += ", layers whole"
+    if any(stage.batch_layers for stage in plan.stages):
+        text += ", layers by batch"
     if any(stage.recompute_layers for stage in plan.stages):
         text += ", recompute"
     if any(stage.offloaded_layers for stage in plan.stages):

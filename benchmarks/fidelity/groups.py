@@ -3,19 +3,20 @@
     python benchmarks/fidelity/fidelity.py --only groups --json out.json
 
 Random plans on four equal emulated devices: groups of one to four, even and uneven, in chains and
-as replicas, with recompute, offload and shared state; the last ones keep some layers whole. The
-devices are slow enough that what a host takes for a pass, and for its sums over a group, is far
-below what they emulate. Each model is profiled once; nothing is fitted on the rows. Interrupted,
-the same command goes on where it was (with --json only).
+as replicas, with recompute, offload and shared state; the last ones keep some layers whole, or
+split them by batch. The devices are slow enough that what a host takes for a pass, and for its sums
+over a group, is far below what they emulate. Each model is profiled once; nothing is fitted on the
+rows. Interrupted, the same command goes on where it was (with --json only).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.fidelity.group_plans import described, drawn
+from benchmarks.fidelity.group_plans import Unsplit, described, drawn
 from benchmarks.fidelity.own_errors import memory_errors, summary
 from benchmarks.fidelity.own_models import GROUPED, Case
 from benchmarks.fidelity.own_plans import HOST
@@ -27,8 +28,10 @@ from heterps_runtime.profiling.profiler import measure
 from heterps_runtime.run.phases import WARM_UP_STEPS
 
 NUM_PLANS, QUICK_PLANS = 30, 3
-# Behind those, plans whose groups do not split all layers.
-NUM_WHOLE = 6
+# Behind those, plans whose groups do not split all layers, and that split some by batch: for these,
+# micro-batches are larger.
+NUM_WHOLE, NUM_BY_BATCH = 6, 6
+BATCH_CASES = tuple(replace(case, micro_batch_size=6, slowdown=30) for case in GROUPED)
 
 
 def rows(
@@ -46,20 +49,23 @@ def rows(
     store = RowStore(partial_file, {"groups": True, "quick": quick, "seed": seed, **machine()})
     profiles: dict[str, ModelProfile] = {}
     found = []
-    for number in range(QUICK_PLANS if quick else NUM_PLANS + NUM_WHOLE):
-        key, case = f"plan {number}", GROUPED[number % len(GROUPED)]
+    for number in range(QUICK_PLANS if quick else NUM_PLANS + NUM_WHOLE + NUM_BY_BATCH):
+        cases = GROUPED if number < NUM_PLANS + NUM_WHOLE else BATCH_CASES
+        key, case = f"plan {number}", cases[number % len(cases)]
         if key not in store:
-            if case.name not in profiles:
-                profiles[case.name] = measure(case.profile(), HOST, (case.micro_batch_size,))
-            store.add(key, _row(profiles[case.name], case, number, seed))
+            name = f"{case.name} {case.micro_batch_size}"
+            if name not in profiles:
+                profiles[name] = measure(case.profile(), HOST, (case.micro_batch_size,))
+            store.add(key, _row(profiles[name], case, number, seed))
         found.append(store[key])
         print(_line(number, store[key]), flush=True)
     return found, summarise(found)
 
 
 def _row(profile: ModelProfile, case: Case, number: int, seed: int) -> Row:
-    draw, keeps_whole = random.Random(f"{seed} {number}"), number >= NUM_PLANS
-    problem, plan = drawn(profile, case, draw, keeps_whole=keeps_whole)
+    by_batch = number >= NUM_PLANS + NUM_WHOLE
+    unsplit: Unsplit = "by batch" if by_batch else "whole" if number >= NUM_PLANS else "none"
+    problem, plan = drawn(profile, case, random.Random(f"{seed} {number}"), unsplit)
     return {
         "part": "groups",
         "model": case.name,

@@ -3,7 +3,7 @@
     python benchmarks/parity/parity.py --json parity.json --markdown parity.md
     python benchmarks/parity/parity.py --quick
 
-Every model x thirteen shapes of plans x four schedules, 20 steps in float32 with AdamW. All devices
+Every model x fourteen shapes of plans x four schedules, 20 steps in float32 with AdamW. All devices
 of a plan take turns in one process (`heterps_runtime.execution.local_run`: the executors, stages
 and action lists of a run); some cells also run as real processes. Limits: losses within 1e-5, every
 number of every parameter within 1e-4, and each device carries out its action list of the simulator

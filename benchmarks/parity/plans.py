@@ -12,6 +12,7 @@ from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
+from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 BATCH_SIZE, MICRO_BATCH_SIZE = 12, 2
@@ -77,6 +78,7 @@ _UNLIKE = (("d0",), ("d1", "d2", "d3"))
 REPLICAS_OF_GROUPS = "replicas of groups, shared state"
 REPLICAS_OF_UNLIKE = "replicas of unlike groups"
 PARTLY_WHOLE = "uneven groups, layers whole"
+BY_BATCH = "uneven groups, layers by batch"
 _GROUPS: dict[str, tuple[Sequence[Sequence[str]], tuple[float, ...]]] = {
     "groups": (_PAIRS, ()),
     "uneven groups": (_PAIRS, (0.25, 0.75)),
@@ -85,6 +87,7 @@ _GROUPS: dict[str, tuple[Sequence[Sequence[str]], tuple[float, ...]]] = {
     "unlike groups": (_UNLIKE, (0.5, 0.25, 0.25)),
     REPLICAS_OF_UNLIKE: (_UNLIKE, (0.5, 0.25, 0.25)),
     PARTLY_WHOLE: (_PAIRS, (0.25, 0.75)),
+    BY_BATCH: (_PAIRS, (0.25, 0.75)),
 }
 GROUP_SHAPES = tuple(_GROUPS)
 SHAPES = (
@@ -177,7 +180,8 @@ def _group_plan(problem: Problem, shape: str) -> Plan:
             stage.changed(
                 devices=group_of[stage.devices[0]],
                 tensor_shares=shares if len(group_of[stage.devices[0]]) == len(shares) else (),
-                whole_layers=_whole_layers(problem, stage) if shape == PARTLY_WHOLE else (),
+                whole_layers=_untied(problem, stage, 2) if shape == PARTLY_WHOLE else (),
+                batch_layers=_batch_layers(problem, stage) if shape == BY_BATCH else (),
                 recompute_layers=tuple(stage.layers) if "recompute" in shape else (),
             )
             for stage in alone.stages
@@ -186,11 +190,21 @@ def _group_plan(problem: Problem, shape: str) -> Plan:
     )
 
 
-def _whole_layers(problem: Problem, stage: Stage) -> tuple[int, ...]:
-    """Every other layer, and none that shares parameters with another one."""
+def _untied(problem: Problem, stage: Stage, every: int) -> tuple[int, ...]:
+    """Some layers, and none that shares parameters with another one."""
     ties = problem.profile.tied_layers
     tied = {*ties, *(user for users in ties.values() for user in users)}
-    return tuple(layer for layer in stage.layers[1::2] if layer not in tied)
+    return tuple(layer for layer in stage.layers[1::every] if layer not in tied)
+
+
+def _batch_layers(problem: Problem, stage: Stage) -> tuple[int, ...]:
+    """Every third layer that can be split by batch; zero-bubble runs none."""
+    source = problem.profile.source
+    if source is None or problem.job.schedule == "zero-bubble":
+        return ()
+    refused = find_batch_calls(source).reasons
+    some = _untied(problem, stage, 3)
+    return tuple(own for own in some if problem.profile.layers[own].name not in refused)
 
 
 def _routes(shape: str, is_interleaved: bool) -> Sequence[Route]:

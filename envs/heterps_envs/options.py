@@ -109,7 +109,7 @@ def keeps_to(plan: Plan, strategy: Strategy) -> bool:
     return (strategy.shard_state == "auto" or not plan.sharded_state) and all(
         (not degrees or stage.degree in degrees)
         and not stage.uneven_shares
-        and not stage.whole_layers
+        and not stage.unsplit_layers
         and (strategy.offload == "auto" or not stage.offloaded_layers)
         and (kept or len(stage.recompute_layers) == len(stage.layers))
         and (again or not stage.recompute_layers)

@@ -38,6 +38,7 @@ from heterps_envs.layer_costs.groups import (
 from heterps_envs.layer_costs.host_link import Offload, offload
 from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
+from heterps_envs.layer_costs.sample_split import layers_by_batch
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
 from heterps_envs.layer_costs.tensor_parallel import Splits, SplitUnits
 from heterps_envs.links import Links, class_rings, links_inside_nodes, measured_all_reduces
@@ -135,36 +136,41 @@ class Problem:
             rank: Which of its devices; by default the one with the largest share. That one decides
                 how long a pass takes, or in a group of unlike devices the slowest at each layer.
         """
-        whole = (self.whole or self).keeping(stage.whole_layers)
+        whole = (self.whole or self).keeping(stage.whole_layers, stage.batch_layers)
         if rank is None and self.has_unlike_devices(stage):
             kinds = [self.class_of[name] for name in stage.devices]
             own = [whole._slice(stage, rank) for rank in range(stage.degree)]
             return whole._slowest(tuple(zip(kinds, own, strict=True)))
         return whole.at_degree(stage.degree, whole._slice(stage, rank))
 
-    def keeping(self, whole_layers: Iterable[int]) -> Problem:
-        """The problem of a model of which groups do not split some layers.
+    def keeping(self, whole_layers: Iterable[int], batch_layers: Iterable[int] = ()) -> Problem:
+        """The problem of a model of which groups do not split some layers, or only their samples.
 
         What was measured of groups is left out, for it holds what those layers take when split.
+
+        Args:
+            whole_layers: That each device computes.
+            batch_layers: Of one stage, that each device computes for its samples.
         """
         layers, whole = self.profile.layers, self.whole or self
         kept = frozenset(own for own in whole_layers if layers[own].tensor_split is not None)
-        if not kept:
+        by_batch = frozenset(batch_layers)
+        if not kept and not by_batch:
             return self
         assert self is whole, "whole layers are kept before the others are split"
-        if kept not in self._keeping:
+        if (kept, by_batch) not in self._keeping:
+            gradient_bytes = self.tables.gradient_bytes
+            own = layers_by_batch(self.profile, by_batch, gradient_bytes, self.job)
+            own |= {index: layers[index].changed(tensor_split=None) for index in kept}
             profile = self.profile.changed(
-                layers=tuple(
-                    layer.changed(tensor_split=None) if index in kept else layer
-                    for index, layer in enumerate(layers)
-                ),
+                layers=tuple(own.get(index, layer) for index, layer in enumerate(layers)),
                 measurements=tuple(e for e in self.profile.measurements if e.tensor_parallel == 1),
             )
-            self._keeping[kept] = replace(self, profile=profile)
-        return self._keeping[kept]
+            self._keeping[kept, by_batch] = replace(self, profile=profile)
+        return self._keeping[kept, by_batch]
 
     @cached_property
-    def _keeping(self) -> dict[frozenset[int], Problem]:
+    def _keeping(self) -> dict[tuple[frozenset[int], frozenset[int]], Problem]:
         return {}
 
     def _slice(self, stage: Stage, rank: int | None) -> GroupSlice | None:
@@ -172,7 +178,7 @@ class Problem:
 
     def differs_by_rank(self, stage: Stage) -> bool:
         """Whether devices of a stage's group hold unlike parts of its layers."""
-        kept = (self.whole or self).keeping(stage.whole_layers)
+        kept = (self.whole or self).keeping(stage.whole_layers, stage.batch_layers)
         return bool(stage.uneven_shares) or kept._units.leave_rests(stage.degree)
 
     @cached_property

@@ -102,7 +102,8 @@ def run_place(
         warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
     result = place(problem, chosen, budget=budget, effort=effort)
-    if is_traced(model) and (known := as_groups_run_it(problem, result.plan)) is not None:
+    known = as_groups_run_it(problem, result.plan, is_traced=is_traced(model))
+    if known is not None:
         problem, budget = known, Budget(evaluations, seconds, cpu_seconds)
         result = place(problem, chosen, budget=budget, effort=effort)
     explanation = explain(problem, result) if explains else None

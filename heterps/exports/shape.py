@@ -95,7 +95,7 @@ def equal_degree(chain: Chain, target: str) -> int:
     uneven = [stage.name for stage in chain.stages if stage.uneven_shares]
     if uneven:
         raise HeterpsError(f"{target}: stage {uneven[0]} is split unevenly; it splits evenly")
-    whole = [stage.name for stage in chain.stages if stage.whole_layers]
+    whole = [stage.name for stage in chain.stages if stage.unsplit_layers]
     if whole:
         raise HeterpsError(
             f"{target}: the group of stage {whole[0]} does not split all of its layers; it splits "

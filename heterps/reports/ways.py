@@ -17,6 +17,8 @@ def way_text(plan: Plan, stage: Stage) -> str:
         texts = [f"{texts[0]} ({shares} %)"]
     if stage.whole_layers:
         texts.append(f"not split{_part(stage.whole_layers, stage)}")
+    if stage.batch_layers:
+        texts.append(f"split by batch{_part(stage.batch_layers, stage)}")
     if stage.recompute_layers:
         texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
     if stage.offloaded_layers:

@@ -46,11 +46,14 @@ def sharing(plan: Plan) -> Plan:
     return plan.changed(sharded_state=(LayerRange(first_layer=0, last_layer=plan.num_layers - 1),))
 
 
-def keeping(plan: Plan, whole_layers: Collection[int]) -> Plan:
-    """The same where no group splits some layers."""
+def keeping(plan: Plan, whole_layers: Collection[int], batch_layers: Collection[int] = ()) -> Plan:
+    """The same where no group splits some layers, and of others only the samples."""
     return plan.changed(
         stages=tuple(
-            stage.changed(whole_layers=[own for own in stage.layers if own in whole_layers])
+            stage.changed(
+                whole_layers=[own for own in stage.layers if own in whole_layers],
+                batch_layers=[own for own in stage.layers if own in batch_layers],
+            )
             if stage.degree > 1
             else stage
             for stage in plan.stages
@@ -62,12 +65,20 @@ def keeping(plan: Plan, whole_layers: Collection[int]) -> Plan:
 def group_plans(draw: st.DrawFn, problem: Problem) -> Plan:
     """A chain of groups of any sizes, or replicas in two groups; like ones may share state.
 
-    Groups may keep layers whole, but none that shares parameters with another one.
+    Groups may keep layers whole, or split them by batch, but none that shares parameters with
+    another one.
     """
     ties = problem.profile.tied_layers
     free = set(range(problem.profile.num_layers)).difference(ties, *ties.values())
-    whole = draw(st.sets(st.sampled_from(sorted(free)))) if draw(st.booleans()) else ()
-    return keeping(draw(_split_groups(problem)), whole)
+    some = st.sets(st.sampled_from(sorted(free)))
+    whole = draw(some) if draw(st.booleans()) else set()
+    by_batch = draw(some) - whole if _splits_samples(problem) and draw(st.booleans()) else ()
+    return keeping(draw(_split_groups(problem)), whole, by_batch)
+
+
+def _splits_samples(problem: Problem) -> bool:
+    """Whether no layer normalises over a batch."""
+    return not any(layer.buffer_bytes for layer in problem.profile.layers)
 
 
 @st.composite

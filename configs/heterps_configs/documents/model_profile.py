@@ -112,7 +112,7 @@ class ModelSource(Document):
         return self
 
 
-TensorUnit = Literal["heads", "columns", "experts", "vocabulary", "channels"]
+TensorUnit = Literal["heads", "columns", "experts", "vocabulary", "channels", "samples"]
 
 
 class DividedNumbers(Document):
@@ -237,6 +237,9 @@ class LayerProfile(Document):
             for each pair of neighbours; empty when it is one module, or not known.
         tensor_split: What of it a tensor-parallel group can split; None when nothing, or when it
             is not known: each device of a group then holds and computes all of it.
+        splits_by_batch: Whether a group can split it by batch, and layers around it, too: it
+            computes each sample from that sample alone, and only layers read what it returns; None
+            when it is not known.
     """
 
     name: Name
@@ -261,6 +264,7 @@ class LayerProfile(Document):
     parameter_sizes: tuple[Annotated[Parameters, Field(ge=1)], ...] = ()
     joined_because: tuple[str, ...] = ()
     tensor_split: TensorSplit | None = None
+    splits_by_batch: bool | None = None
 
     @model_validator(mode="after")
     def _splits_no_more_than_it_has(self) -> Self:
@@ -474,6 +478,7 @@ class ModelProfile(Document):
             "parameter_sizes": (),
             "joined_because": (),
             "tensor_split": None,
+            "splits_by_batch": None,
         }
         return self.changed(
             layers=tuple(layer.changed(**unknown) for layer in self.layers),

@@ -34,6 +34,8 @@ class Stage(Document):
             the same.
         whole_layers: Layers that the group does not split: each of its devices holds and computes
             all of them.
+        batch_layers: Layers whose samples the group splits: each of its devices holds all of them,
+            and computes them for its share of each micro-batch.
         recompute_layers: Layers whose activations are dropped after the forward pass and computed
             again for the backward pass; only what enters such a layer is kept.
         offloaded_layers: Layers whose activations go to host memory after the forward pass and come
@@ -46,6 +48,7 @@ class Stage(Document):
     devices: tuple[Name, ...] = Field(min_length=1)
     tensor_shares: tuple[TensorShare, ...] = ()
     whole_layers: tuple[LayerIndex, ...] = ()
+    batch_layers: tuple[LayerIndex, ...] = ()
     recompute_layers: tuple[LayerIndex, ...] = ()
     offloaded_layers: tuple[LayerIndex, ...] = ()
 
@@ -56,15 +59,22 @@ class Stage(Document):
             problems.append(
                 f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"
             )
-        if self.whole_layers and len(self.devices) == 1:
-            problems.append("whole_layers: one device has all of its layers whole; leave them out")
-        for field in ("whole_layers", "recompute_layers", "offloaded_layers"):
+        for field in ("whole_layers", "batch_layers"):
+            if getattr(self, field) and len(self.devices) == 1:
+                problems.append(f"{field}: one device has all of its layers whole; leave them out")
+        for field in ("whole_layers", "batch_layers", "recompute_layers", "offloaded_layers"):
             outside = [layer for layer in getattr(self, field) if layer not in self.layers]
             if outside and not problems:
                 problems.append(
                     f"{field}: {', '.join(map(str, outside))} not among the stage's "
                     f"layers {self.first_layer}..{self.last_layer}"
                 )
+        twofold = sorted(set(self.whole_layers).intersection(self.batch_layers))
+        if twofold:
+            problems.append(
+                f"batch_layers: {', '.join(map(str, twofold))} in whole_layers, too; each device "
+                "computes such a layer for its samples, or for all"
+            )
         both = sorted(set(self.recompute_layers).intersection(self.offloaded_layers))
         if both:
             problems.append(
@@ -93,7 +103,12 @@ class Stage(Document):
     @property
     def split(self) -> tuple[int, tuple[float, ...], frozenset[int]]:
         """What devices hold of its layers: equal for stages that split equal layers alike."""
-        return self.degree, self.uneven_shares, frozenset(self.whole_layers)
+        return self.degree, self.uneven_shares, frozenset(self.unsplit_layers)
+
+    @property
+    def unsplit_layers(self) -> tuple[int, ...]:
+        """Layers that each device of the group holds all of: `whole_layers`, `batch_layers`."""
+        return tuple(sorted((*self.whole_layers, *self.batch_layers)))
 
     @property
     def degree(self) -> int:
@@ -265,9 +280,9 @@ class Plan(Document):
         """The groups of devices that stages are on, in the order of its stages, each once."""
         return tuple(dict.fromkeys(stage.devices for stage in self.stages))
 
-    def whole_layers_on(self, devices: Sequence[str]) -> tuple[int, ...]:
-        """Of all stages of a group, the layers that it does not split."""
-        found = (stage.whole_layers for stage in self.stages if stage.devices == devices)
+    def unsplit_layers_on(self, devices: Sequence[str]) -> tuple[int, ...]:
+        """Of all stages of a group, the layers that each of its devices holds all of."""
+        found = (stage.unsplit_layers for stage in self.stages if stage.devices == devices)
         return tuple(sorted({layer for own in found for layer in own}))
 
     @property

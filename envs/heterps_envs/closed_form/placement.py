@@ -229,7 +229,7 @@ def _is_uniform(plan: Plan, stage: Stage) -> bool:
     """Whether all layers and devices of a stage are treated alike."""
     shared = plan.sharded_layers.intersection(stage.layers)
     groups = (stage.recompute_layers, stage.offloaded_layers, shared)
-    is_even = not stage.uneven_shares and not stage.whole_layers
+    is_even = not stage.uneven_shares and not stage.unsplit_layers
     return is_even and all(len(each) in (0, len(stage.layers)) for each in groups)
 
 

@@ -229,7 +229,7 @@ def _spans_by_device(plan: Plan) -> dict[str, dict[int, _Span]]:
         ends = [0.0, *accumulate(shares[:-1]), 1.0]
         for name, span in zip(stage.devices, pairwise(ends), strict=True):
             found[name].update(dict.fromkeys(stage.layers, span))
-            found[name].update(dict.fromkeys(stage.whole_layers, _WHOLE))
+            found[name].update(dict.fromkeys(stage.unsplit_layers, _WHOLE))
     return found
 
 

@@ -77,7 +77,7 @@ class _Members:
         slices = tuple(self._slice_of.get(name) for name in devices)
         if all(len(group) == 1 for group in groups):
             groups, slices = (), ()
-        whole = tuple(self._plan.whole_layers_on(group) for group in groups)
+        whole = tuple(self._plan.unsplit_layers_on(group) for group in groups)
         return ReduceBucket(devices, (), groups, slices, is_sharded, whole if any(whole) else ())
 
 

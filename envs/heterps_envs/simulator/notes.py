@@ -114,7 +114,7 @@ def _tie_split_unlike(profile: ModelProfile, plan: Plan, tied: set[int]) -> str 
     layers = profile.layers
     for stage in plan.stages:
         own = {each for each in tied if each in stage.layers and layers[each].tensor_split}
-        whole = own.intersection(stage.whole_layers)
+        whole = own.intersection(stage.unsplit_layers)
         if whole and whole != own:
             kept, split = min(whole), min(own - whole)
             return (

@@ -72,7 +72,7 @@ def _held_by(problem: Problem, plan: Plan, bucket: ReduceBucket, rank: int | Non
         return []
     stages = {stage.devices: stage for stage in plan.stages}
     return [
-        problem.keeping(plan.whole_layers_on(group)).for_stage(
+        problem.keeping(plan.unsplit_layers_on(group)).for_stage(
             stages[group], min(rank, len(group) - 1)
         )
         for group in bucket.groups

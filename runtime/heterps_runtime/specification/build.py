@@ -24,6 +24,7 @@ from heterps_runtime.specification.run import (
     Emulation,
     RunSpecification,
 )
+from heterps_runtime.tensor_parallel.batch_call import BatchCall
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 
 
@@ -188,6 +189,7 @@ def build_specification(
         num_timelines=settings.num_timelines,
         measures_links=settings.measures_links,
         splits=_splits(problem, plan),
+        batch_calls=_batch_calls(problem, plan),
     )
 
 
@@ -215,11 +217,33 @@ def _splits(problem: Problem, plan: Plan) -> dict[str, ParameterSplit]:
     return found.parameters
 
 
+def _batch_calls(problem: Problem, plan: Plan) -> tuple[BatchCall, ...]:
+    """What of the model's calls belongs to samples, where groups split some layers by batch.
+
+    Raises:
+        HeterpsError: A layer cannot be split so.
+    """
+    if not any(stage.batch_layers for stage in plan.stages):
+        return ()
+    from heterps_runtime.tensor_parallel.by_batch import find_batch_calls, why_not_by_batch
+
+    assert problem.profile.source is not None
+    found = find_batch_calls(problem.profile.source, plan.job.dtype)
+    for stage in plan.stages:
+        reason = why_not_by_batch(problem.profile, found, stage)
+        if reason is None and stage.batch_layers and plan.job.schedule == "zero-bubble":
+            reason = "zero-bubble puts off weight gradients, which are summed over the group here"
+        if reason is not None:
+            raise HeterpsError(f"{reason}; take it out of the batch_layers of stage {stage.name!r}")
+    return found.of_model()
+
+
 def why_not_run(problem: Problem, plan: Plan) -> str | None:
     """Why the groups of a plan of the problem cannot be run; None where they can."""
     try:
         check_groups(problem.profile, plan)
         _splits(problem, plan)
+        _batch_calls(problem, plan)
     except HeterpsError as error:
         return str(error)
     return None
@@ -258,4 +282,5 @@ def replanned(
         overlaps_reduce=schedule.overlaps_reduce,
         emulation=emulation_of(problem, plan, schedule),
         splits=_splits(problem, plan),
+        batch_calls=_batch_calls(problem, plan),
     )

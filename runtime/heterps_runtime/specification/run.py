@@ -25,6 +25,7 @@ from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.schedule.actions import Action, ReduceBucket
 from heterps_runtime.specification.groups import Membership, memberships
+from heterps_runtime.tensor_parallel.batch_call import BatchCall
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 from heterps_runtime.training.program_file import ProgramFile
 from heterps_runtime.training.sample_order import BEGINNING, Position
@@ -120,6 +121,8 @@ class RunSpecification(Document):
         measures_links: Messages are timed in every step, as in online runs.
         splits: How tensor-parallel groups split the model's parameters, by name; empty where the
             plan has none.
+        batch_calls: What of the model's calls belongs to samples, of layers that groups split by
+            batch; empty where the plan has none.
         program: The user's training program; None: synthetic batches, all else as the plan says.
         data_origin: Where the run goes on in the program's data.
     """
@@ -151,6 +154,7 @@ class RunSpecification(Document):
     num_timelines: PositiveInt = 1
     measures_links: bool = False
     splits: Mapping[str, ParameterSplit] = {}
+    batch_calls: tuple[BatchCall, ...] = ()
     program: ProgramFile | None = None
     data_origin: Position = BEGINNING
 

@@ -139,7 +139,7 @@ def _slice_on(
         for stage in specification.plan.stages
         if device in stage.devices and not set(layers).isdisjoint(stage.layers)
     )
-    if stage.degree == 1 or not set(layers).isdisjoint(stage.whole_layers):
+    if stage.degree == 1 or not set(layers).isdisjoint(stage.unsplit_layers):
         return None
     shares = stage.tensor_shares or (1 / stage.degree,) * stage.degree
     return GroupSlice(stage.devices.index(device), shares)

@@ -74,6 +74,8 @@ def build_stages(
                 and specification.engine == "heterps",
                 group=_slice_of(stage, device),
                 whole_layers=stage.whole_layers,
+                batch_layers=stage.batch_layers,
+                batch_calls=specification.batch_calls,
                 split=specification.splits,
                 sums=sums,
                 # Torch's engine computes the loss of whole outputs.

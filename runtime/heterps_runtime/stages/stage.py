@@ -39,8 +39,10 @@ from heterps_runtime.stages.batch_norm import normalisations
 from heterps_runtime.stages.deferred_gradients import defer_weight_gradients
 from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass, zeros_of
 from heterps_runtime.stages.start_values import Initialised, StartValues, sliced_values
+from heterps_runtime.tensor_parallel.batch_call import BatchCall
 from heterps_runtime.tensor_parallel.cross_entropy import SplitCrossEntropy
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit, slices_of
+from heterps_runtime.tensor_parallel.sample_part import SamplePart
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.tensor_parallel.split import split_buffers, split_module
 from heterps_runtime.tensor_parallel.sums import GroupPass, GroupSums
@@ -64,6 +66,8 @@ class StagePart(NamedTuple):
         split: Which parameters of the model a tensor-parallel group splits.
         group: The rank's place in its group; None: it has all of each layer.
         whole_layers: Layers of the stage that the group does not split.
+        batch_layers: Layers of the stage whose samples the group splits.
+        batch_calls: What of the model's calls belongs to samples; of those layers at least.
         sums: Over that group.
         keeps_logits: Where a group splits the last layer's head, its ranks return the logits of
             their classes alone, and `split_loss` is what reads them.
@@ -81,6 +85,8 @@ class StagePart(NamedTuple):
     split: Mapping[str, ParameterSplit] = MappingProxyType({})
     group: GroupSlice | None = None
     whole_layers: Collection[int] = ()
+    batch_layers: Collection[int] = ()
+    batch_calls: Collection[BatchCall] = ()
     sums: GroupSums | None = None
     keeps_logits: bool = False
 
@@ -157,17 +163,21 @@ class StageModule(nn.Module):
         self._sends = layers[last].crossing
         own = {name for layer in layers[first : last + 1] for name in layer.parameters}
         self.has_batch_norm = bool(normalisations(module))
-        whole = {name for layer in part.whole_layers for name in layers[layer].parameters}
+        unsplit = (*part.whole_layers, *part.batch_layers)
+        whole = {name for layer in unsplit for name in layers[layer].parameters}
         self.slices = self._slices(module, own - whole, part)
         self._hold_only(module, own, recording, start, part.device)
         if part.defers_weight_gradients:
             defer_weight_gradients(module)
         self._group_pass = None
+        if part.group is not None and (self.slices or part.batch_layers):
+            assert part.sums is not None
+            self._group_pass = GroupPass(part.sums)
         self.split_loss: SplitCrossEntropy | None = None
         if self.slices:
             assert part.group is not None
             assert part.sums is not None
-            self._group_pass = GroupPass(part.sums)
+            assert self._group_pass is not None
             split_module(
                 module, part.split, self.slices, part.group, self._group_pass, self._own,
                 part.keeps_logits,
@@ -180,9 +190,14 @@ class StageModule(nn.Module):
             frozenset(call for layer in chosen for call in layers[layer].calls)
             for chosen in (part.recompute_layers, part.offloaded_layers)
         )
+        self._samples = None
+        if part.batch_layers and part.group is not None and self._group_pass is not None:
+            own_calls = {call for layer in part.batch_layers for call in layers[layer].calls}
+            self._samples = SamplePart(part.batch_calls, own_calls, part.group, self._group_pass)
         self._pass = StagePass(
-            module, recording, self._calls, frozenset(self._sends), recomputed, offloaded
-        )
+            module, recording, self._calls, frozenset(self._sends), recomputed, offloaded,
+            self._samples,
+        )  # fmt: skip
         self.module = module
 
     def specs(self, batch_size: int) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
@@ -258,7 +273,10 @@ class StageModule(nn.Module):
             What crosses the back cut; of the last stage, the model's output alone. All tensors are
             contiguous, none is a view.
         """
-        recording = self._recording(next(iter(inputs.values())).shape[0])
+        num_samples = next(iter(inputs.values())).shape[0]
+        recording = self._recording(num_samples)
+        if self._samples is not None:
+            self._samples.begin(num_samples)
         try:
             return self._run_in_format(inputs, received, recording, random_key)
         finally:

@@ -17,6 +17,7 @@ from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOu
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
 from heterps_runtime.stages.host_memory import saved_on_host
+from heterps_runtime.tensor_parallel.sample_part import SamplePart
 
 
 class _StageDoneError(Exception):
@@ -55,6 +56,7 @@ class StagePass:
         wanted: frozenset[UnitOutput],
         recomputed: frozenset[int],
         offloaded: frozenset[int] = frozenset(),
+        samples: SamplePart | None = None,
     ) -> None:
         self.collected: dict[UnitOutput, Tensor] = {}
         self._wanted, self._recomputed, self._offloaded = wanted, recomputed, offloaded
@@ -82,13 +84,15 @@ class StagePass:
         self._arrived: dict[UnitOutput, Tensor] = {}
         self._watches_functions = self._must_watch()
         units = recording.modules(module)
-        self.is_chain = not recomputed | offloaded and _is_chain(module, units, recording)
+        self._samples = samples
+        is_plain = samples is None and not recomputed | offloaded
+        self.is_chain = is_plain and _is_chain(module, units, recording)
         self._chain = [
             (number, units[recording.calls[number].path]) for number in own if self.is_chain
         ]
         for path, unit in units.items():
             if any(path == known for known, _ in self._numbers):
-                unit.forward = self._gate(path, unit.forward)
+                unit.forward = self._gate(path, unit, unit.forward)
 
     def run(
         self,
@@ -166,8 +170,9 @@ class StagePass:
         overwritten = source.leaf in self._recording.calls[source.call].overwritten
         return tensor.clone() if overwritten else tensor
 
-    def _gate(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _gate(self, path: str, unit: nn.Module, inner: Callable[..., Any]) -> Callable[..., Any]:
         def gated(*args: Any, **kwargs: Any) -> Any:
+            forward = inner
             if self._inside:
                 return forward(*args, **kwargs)
             occurrence = self._count[path] = self._count.get(path, 0) + 1
@@ -183,6 +188,8 @@ class StagePass:
                 return output
             if self._draw is not None:
                 self._draw(2 * number)
+            if self._samples is not None:
+                forward = self._samples.around(number, unit, forward)
             if number in self._recomputed:
                 # Torch puts back the state of the generator before it calls `forward` again.
                 output = self._run_recomputed(forward, args, kwargs)

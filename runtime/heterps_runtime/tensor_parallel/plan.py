@@ -86,7 +86,7 @@ def why_not(profile: ModelProfile, plan: SplitPlan, stage: Stage) -> str | None:
         plan: Of the same model.
         stage: Says which layers the group splits.
     """
-    for index in sorted(set(stage.layers).difference(stage.whole_layers)):
+    for index in sorted(set(stage.layers).difference(stage.unsplit_layers)):
         layer = profile.layers[index]
         if split_at(layer, stage.degree) is not None and layer.name in plan.reasons:
             return f"{profile.name}: layer {layer.name}: {plan.reasons[layer.name]}"

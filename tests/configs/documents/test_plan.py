@@ -157,10 +157,20 @@ def test_a_group_may_keep_some_of_its_layers_whole() -> None:
     data["stages"][1]["whole_layers"] = [data["stages"][1]["first_layer"]]
     plan = Plan.from_mapping(data)
     assert plan.stages[1].split == (2, (), frozenset(plan.stages[1].whole_layers))
-    assert plan.whole_layers_on(("e", "f")) == plan.stages[1].whole_layers
-    assert plan.whole_layers_on(plan.stages[0].devices) == ()
+    assert plan.unsplit_layers_on(("e", "f")) == plan.stages[1].whole_layers
+    assert plan.unsplit_layers_on(plan.stages[0].devices) == ()
     assert Plan.from_mapping(plan.to_mapping()) == plan
     assert "whole_layers" not in plan.to_mapping()["stages"][0]
+
+
+def test_a_group_may_split_some_of_its_layers_by_batch() -> None:
+    data = group_data()
+    first, last = (data["stages"][1][end] for end in ("first_layer", "last_layer"))
+    data["stages"][1] |= {"whole_layers": [last], "batch_layers": [first]}
+    plan = Plan.from_mapping(data)
+    assert plan.stages[1].unsplit_layers == (first, last)
+    assert plan.stages[1].split == (2, (), frozenset((first, last)))
+    assert Plan.from_mapping(plan.to_mapping()) == plan
 
 
 @pytest.mark.parametrize(
@@ -171,9 +181,17 @@ def test_a_group_may_keep_some_of_its_layers_whole() -> None:
             {"whole_layers": [1], "devices": ["e"]},
             "whole_layers: one device has all of its layers whole; leave them out",
         ),
+        ({"batch_layers": [9]}, "batch_layers: 9 not among the stage's layers"),
+        (
+            {"batch_layers": [1], "devices": ["e"]},
+            "batch_layers: one device has all of its layers whole; leave them out",
+        ),
+        ({"whole_layers": [2], "batch_layers": [2]}, "batch_layers: 2 in whole_layers, too; each"),
     ],
 )
-def test_whole_layers_are_those_of_a_group(fields: dict[str, Any], problem: str) -> None:
+def test_layers_that_are_not_split_are_those_of_a_group(
+    fields: dict[str, Any], problem: str
+) -> None:
     data = group_data()
     data["stages"][1].update(fields)
     assert problems_of(data)[0].startswith(f"stages.1.{problem}")

@@ -36,3 +36,18 @@ def test_layers_that_no_group_of_a_run_can_split_are_counted_as_whole() -> None:
 def test_a_plan_without_groups_builds_no_model() -> None:
     problem = problem_of(profile_of("t5"), "equal cuts", "1f1b", "adamw")
     assert as_groups_run_it(problem, plan_of(problem, "equal cuts")) is None
+
+
+@pytest.mark.slow
+def test_layers_that_no_group_can_split_by_batch_are_known_before_a_plan_is_shown() -> None:
+    """The model's own code works with what Llama's last norm returns."""
+    problem = problem_of(profile_of("llama"), "groups", "1f1b", "adamw")
+    plan, last = plan_of(problem, "groups"), problem.profile.num_layers - 1
+    (*_, stage) = plan.stages
+    inner = plan.changed(stages=(*plan.stages[:-1], stage.changed(batch_layers=(last - 1,))))
+    ends = plan.changed(stages=(*plan.stages[:-1], stage.changed(batch_layers=(last - 1, last))))
+    assert as_groups_run_it(problem, inner, is_traced=False) is None
+    known = as_groups_run_it(problem, ends, is_traced=False)
+    assert known is not None
+    can = [layer.splits_by_batch for layer in known.profile.layers]
+    assert can == [True] * last + [False]

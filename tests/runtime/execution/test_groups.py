@@ -16,7 +16,8 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.verify import reference_training
-from tests.runtime.group_plans import grouped
+from heterps_runtime.specification.build import why_not_run
+from tests.runtime.group_plans import grouped, keeping
 from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
 from tests.runtime.small_runs import DEVICES
 
@@ -108,6 +109,47 @@ def test_replicas_of_which_one_keeps_a_layer_whole_train_as_one_process_to_the_l
     first, *others = plan.stages
     kept = first.changed(whole_layers=(1,))
     check_float64_parity(problem, plan.changed(stages=(kept, *others)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "chosen"), [("llama", "all"), ("ctr", "all"), ("gpt2", "some, recompute")]
+)
+def test_groups_that_split_samples_train_as_one_process_to_the_last_digits(
+    model: str, chosen: str
+) -> None:
+    """In float64; of the last micro-batch, one sample, each of two ranks computes all."""
+    problem = problem_with(model, "1f1b", (4, 3, 1))
+    count = problem.profile.num_layers
+    # What tables return is put together by the model's own code, and so are parts of the ends.
+    inner = range(27 if model == "ctr" else 1, count - 1)
+    plan = grouped(problem, {"a": DEVICES[:2], "b": DEVICES[2:]}, (0.75, 0.25))
+    if chosen == "all":
+        plan = keeping(plan, [], inner)
+    else:
+        # gpt2's first and last layer are tied: both are whole, or none.
+        plan = keeping(plan, [0, count - 1], inner[::2])
+        stages = (s.changed(recompute_layers=tuple(s.layers)) for s in plan.stages)
+        plan = plan.changed(stages=tuple(stages))
+    check_float64_parity(problem, plan)
+
+
+@pytest.mark.parametrize(
+    ("model", "schedule", "reason"),
+    [
+        ("resnet", "1f1b", "it normalises over the samples of a batch"),
+        ("llama", "zero-bubble", "zero-bubble puts off weight gradients"),
+    ],
+)
+def test_layers_that_cannot_be_split_by_batch_are_refused_in_one_line(
+    model: str, schedule: Schedule, reason: str
+) -> None:
+    problem = problem_with(model, schedule, SIZES)
+    plan = keeping(grouped(problem, {"a": DEVICES[:2]}), [], [1])
+    refusal = why_not_run(problem, plan)
+    assert refusal is not None
+    assert reason in refusal
+    assert refusal.endswith("take it out of the batch_layers of stage 'a'")
 
 
 @pytest.mark.parametrize("batch", [4, 8])

@@ -52,6 +52,7 @@ def _drawn(problem: Problem, draw: random.Random) -> Plan:
     routes: list[list[str]] = []
     taken, one = 0, _shares(draw)
     whole = {layer for layer in range(num_layers) if is_whole and draw.random() < 0.5}
+    unsplit = ("whole_layers", "batch_layers")[len(whole) % 2]
     for replica in range(num_replicas):
         cuts = sorted(draw.sample(range(1, num_layers), draw.randint(0, MOST_STAGES - 1)))
         routes.append([])
@@ -68,7 +69,7 @@ def _drawn(problem: Problem, draw: random.Random) -> Plan:
                     last_layer=stop - 1,
                     devices=tuple(f"d{i}" for i in devices),
                     tensor_shares=shares,
-                    whole_layers=tuple(whole & {*range(first, stop)} if len(shares) > 1 else ()),
+                    **{unsplit: tuple(whole & {*range(first, stop)} if len(shares) > 1 else ())},
                 )
             )
     if taken > MOST_DEVICES:
@@ -118,6 +119,8 @@ def _kinds(plans: Sequence[Plan]) -> set[str]:
         found.add("uneven")
     if any(stage.whole_layers for plan in plans for stage in plan.stages):
         found.add("layers whole")
+    if any(stage.batch_layers for plan in plans for stage in plan.stages):
+        found.add("layers by batch")
     found.update(f"{len(plan.pipelines)} pipelines" for plan in plans)
     if any(plan.sharded_state and len(plan.pipelines) > 1 for plan in plans):
         found.add("shared state")
@@ -127,7 +130,7 @@ def _kinds(plans: Sequence[Plan]) -> set[str]:
 def test_all_that_plans_may_be_is_among_them() -> None:
     plans = [plan for model in NUM_PAIRS for plan in _plans(_problem(model))]
     degrees = {f"degree {d}" for d in range(1, 5)}
-    assert _kinds(plans) >= {*degrees, "uneven", "layers whole", "shared state"}
+    assert _kinds(plans) >= {*degrees, "uneven", "layers whole", "layers by batch", "shared state"}
 
 
 @pytest.mark.parametrize("model", NUM_PAIRS)

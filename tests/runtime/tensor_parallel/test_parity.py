@@ -14,6 +14,7 @@ from heterps_runtime.models.build import Arguments
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
+from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
 from tests.runtime.small_models import TOKENS
 from tests.runtime.tensor_parallel.split_cases import Case, case_of
 from tests.runtime.tensor_parallel.thread_sums import ThreadGroup
@@ -51,9 +52,11 @@ def _double(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _trained(case: Case, stage: StageModule) -> tuple[float, dict[str, Tensor]]:
+def _trained(
+    case: Case, stage: StageModule, samples: int = SAMPLES
+) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients of one micro-batch."""
-    inputs, target = make_batch(case.source, 0, SAMPLES, seed=0)
+    inputs, target = make_batch(case.source, 0, samples, seed=0)
     (output,) = stage(inputs, (), KEY)
     own = stage.split_loss
     loss = (
@@ -188,3 +191,41 @@ def test_stages_of_a_group_may_recompute_and_be_able_to_put_off_weight_gradients
         for key, gradient in own.items():
             expected = slices[key].of(gradients[key]) if key in slices else gradients[key]
             torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-10, msg=key)
+
+
+BATCH_MODELS = [name for name in MODELS if name != "resnet"] + ["t5", "one normed key"]
+
+
+@pytest.mark.parametrize("name", BATCH_MODELS)
+@pytest.mark.parametrize("chosen", ["all", "all but the ends", "every other one"])
+def test_a_group_may_split_the_samples_of_layers(name: str, chosen: str) -> None:
+    """Three of five samples on one rank; t5's encoder output and bias are read by many layers."""
+    case, group, shares = case_of(name), ThreadGroup(2), (0.6, 0.4)
+    count = case.profile.num_layers
+    batch = {
+        "all": range(count),
+        "all but the ends": range(1, count - 1),
+        "every other one": range(1, count - 1, 2),
+    }[chosen]
+    calls = find_batch_calls(case.source)
+    assert calls.reasons == {}
+    loss, gradients = _trained(case, _built(case), 5)
+    # Layers that are not split by batch are whole: gpt2's ends have a table in common.
+    whole = [index for index in range(count) if index not in batch]
+
+    def work(rank: int) -> tuple[StageModule, float, dict[str, Tensor]]:
+        sums, place = group.sums(rank), GroupSlice(rank, shares)
+        stage = _built(
+            case, group=place, sums=sums, split=case.found.parameters, whole_layers=whole,
+            batch_layers=tuple(batch), batch_calls=calls.of_model(),
+        )  # fmt: skip
+        return (stage, *_trained(case, stage, 5))
+
+    # Their norms compute in float32, whatever the format.
+    most = 1e-7 if name in ("mixtral", "gemma2", "one normed key") else 1e-10
+    for stage, own_loss, own in group.run(work):
+        assert not stage.slices
+        assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
+        assert own.keys() == gradients.keys()
+        for key, gradient in own.items():
+            torch.testing.assert_close(gradient, gradients[key], rtol=0, atol=most, msg=key)

@@ -14,7 +14,12 @@ import numpy as np
 
 from heterps_agents.systems.hap.chain import Chain, Program, seconds_of
 from heterps_agents.systems.hap.joint import best_choice
-from heterps_agents.systems.hap.layers import group_chain, rates_of, tensor_program
+from heterps_agents.systems.hap.layers import (
+    TENSOR_WAYS,
+    group_chain,
+    rates_of,
+    tensor_program,
+)
 from heterps_agents.systems.hap.ratios import best_shares, even_shares, shares_by_speed
 from heterps_agents.systems.hap.rounding import at_least_one, rounded_shares
 from heterps_agents.systems.hap.search import best_program
@@ -33,12 +38,19 @@ class ShareGroup(NamedTuple):
         shares: Of each; they sum to 1.
         layer_s: (L,) seconds of a step in which it takes all micro-batches.
         whole_layers: That it could split, and does not.
+        batch_layers: Of which it splits the samples.
     """
 
     devices: tuple[str, ...]
     shares: tuple[float, ...]
     layer_s: tuple[float, ...]
     whole_layers: tuple[int, ...] = ()
+    batch_layers: tuple[int, ...] = ()
+
+    @property
+    def unsplit_layers(self) -> frozenset[int]:
+        """Layers that each device has all of."""
+        return frozenset((*self.whole_layers, *self.batch_layers))
 
 
 class Dealt(NamedTuple):
@@ -58,7 +70,7 @@ def share_groups(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]
     """Groups of some devices, all of them first, then without the slowest, down to two.
 
     Of each, the shares that the linear programme finds within memory come first. Behind all of them
-    are those that keep some layers whole.
+    are those that keep some layers whole, or split them by batch.
     """
     whole_s = problem.tables.compute_s.sum(axis=0)
     quickest = sorted(names, key=lambda name: whole_s[problem.class_of[name]])
@@ -69,40 +81,58 @@ def share_groups(problem: Problem, names: Sequence[str]) -> Iterator[ShareGroup]
         program = tuple(own for own, *_ in chain.layers)
         yield from _groups_over(problem, group, chain, program)
     for group, chain in zip(groups, chains, strict=True):
-        partly = _partly_whole(problem, chain)
+        partly = _partly_split(problem, chain)
         if partly is not None:
             yield from _groups_over(problem, group, chain, partly)
 
 
-def _partly_whole(problem: Problem, chain: Chain) -> Program | None:
-    """The best program that keeps whole what a group could split; None where that is no gain.
+def _partly_split(problem: Problem, chain: Chain) -> Program | None:
+    """The best program that does not split all that a group could; None where that is no gain.
 
-    Layers that share parameters are whole together.
+    Of layers that share parameters none is split where one is not.
     """
     try:
         found = best_choice(chain).program
     except InfeasibleError:
         return None
-    whole = set(_whole_layers(chain, found))
+    unsplit = {*_kept_whole(chain, found), *_by_batch(found)}
+    tied = set[int]()
     for owner, users in problem.profile.tied_layers.items():
-        if not whole.isdisjoint({owner, *users}):
-            whole |= {owner, *users}
-    if not whole or whole.issuperset(i for i, ways in enumerate(chain.layers) if len(ways) > 1):
-        return None
-    return tuple(ways[-1 if i in whole else 0] for i, ways in enumerate(chain.layers))
+        if not unsplit.isdisjoint({owner, *users}):
+            tied |= {owner, *users}
+    program = tuple(
+        chain.layers[each.layer][1] if each.name in TENSOR_WAYS and each.layer in tied else each
+        for each in found
+    )
+    is_gain = unsplit and (_by_batch(found) or any(each.name in TENSOR_WAYS for each in program))
+    return program if is_gain else None
 
 
-def _whole_layers(chain: Chain, program: Program) -> tuple[int, ...]:
-    own = zip(chain.layers, program, strict=True)
-    return tuple(index for index, (ways, each) in enumerate(own) if each is not ways[0])
+def _kept_whole(chain: Chain, program: Program) -> tuple[int, ...]:
+    """Layers that could be split, and are not."""
+    return tuple(
+        each.layer
+        for each in program
+        if each.name == "replicate" and each is not chain.layers[each.layer][0]
+    )
+
+
+def _by_batch(program: Program) -> tuple[int, ...]:
+    return tuple(each.layer for each in program if each.name == "split batch")
 
 
 def _groups_over(
     problem: Problem, names: Sequence[str], chain: Chain, program: Program
 ) -> Iterator[ShareGroup]:
-    whole, layers = _whole_layers(chain, program), problem.profile.layers
-    splits = [split_at(layer, len(names)) for i, layer in enumerate(layers) if i not in whole]
-    units = min((split.num_units for split in splits if split is not None), default=0)
+    whole, by_batch, layers = (
+        _kept_whole(chain, program),
+        _by_batch(program),
+        problem.profile.layers,
+    )
+    unsplit = {*whole, *by_batch}
+    splits = [split_at(layer, len(names)) for i, layer in enumerate(layers) if i not in unsplit]
+    counts = [split.num_units for split in splits if split is not None]
+    units = min([*counts, *([problem.job.micro_batch_size] if by_batch else [])], default=0)
     if units < len(names):
         return
     try:
@@ -111,8 +141,9 @@ def _groups_over(
         return
     tried = wanted, shares_by_speed(chain.speeds), even_shares(len(names))
     rounded = (at_least_one(each.tolist(), units) for each in tried)
-    for counts in dict.fromkeys(counts for counts in rounded if counts is not None):
-        yield _with_shares(program, names, np.array(counts) / units)._replace(whole_layers=whole)
+    for found in dict.fromkeys(counts for counts in rounded if counts is not None):
+        group = _with_shares(program, names, np.array(found) / units)
+        yield group._replace(whole_layers=whole, batch_layers=by_batch)
 
 
 def deal(problem: Problem, groups: Sequence[ShareGroup]) -> Dealt:
@@ -155,7 +186,7 @@ def deal(problem: Problem, groups: Sequence[ShareGroup]) -> Dealt:
 
 def _largest(groups: Sequence[ShareGroup], layer: int) -> float:
     """Of a layer, the most that a device holds."""
-    return max(1.0 if layer in group.whole_layers else max(group.shares) for group in groups)
+    return max(1.0 if layer in group.unsplit_layers else max(group.shares) for group in groups)
 
 
 def _all_to_the_fastest(chain: Chain) -> tuple[int, ...]:
@@ -164,5 +195,7 @@ def _all_to_the_fastest(chain: Chain) -> tuple[int, ...]:
 
 
 def _with_shares(program: Program, names: Sequence[str], shares: Floats) -> ShareGroup:
-    seconds = tuple(each.seconds(shares) for each in program)
-    return ShareGroup(tuple(names), tuple(shares.tolist()), seconds)
+    seconds = [0.0] * (1 + max(each.layer for each in program))
+    for each in program:  # a collective belongs to the layer in front of it
+        seconds[max(each.layer, 0)] += each.seconds(shares)
+    return ShareGroup(tuple(names), tuple(shares.tolist()), tuple(seconds))

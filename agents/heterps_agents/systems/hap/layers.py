@@ -7,7 +7,7 @@ of these it is, follows from the layer, as in the runtime.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,27 +86,78 @@ def tensor_program(problem: Problem, names: Sequence[str]) -> Program:
 
 
 def group_chain(problem: Problem, names: Sequence[str]) -> Chain:
-    """Every layer split over one group, or whole on each of its devices; their memory counts."""
+    """Every layer over one group: split, whole on each of its devices, or by batch.
+
+    As the runtime carries them out; the devices' memory counts.
+    """
     n, num, nothing = len(names), problem.job.num_micro_batches, (0.0,) * len(names)
     seconds, limits = split_seconds(problem, names), problem.tables.memory_bytes
+    by_batch = _by_batch(problem, names)
     layers: list[tuple[Instruction, ...]] = []
     for index, whole_s in enumerate(seconds.whole):
         own = _on_group(problem, names, index, seconds, num)
+        ways = [own]
         if own.name in TENSOR_WAYS:
             took = Term(tuple((num * whole_s).tolist()), nothing)
             held = Term((_held_bytes(problem, 1, 1.0, index),) * n, nothing)
-            kept = Instruction("replicate", index, "whole", "whole", 0, (took,), held)
-            layers.append((own, kept))
-        else:
-            layers.append((own,))
+            ways.append(Instruction("replicate", index, "whole", "whole", 0, (took,), held))
+        layers.append((*ways, by_batch[index]) if index in by_batch else tuple(ways))
     parts = np.array([own.terms[0].per_share for own, *_ in layers]).sum(axis=0)
     return Chain(
         tuple((1 / np.maximum(parts, 1e-15)).tolist()),
         tuple(layers),
-        ((),) * (len(layers) + 1),
+        tuple(_borders(problem, names, by_batch)),
         (STATES,) * (len(layers) + 1),
         tuple(limits[[problem.class_of[name] for name in names]].tolist()),
     )
+
+
+def splits_by_batch(problem: Problem, degree: int) -> list[int]:
+    """Layers that a group of so many devices may split by batch.
+
+    The last one is not: the loss reads what it returns for all samples.
+    """
+    if problem.job.schedule == "zero-bubble" or problem.job.micro_batch_size < degree:
+        return []
+    *layers, _ = problem.profile.layers
+    return [
+        index
+        for index, layer in enumerate(layers)
+        # Running statistics are of all samples of a batch.
+        if layer.splits_by_batch is not False and not layer.buffer_bytes
+    ]
+
+
+def _by_batch(problem: Problem, names: Sequence[str]) -> dict[int, Instruction]:
+    """Layers split by batch over a group: the gradients of each micro-batch are summed."""
+    indices, num = splits_by_batch(problem, len(names)), problem.job.num_micro_batches
+    if not indices or len(names) == 1:
+        return {}
+    kept = problem.keeping((), indices)
+    seconds = split_seconds(kept, names)
+    return {
+        index: _on_group(kept, names, index, seconds, num)._replace(
+            name="split batch", before="batch", after="batch"
+        )
+        for index in indices
+    }
+
+
+def _borders(
+    problem: Problem, names: Sequence[str], by_batch: Collection[int]
+) -> Iterator[tuple[Instruction, ...]]:
+    """Between what is whole and what is by batch: an all-reduce on the way there or back."""
+    rates, num = rates_of(problem, names), problem.job.num_micro_batches
+    free = Instruction("take a part", -1, "whole", "batch", 0)
+    yield (free,) if 0 in by_batch else ()
+    for index, num_bytes in enumerate(problem.tables.output_bytes.tolist()):
+        found = []
+        sums = (rates.term("all-reduce", num_bytes).times(num),)
+        if index + 1 in by_batch:
+            found.append(Instruction("take a part", index, "whole", "batch", 0, sums))
+        if index in by_batch:
+            found.append(Instruction("all-reduce", index, "batch", "whole", 0, sums))
+        yield tuple(found)
 
 
 def whole_chain(problem: Problem, names: Sequence[str]) -> Chain:

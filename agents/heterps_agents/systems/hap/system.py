@@ -1,12 +1,13 @@
 """The system `hap`: groups with uneven tensor shares, or replicas with uneven batches, as a plan.
 
 HAP gives every device a slice of every layer. A plan of ours says two such programs: layers over
-one tensor-parallel group of a node, each split (columns and rows, heads, vocabulary, experts) or
-replicated, and all layers on each device or group, which share the micro-batches (split batch). Of
-these the one with the least seconds by HAP's own cost that fits is taken, with shares by its linear
-programme, rounded to whole units. That cost counts no optimizer: layers that could be split are
-replicated only where the simulator finds that quicker, too. Where a program that splits some layers
-by batch and others not would be quicker by HAP's cost, a note says so, and by how much.
+one tensor-parallel group of a node, each split (columns and rows, heads, vocabulary, experts),
+split by batch or replicated, and all layers on each device or group, which share the micro-batches
+(split batch). Of these the one with the least seconds by HAP's own cost that fits is taken, with
+shares by its linear programme, rounded to whole units. That cost counts no optimizer: layers that
+could be split are replicated or split by batch only where the simulator finds that quicker, too.
+Where another program would be quicker by HAP's cost, a note says why plans do not say it, and by
+how much.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Hap(System):
                 devices=group.devices,
                 tensor_shares=group.shares if len(set(group.shares)) > 1 else (),
                 whole_layers=group.whole_layers,
+                batch_layers=group.batch_layers,
             )
             for index, group in enumerate(dealt.groups)
         )
@@ -84,7 +86,7 @@ class Hap(System):
 def _is_worth_it(problem: Problem, plan: Plan) -> bool:
     """Whether it fits, and is no slower than with all layers split that can be."""
     found = estimate(problem, plan)
-    split = tuple(stage.changed(whole_layers=()) for stage in plan.stages)
+    split = tuple(stage.changed(whole_layers=(), batch_layers=()) for stage in plan.stages)
     if not found.feasible or split == plan.stages:
         return found.feasible
     other = estimate(problem, plan.changed(stages=split))
@@ -115,12 +117,14 @@ def _note(problem: Problem, chosen: Dealt) -> str:
     best = best_choice(whole_chain(problem, names))
     if best.seconds > chosen.seconds * (1 - _GAIN):
         return ""
-    why = "no group splits some layers by batch and others not"
     if is_by_batch(best.program):
         why = "micro-batches are dealt as wholes"
-    elif "split batch" not in layer_ways(best.program):
-        is_apart = len(nodes_of(problem)) > 1
-        why = "a tensor-parallel group is on one node" if is_apart else "slices are whole units"
+    elif len(nodes_of(problem)) > 1:
+        why = "a tensor-parallel group is on one node"
+    elif "split batch" in layer_ways(best.program):
+        why = "gradients of layers by batch are summed for each micro-batch, slices are whole units"
+    else:
+        why = "slices are whole units"
     return (
         f"by HAP's own cost, which counts no memory, {program_text(best.program)} would take "
         f"{best.seconds:.4g} s a step; in a plan {why}, and the quickest that fits takes "

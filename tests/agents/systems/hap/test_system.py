@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.system import SystemAnswer
 from heterps_agents.systems.hap.alternation import with_best_shares
 from heterps_agents.systems.hap.joint import best_choice
-from heterps_agents.systems.hap.layers import group_chain, rates_of
+from heterps_agents.systems.hap.layers import TENSOR_WAYS, group_chain, rates_of
 from heterps_agents.systems.hap.system import Hap
 from heterps_configs.documents.cluster import Cluster, Collective
 from heterps_configs.documents.job import Job
@@ -75,7 +76,7 @@ def test_one_micro_batch_goes_over_a_group_with_shares_by_speed() -> None:
 
 def test_a_group_keeps_layers_whole_whose_sums_take_longer_than_their_work() -> None:
     """Of a table of words every device looks up its samples' rows, rather than adding them up."""
-    problem = problem_of((3.0, 1.0))
+    problem = problem_of((3.0, 1.0), global_batch_size=1, micro_batch_size=1)
     plan = answer(problem).plan
     (stage,) = plan.stages
     assert stage.whole_layers == (0,)
@@ -83,9 +84,37 @@ def test_a_group_keeps_layers_whole_whose_sums_take_longer_than_their_work() -> 
     assert simulate(problem, plan).step_time_s < simulate(problem, split).step_time_s
 
 
+def test_a_group_splits_layers_by_batch_whose_gradients_are_smaller_than_what_they_return() -> None:
+    """Not the last one, whose output the loss reads; three of four samples go to the faster one."""
+    problem = problem_of((3.0, 1.0))
+    found = answer(problem)
+    (stage,) = found.plan.stages
+    last = problem.profile.num_layers - 1
+    assert stage.tensor_shares == (0.75, 0.25)
+    assert len(stage.batch_layers) > last - 3
+    assert last not in stage.batch_layers
+    split = found.plan.changed(stages=(stage.changed(whole_layers=(), batch_layers=()),))
+    shown_s = simulate(problem, found.plan).step_time_s
+    assert shown_s < simulate(problem, split).step_time_s
+    assert found.own_cost is not None
+    assert found.own_cost.seconds == pytest.approx(shown_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"splits_by_batch": False}, {"buffer_bytes": 8}, {"schedule": "zero-bubble"}],
+)
+def test_what_cannot_be_split_by_batch_is_not(change: dict[str, Any]) -> None:
+    problem = problem_of((3.0, 1.0), **change if "schedule" in change else {})
+    if "schedule" not in change:
+        layers = tuple(layer.changed(**change) for layer in problem.profile.layers)
+        problem = replace(problem, profile=problem.profile.changed(layers=layers))
+    assert not any(stage.batch_layers for stage in answer(problem).plan.stages)
+
+
 def test_no_other_choice_of_whole_layers_is_quicker_by_the_cost_of_hap() -> None:
     problem = problem_of((3.0, 1.0))
-    chain = group_chain(problem, ["n0d0", "n0d1"])
+    chain = group_chain(problem, ["n0d0", "n0d1"]).only(TENSOR_WAYS | {"replicate"})
     first, second, *rest, last = chain.layers
     # Blocks are alike; of most of them only one way is left, so that all programs can be tried.
     layers = (first, second, *((own,) for own, _ in rest[:-1]), rest[-1], last)
@@ -121,7 +150,7 @@ def test_what_no_plan_says_is_said_in_words_with_what_it_would_gain() -> None:
     found = answer(problem).own_cost
     assert found is not None
     assert "split batch for the layers" in found.note
-    assert "in a plan no group splits some layers by batch and others not" in found.note
+    assert "in a plan gradients of layers by batch are summed for each micro-batch" in found.note
     alone = problem_of((1.0,))
     own = answer(alone).own_cost
     assert own is not None
