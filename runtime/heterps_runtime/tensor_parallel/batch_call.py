@@ -12,6 +12,7 @@ class BatchCall(Document):
 
     Attributes:
         number: Of the call, in the recording of a pass.
+        path: Of the unit.
         taken: For each tensor that it takes, how many rows (places of the first dimension) each
             sample has; 0 where it is of no sample.
         made: The same for each tensor that it returns.
@@ -21,6 +22,7 @@ class BatchCall(Document):
     """
 
     number: int
+    path: str
     taken: tuple[int, ...]
     made: tuple[int, ...]
     draws: tuple[int, ...] = ()

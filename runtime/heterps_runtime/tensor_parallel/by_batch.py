@@ -174,7 +174,9 @@ def _batch_call(number: int, few: _SampleProbe, more: _SampleProbe, key: _Key) -
         found.append(tuple(own for own in rows if own is not None))
     taken, made, draws = found
     readers = tuple(few.readers(key, leaf) for leaf in range(len(made)))
-    return BatchCall(number=number, taken=taken, made=made, draws=draws, readers=readers)
+    return BatchCall(
+        number=number, path=key[0], taken=taken, made=made, draws=draws, readers=readers
+    )
 
 
 def _rows(few: Shape, more: Shape) -> int | None:
