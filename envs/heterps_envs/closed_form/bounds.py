@@ -124,15 +124,22 @@ def bound_by_optimum(
 ) -> Bound:
     """How far a plan is from the optimum of the bounding tables: proven where it reaches it.
 
+    Where options are open, such an optimum is of the placements that planners form, and a proof
+    says no more than that: plans in other groups, or that fit by the simulator alone, may be below
+    it. One that has lost digits proves nothing; there `bound_for` says what no plan is below.
+
     Args:
         problem: What was asked.
         plan: The answer.
         step_time_s: Of the placement that costs least by `Problem.bounding_tables`.
         price_usd_per_hour: Of its devices.
     """
+    share = certain_share(problem.tables, step_time_s)
+    if share < 1 and not problem.strategy.is_plain:
+        return bound_for(problem, plan)
     placement = placement_of(problem, plan)
     is_price = problem.job.objective == "price"
-    step_time_s *= certain_share(problem.tables, step_time_s)
+    step_time_s *= share
     # The cheapest plan's step is no bound: a dearer plan may be faster.
     least_s = lower_bound(bounding_tables(problem)) if is_price else step_time_s
     if placement is None:

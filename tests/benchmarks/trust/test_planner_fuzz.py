@@ -42,6 +42,11 @@ def test_behind_a_layer_of_thirty_years_no_optimum_is_certain_to_its_last_digits
     assert row["findings"] == []
 
 
+def test_beside_layers_of_thirty_years_no_optimum_bounds_groups_that_no_option_is_for() -> None:
+    # Groups of eight of seventy devices: `auto` takes them, the exact solver does not know them.
+    assert check_problem(draw_problem(503, 448), ("exact", "auto"))["findings"] == []
+
+
 def test_of_a_model_that_takes_no_time_auto_divides_by_nothing() -> None:
     assert check_problem(draw_problem(202, 356), ("auto",))["findings"] == []
 

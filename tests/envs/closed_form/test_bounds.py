@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Bound
 from heterps_envs.closed_form.bounds import (
+    bound_by_optimum,
     bound_for,
     cheapest_step,
     layer_bound_s,
@@ -22,10 +23,21 @@ from heterps_envs.closed_form.bounds import (
 )
 from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables
-from heterps_envs.closed_form.placement import PlacedStage, closed_form_step_time_s, encode
+from heterps_envs.closed_form.placement import (
+    PlacedStage,
+    closed_form_of_plan_s,
+    closed_form_step_time_s,
+    encode,
+)
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.simulator.binding import bind
-from tests.envs.small_problems import all_placements, chain_problem, plan_of, random_tables
+from tests.envs.small_problems import (
+    all_placements,
+    chain_problem,
+    plan_of,
+    random_tables,
+    with_splits,
+)
 
 SEEDS = st.integers(0, 10_000)
 
@@ -127,6 +139,22 @@ def test_nothing_is_said_of_a_plan_that_is_beyond_the_rule_of_planners() -> None
     fast = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
     assert closed_form_step_time_s(problem, (PlacedStage(0, 1, 0),)) < lower_bound(problem.tables)
     assert bound_for(problem, fast) == Bound()
+
+
+def test_an_optimum_that_lost_digits_bounds_no_groups_that_planners_do_not_form() -> None:
+    # Sums over layers of years are no proof of the last digits of four seconds.
+    chain = chain_problem(
+        [1, 1], [1, 1], num_micro_batches=1, speeds=(1, 5e8), counts=(3, 1), parameters=[8, 8]
+    )
+    problem = replace(with_splits(chain), strategy=Strategy(tensor_parallel=(1, 2)))
+    alone = bind(problem, (PlacedStage(0, 1, 0),), planner="test", seed=0)
+    bound = bound_by_optimum(problem, alone, 4.0, 1.0)
+    assert bound == bound_for(problem, alone)
+    # Placements make no pairs of three devices; the strategy allows them.
+    placement = (PlacedStage(0, 1, 0, degree=2),)
+    pair = bind(problem, placement, planner="test", seed=0)
+    assert bound.step_time_s is not None
+    assert bound.step_time_s <= closed_form_of_plan_s(problem, pair, placement) < 4
 
 
 def test_with_the_objective_price_the_gap_is_that_of_the_price() -> None:
