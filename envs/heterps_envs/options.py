@@ -190,7 +190,7 @@ def _least_bytes(problem: Problem, option: StageOption) -> tuple[Floats, Floats,
     own, job = problem.at_degree(option.degree), problem.job
     tied = np.array([layer.tied_parameters for layer in own.profile.layers], dtype=float)
     weights = (own.parameters - tied) * job.weight_bytes_per_parameter
-    moments = (own.parameters - tied) * job.optimizer_bytes_per_parameter
+    moments = np.maximum(own.trained_parameters - tied, 0.0) * job.optimizer_bytes_per_parameter
     saved = own.layer_memory.own_bytes[:, option.device_class] * (option.memory == "keep")
     if option.shards_state:
         return weights, moments, saved

@@ -420,16 +420,23 @@ class Problem:
     @cached_property
     def gradient_bytes(self) -> Floats:
         """(L,) of the layers' gradients."""
-        return self.parameters * self.job.weight_bytes_per_parameter
+        return self.trained_parameters * self.job.weight_bytes_per_parameter
 
     @cached_property
     def parameters(self) -> Floats:
         """(L,) of the layers."""
         return np.array([layer.num_parameters for layer in self.profile.layers], dtype=float)
 
+    @cached_property
+    def trained_parameters(self) -> Floats:
+        """(L,) of them, those that are not frozen."""
+        return np.array([layer.trained_parameters for layer in self.profile.layers], dtype=float)
+
     def state_bytes(self, rule: MemoryRule) -> Floats:
         """(L,) of weights, their copies, gradients and optimizer state, as a rule counts them."""
-        held = self.parameters * self.job.state_bytes_per_parameter
+        frozen = self.parameters - self.trained_parameters
+        held = self.trained_parameters * self.job.state_bytes_per_parameter
+        held = held + frozen * self.job.weight_bytes_per_parameter
         copies = np.array(self.profile.cast_bytes(self.job.dtype))
         return np.asarray(held + copies - rule.apart_bytes)
 

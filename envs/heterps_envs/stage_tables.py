@@ -133,7 +133,8 @@ def _with_strategies(
             [replicas if layer in plan.sharded_layers else 1 for layer in range(first, last + 1)]
         )
         optimizer_s[part, index] = of_group.optimizer_s[part, kind] / shards
-        saved = own.parameters[part] * problem.job.optimizer_bytes_per_parameter * (1 - 1 / shards)
+        moments = own.trained_parameters[part] * problem.job.optimizer_bytes_per_parameter
+        saved = moments * (1 - 1 / shards)
         state[part] = of_group.state_bytes[part] - saved
         gradient[part] = of_group.gradient_bytes[part]
         kept[part] = of_group.activation_bytes[part]

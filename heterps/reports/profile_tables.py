@@ -15,11 +15,18 @@ MEGABYTE = 1e6
 MAX_JOINED_LINES = 12
 
 
+def parameters_text(profile: ModelProfile) -> str:
+    """How many parameters a model has, and how many of them are trained, where not all are."""
+    trained = profile.num_trained_parameters
+    rest = "" if trained == profile.num_parameters else f", {trained:,} of them trained"
+    return f"{profile.num_parameters:,} parameters{rest}"
+
+
 def print_profile(profile: ModelProfile, console: Console) -> None:
     """The model, then each measurement."""
     layers = profile.layers
     console.print(
-        f"{profile.name}: {len(layers)} layers, {profile.num_parameters:,} parameters, "
+        f"{profile.name}: {len(layers)} layers, {parameters_text(profile)}, "
         f"{sum(layer.forward_flops for layer in layers) / 1e9:.4g} GFLOP forward and "
         f"{sum(layer.backward_flops for layer in layers) / 1e9:.4g} backward for one sample"
     )

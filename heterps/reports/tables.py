@@ -11,6 +11,7 @@ from heterps.planning.explain import Alternative, ExplainedStage, Explanation
 from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
+from heterps.reports.profile_tables import parameters_text
 from heterps_configs.documents.base import compute_format
 from heterps_configs.units import bytes_text
 from heterps_envs.options import StageOption
@@ -184,7 +185,7 @@ def job_text(problem: Problem, *, has_open_size: bool = False) -> str:
     return (
         f"{batch}{', samples of ' + ' and '.join(shapes) if shapes else ''}, {job.dtype}, "
         f"{job.optimizer}, {job.schedule}{goal}; {profile.num_layers} layers, "
-        f"{profile.num_parameters:,} parameters"
+        f"{parameters_text(profile)}"
     )
 
 

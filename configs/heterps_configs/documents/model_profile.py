@@ -214,6 +214,8 @@ class LayerProfile(Document):
             touches only the looked-up rows.
         tied_to: Name of the layer that owns a parameter that this layer also uses.
         tied_parameters: Of `num_parameters`, how many another layer owns.
+        frozen_parameters: Of `num_parameters`, how many are not trained: they have neither a
+            gradient nor a state of the optimizer.
         saved_input_bytes: Of what crosses the cut in front of this layer, how much is kept behind
             the cut for the backward pass anyway; None when it is not known.
         saved_output_bytes: Of `output_bytes`, how much is kept in front of the cut anyway.
@@ -253,6 +255,7 @@ class LayerProfile(Document):
     sparse_parameters: Parameters = 0
     tied_to: str | None = None
     tied_parameters: Parameters = 0
+    frozen_parameters: Parameters = 0
     saved_input_bytes: Bytes | None = None
     saved_output_bytes: Bytes | None = None
     shared_bytes: Bytes = 0
@@ -266,6 +269,11 @@ class LayerProfile(Document):
     tensor_split: TensorSplit | None = None
     splits_by_batch: bool | None = None
 
+    @property
+    def trained_parameters(self) -> int:
+        """Of `num_parameters`, how many are trained."""
+        return self.num_parameters - self.frozen_parameters
+
     @model_validator(mode="after")
     def _splits_no_more_than_it_has(self) -> Self:
         problems = []
@@ -277,6 +285,11 @@ class LayerProfile(Document):
                     f"tensor_split.{field}: {part:g} is more than the layer's {whole_field}, "
                     f"{whole:g}"
                 )
+        if self.frozen_parameters > self.num_parameters:
+            problems.append(
+                f"frozen_parameters: {self.frozen_parameters} are more than the layer's "
+                f"num_parameters, {self.num_parameters}"
+            )
         if problems:
             raise InconsistentError(problems)
         return self
@@ -414,6 +427,11 @@ class ModelProfile(Document):
         """Parameters of the model; tied ones are counted once."""
         return sum(layer.num_parameters - layer.tied_parameters for layer in self.layers)
 
+    @property
+    def num_trained_parameters(self) -> int:
+        """Those that are not frozen; tied ones are counted once."""
+        return sum(max(e.trained_parameters - e.tied_parameters, 0) for e in self.layers)
+
     @cached_property
     def tied_layers(self) -> Mapping[int, tuple[int, ...]]:
         """Layers that use parameters of another one: the owner's index -> indices of its users."""
@@ -474,6 +492,7 @@ class ModelProfile(Document):
             "shared_bytes": 0,
             "constant_bytes": 0,
             "buffer_bytes": 0,
+            "frozen_parameters": 0,
             "cast_bytes": None,
             "parameter_sizes": (),
             "joined_because": (),

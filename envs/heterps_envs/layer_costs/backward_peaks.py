@@ -50,7 +50,7 @@ def backward_peaks(profile: ModelProfile, types: Sequence[DeviceType], job: Job)
 def _column(profile: ModelProfile, entry: DeviceType, job: Job) -> tuple[Floats, ...]:
     found = _measurements(profile, entry, job)
     gradients = job.weight_bytes_per_parameter * np.array(
-        [layer.num_parameters for layer in profile.layers], dtype=float
+        [layer.trained_parameters for layer in profile.layers], dtype=float
     )
     unknown = np.full(profile.num_layers, np.nan)
     if not found:

@@ -67,10 +67,8 @@ def work_of_layers(
     backward_flops = np.array([layer.backward_flops for layer in layers]) * samples
     memory_s = (traffic + dense * element) / bytes_per_s
     has_work = forward_flops + traffic + dense > 0
-    parameters = np.array([layer.num_parameters for layer in layers], float)
-    optimizer_bytes = parameters * (
-        job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter
-    )
+    trained = np.array([layer.trained_parameters for layer in layers], float)
+    optimizer_bytes = trained * (job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter)
     return LayerWork(
         PassWork(forward_flops / flops_per_s, memory_s, LAUNCH_S * has_work),
         # The backward pass reads weights, writes their gradients, and moves activations twice.

@@ -200,7 +200,7 @@ def _stage_s(
 
 def _weight_gradient_share(profile: ModelProfile) -> Floats:
     """(L,) share of a backward pass where it was not measured; layers without parameters: 0."""
-    has_parameters = np.array([layer.num_parameters > 0 for layer in profile.layers])
+    has_parameters = np.array([layer.trained_parameters > 0 for layer in profile.layers])
     return np.where(has_parameters, WEIGHT_GRADIENT_SHARE, 0.0)
 
 

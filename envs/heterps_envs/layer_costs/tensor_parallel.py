@@ -148,6 +148,9 @@ def _split_layer(layer: LayerProfile, degree: int, share: Share) -> LayerProfile
         deferred_bytes=None
         if layer.deferred_bytes is None
         else held.of("deferred_bytes", layer.deferred_bytes),
+        frozen_parameters=round(layer.frozen_parameters * parameters / layer.num_parameters)
+        if layer.num_parameters
+        else 0,
         cast_bytes=None
         if layer.cast_bytes is None
         else layer.cast_bytes * (1 - of_parameters + of_parameters * held.share_of_parameters),

@@ -252,17 +252,20 @@ def _has(span: _Span, part: _Span) -> bool:
 def _parts(problem: Problem) -> list[_Part]:
     """All states that are not empty; shared parameters apart from those of their layers."""
     job, layers = problem.job, problem.profile.layers
-    num_bytes = job.weight_bytes_per_parameter + job.optimizer_bytes_per_parameter
     own = [layer.num_parameters for layer in layers]
+    # Of a parameter of each layer, on average: frozen ones have no state of the optimizer.
+    trained = [layer.trained_parameters / max(layer.num_parameters, 1) for layer in layers]
+    weight, state = job.weight_bytes_per_parameter, job.optimizer_bytes_per_parameter
+    num_bytes = [weight + state * share for share in trained]
     parts: list[_Part] = []
     for owner, users in problem.profile.tied_layers.items():
         shared = min(max(layers[user].tied_parameters for user in users), own[owner])
         own[owner] -= shared
         for user in users:
             own[user] -= layers[user].tied_parameters
-        parts.append(_Part(owner, frozenset((owner, *users)), shared * num_bytes))
+        parts.append(_Part(owner, frozenset((owner, *users)), round(shared * num_bytes[owner])))
     parts += [
-        _Part(index, frozenset((index,)), own[index] * num_bytes + layer.buffer_bytes)
+        _Part(index, frozenset((index,)), round(own[index] * num_bytes[index]) + layer.buffer_bytes)
         for index, layer in enumerate(layers)
     ]
     return [part for part in parts if part.num_bytes > 0]

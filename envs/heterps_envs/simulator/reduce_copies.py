@@ -108,5 +108,5 @@ def _layers_done(problem: Problem, stage: Stage, buckets: Sequence[ReduceBucket]
 def _layers_with_gradients(problem: Problem, stage: Stage, bucket: ReduceBucket) -> Iterator[int]:
     adding = adding_layers(problem.profile, bucket.layers)
     for layer in stage.layers:
-        if layer in adding and problem.profile.layers[layer].num_parameters:
+        if layer in adding and problem.profile.layers[layer].trained_parameters:
             yield layer

@@ -90,12 +90,10 @@ def stage_bytes(
     job = problem.job
     own = [_as_held(problem, stage, rank) for stage in plan.stages]
     held, tied = _layers_by_device(plan, own), problem.profile.tied_layers
-    counts = [_parameters(layers, tied) for layers in held]
-    total = np.array([found.sum() for found in counts])
-    stepped = total
-    if plan.sharded_state:
-        parts = state_parts(plan)
-        stepped = np.array([(found / parts).sum() for found in counts])
+    total = np.array([_parameters(layers, tied).sum() for layers in held])
+    trained = [_parameters(layers, tied, are_trained=True) for layers in held]
+    parts = state_parts(plan) if plan.sharded_state else 1
+    stepped = np.array([(found / parts).sum() for found in trained])
     buffers = [_buffer_bytes(problem, layers) for layers in held]
     casts = np.array([_cast_bytes(layers, problem) for layers in held])
     gradients = _new_gradients(own, plan, tied, first_gradient)
@@ -163,11 +161,12 @@ def _layers_by_device(plan: Plan, own: Sequence[Problem]) -> list[Layers]:
     return list(layers.values())
 
 
-def _parameters(layers: Layers, tied: Tied) -> Floats:
+def _parameters(layers: Layers, tied: Tied, *, are_trained: bool = False) -> Floats:
     """(L,) parameters of a device that holds `layers`; shared ones count for one layer only."""
     counts = np.zeros(next(iter(layers.values())).num_layers)
     for layer, profile in layers.items():
-        counts[layer] = profile.layers[layer].num_parameters
+        own = profile.layers[layer]
+        counts[layer] = own.trained_parameters if are_trained else own.num_parameters
     for owner, users in tied.items():
         present = [user for user in users if user in layers]
         shared = {user: counts[user] * tied_share(layers[user], user) for user in present}
@@ -195,7 +194,7 @@ def _new_gradients(
         device = stage.devices[0]
         found = np.zeros(len(stage.layers))
         for place, layer in enumerate(stage.layers):
-            number = float(profile.layers[layer].num_parameters)
+            number = float(profile.layers[layer].trained_parameters)
             shared = number * tied_share(profile, layer) if layer in owner_of else 0.0
             for group, count in ((layer, number - shared), (owner_of.get(layer), shared)):
                 if group is not None:

@@ -20,6 +20,7 @@ _NEWER_FIELDS = (
     "cast_bytes",
     "tensor_split",
     "constant_bytes",
+    "frozen_parameters",
 )
 
 

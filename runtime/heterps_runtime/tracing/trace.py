@@ -376,6 +376,7 @@ def _layer_profiles(
 ) -> Iterator[LayerProfile]:
     names = canonical_names(module)
     sizes = {names[id(parameter)]: parameter.numel() for parameter in module.parameters()}
+    frozen = {names[id(p)] for p in module.parameters() if not p.requires_grad}
     sparse = {names[id(part.weight)] for part in module.modules() if isinstance(part, nn.Embedding)}
     owner: dict[str, str] = {}
     constants = _kept_by_one_call(costs.log, len(recording.calls))
@@ -405,6 +406,7 @@ def _layer_profiles(
             ),
             tied_to=tied[0] if tied else None,
             tied_parameters=sum(sizes[name] for name in layer.parameters if name in owner),
+            frozen_parameters=sum(sizes[name] for name in layer.parameters & frozen),
             saved_input_bytes=saved[index - 1][1] / batch_size if index else 0.0,
             saved_output_bytes=saved[index][0] / batch_size,
             deferred_bytes=sum(costs.deferred_bytes.get(call, 0.0) for call in calls) / batch_size,
