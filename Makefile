@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 TESTS := tests/runtime tests/heterps tests/agents tests/envs tests/configs tests/benchmarks tests/house
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install demo check test lint format
+.PHONY: help install demo check test lint format docs
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make check    lint, types, contracts, and the tests that start no process: for every change"
 	@echo "make test     the same with all tests"
 	@echo "make lint     everything of 'make test' but the tests"
+	@echo "make docs     guides and Python reference, as pages: site/index.html"
 	@echo "make format   format the code and mend what can be mended"
 
 install: $(INSTALLED)
@@ -44,6 +45,10 @@ check: lint
 test: lint
 	$(BIN)/python -m pytest -m "not alone" $(PARALLEL) $(TESTS)
 	$(BIN)/python -m pytest -m alone $(TESTS)
+
+docs: $(INSTALLED)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
 format: $(INSTALLED)
 	$(BIN)/ruff format
