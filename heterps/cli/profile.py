@@ -100,6 +100,15 @@ def profile(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    explains_layers: Annotated[
+        bool,
+        typer.Option(
+            "--explain-layers",
+            help="Print every layer: what it is, keeps, sends and how groups can split it, and why "
+            "modules were joined.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -127,4 +136,5 @@ def profile(
             sequence_length=sequence_length,
             trusts_code=trust_code,
             as_json=as_json,
+            explains_layers=explains_layers,
         )

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
 
 from heterps.reports.console import seconds_text
 from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.units import bytes_text
 
 MEGABYTE = 1e6
 # Of layers that are several modules, how many are shown one by one.
 MAX_JOINED_LINES = 12
+# Characters of a layer's classes in a table.
+MAX_KIND = 16
 
 
 def parameters_text(profile: ModelProfile) -> str:
@@ -42,14 +47,75 @@ def print_profile(profile: ModelProfile, console: Console) -> None:
         console.print(layer_table(profile, profile.measurements[-1]))
 
 
-def print_joined(profile: ModelProfile, console: Console) -> None:
+def print_layers(
+    profile: ModelProfile, why_whole: Mapping[str, Sequence[str]], console: Console
+) -> None:
+    """Every layer, equal neighbours in one row; then why some are several modules, or stay whole.
+
+    Args:
+        profile: Of one sample, in its dtype.
+        why_whole: By layer, why groups of a run cannot split it, or its samples.
+        console: Where to.
+    """
+    all_trained = profile.num_trained_parameters == profile.num_parameters
+    table = Table(title="Layers, of one sample", title_justify="left", box=None)
+    table.add_column("layers", no_wrap=True)
+    table.add_column("kind", overflow="ellipsis", max_width=MAX_KIND)
+    for name in ("weights", *(() if all_trained else ("trained",)), "FLOPs", "keeps", "sends"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("groups split", no_wrap=True)
+    for first, last in _runs(profile):
+        layer = profile.layers[first]
+        sent = sorted({each.output_bytes for each in profile.layers[first : last + 1]})
+        split = layer.tensor_split
+        table.add_row(
+            str(first) if first == last else f"{first}-{last}",
+            layer.kind,
+            _short(layer.num_parameters),
+            *(() if all_trained else (_short(layer.trained_parameters),)),
+            _short(layer.forward_flops + layer.backward_flops),
+            bytes_text(layer.activation_bytes + layer.shared_bytes),
+            ("up to " if len(sent) > 1 else "") + bytes_text(sent[-1]),
+            "-" if split is None else f"{_short(split.num_units)} {split.unit}",
+        )
+    console.print(table)
+    if sum(bool(layer.joined_because) for layer in profile.layers) > MAX_JOINED_LINES:
+        print_joined(profile, console, most=profile.num_layers)
+    alike: dict[str, list[str]] = {}
+    for name, reasons in why_whole.items():
+        for reason in reasons:
+            alike.setdefault(reason, []).append(name)
+    for reason, (first_name, *others) in alike.items():
+        more = f" and {len(others)} more" if others else ""
+        console.print(f"  {first_name}{more}: {reason}", markup=False, soft_wrap=True)
+
+
+def _short(value: float) -> str:
+    """Three digits and the thousands: 64 M."""
+    for unit in ("", " k", " M", " G"):
+        if abs(value) < 999.5:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g} T"
+
+
+def _runs(profile: ModelProfile) -> Iterator[tuple[int, int]]:
+    """First and last of neighbours that cost the same."""
+    first = 0
+    for _, group in groupby(profile.first_equal_layers()):
+        stop = first + len(list(group))
+        yield first, stop - 1
+        first = stop
+
+
+def print_joined(profile: ModelProfile, console: Console, most: int = MAX_JOINED_LINES) -> None:
     """One line for each layer that is several modules: which, and why no cut lies between them."""
     joined = [layer for layer in profile.layers if layer.joined_because]
-    for layer in joined[:MAX_JOINED_LINES]:
+    for layer in joined[:most]:
         reasons = "; ".join(dict.fromkeys(layer.joined_because))
         console.print(f"  one layer: {layer.name} ({reasons})", markup=False, soft_wrap=True)
-    if len(joined) > MAX_JOINED_LINES:
-        console.print(f"  and {len(joined) - MAX_JOINED_LINES} more layers of several modules")
+    if len(joined) > most:
+        console.print(f"  and {len(joined) - most} more layers of several modules")
 
 
 def layer_table(profile: ModelProfile, entry: Measurement) -> Table:

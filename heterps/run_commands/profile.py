@@ -10,7 +10,7 @@ from typing import cast, get_args
 from heterps.planning.problems import is_traced, load_model
 from heterps.planning.trust import ask_for_trust
 from heterps.reports.console import answer, print_json, remarks
-from heterps.reports.profile_tables import print_profile
+from heterps.reports.profile_tables import print_layers, print_profile
 from heterps.reports.run_progress import shown_progress
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.device import device_type_named
@@ -79,6 +79,7 @@ def run_profile(
     sequence_length: int | None,
     trusts_code: bool,
     as_json: bool,
+    explains_layers: bool = False,
 ) -> None:
     """Traces, measures where a device is named, writes, prints."""
     try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
@@ -120,7 +121,39 @@ def run_profile(
             ),
             partial=None if output is None else output.with_name(f"{output.name}.partial"),
         )
+    if not explains_layers:
+        _write_and_print(profile, output, as_json)
+        return
+    ask_for_trust(
+        profile.source,
+        f"{model}: this profile",
+        is_trusted=trusts_code,
+        say=lambda text: remarks.print(text, soft_wrap=True),
+    )
+    why = _why_whole(profile)
     _write_and_print(profile, output, as_json)
+    if not as_json:
+        print_layers(profile, why, answer)
+
+
+def _why_whole(profile: ModelProfile) -> dict[str, list[str]]:
+    """By layer, what groups of a run cannot do with it: split it, or only its samples."""
+    from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
+    from heterps_runtime.tensor_parallel.plan import find_splits
+
+    if profile.source is None:
+        return {}
+    found: dict[str, list[str]] = {}
+    for what, reasons in (
+        ("a group keeps it whole", find_splits(profile.source, profile.dtype).reasons),
+        (
+            "a group cannot split it by batch",
+            find_batch_calls(profile.source, profile.dtype).reasons,
+        ),
+    ):
+        for name, reason in reasons.items():
+            found.setdefault(name, []).append(f"{what}: {reason.removeprefix(f'{name}: ')}")
+    return found
 
 
 def _warn_of_unknown_type(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,15 @@ def test_a_model_is_measured_merged_and_shown(
     printed = json.loads(capsys.readouterr().out)
     assert {entry["device_type"] for entry in printed["measurements"]} == {"host-cpu", "other"}
     assert load_profile(both).measurements[0].num_repeats > 0
+
+
+def test_layers_are_explained_and_what_groups_cannot_do_with_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run("resnet-50", "--explain-layers") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^ 9-13 .* 1\.12 M +1\.31 G +2\.31 MiB +784 KiB +256 channels", shown, re.M)
+    assert "and 16 more: a group cannot split it by batch: it normalises over the samples" in shown
 
 
 @pytest.mark.parametrize(
