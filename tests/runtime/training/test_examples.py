@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_profile
-from heterps_runtime.examples import click_log, text_llama
+from heterps_runtime.examples import click_log, image_folder, text_llama
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.trust import is_shipped
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.training.batches import Needs, ReadBatches
@@ -53,6 +55,32 @@ def test_the_text_is_what_the_shipped_llama_takes(tmp_path: Path) -> None:
     assert text_llama.rate(0) < text_llama.rate(text_llama.WARM_UP_STEPS) == 1.0
 
 
+def test_pictures_are_what_their_transformer_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_folder, "PICTURES_OF_A_CLASS", 30)
+    image_folder.generate(str(tmp_path))
+    monkeypatch.setenv("PICTURES", str(tmp_path))
+    config = json.loads((tmp_path / "config.json").read_text())
+    program, source = image_folder.make(), huggingface_source(config)
+    assert (len(program.data), len(program.evaluation_data)) == (4 * 5, 4 * 25)
+    batches = batches_of(program, source, problem_of("sequential").job, seed=0)
+    assert isinstance(batches, ReadBatches)
+    inputs, target = batches.read(0, Needs.all_of([0])).batches[0]
+    assert inputs["pixel_values"].shape[1:] == (3, image_folder.SIZE, image_folder.SIZE)
+    assert inputs["pixel_values"].abs().max() <= 1
+    assert set(target.tolist()) <= set(range(4))
+
+
+def test_a_folder_without_pictures_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PICTURES", str(tmp_path))
+    with pytest.raises(HeterpsError, match=r"cross has too few PNG files; .* generates them"):
+        image_folder.make()
+
+
 def test_they_need_no_trust() -> None:
     assert is_shipped(f"{PLACES}text_llama:make")
+    assert is_shipped(f"{PLACES}image_folder:make")
     assert is_shipped(f"{PLACES}click_log:make")
