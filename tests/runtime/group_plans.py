@@ -72,7 +72,9 @@ def group_plans(draw: st.DrawFn, problem: Problem) -> Plan:
     free = set(range(problem.profile.num_layers)).difference(ties, *ties.values())
     some = st.sets(st.sampled_from(sorted(free)))
     whole = draw(some) if draw(st.booleans()) else set()
-    by_batch = draw(some) - whole if _splits_samples(problem) and draw(st.booleans()) else ()
+    by_batch = draw(some) - whole if _splits_samples(problem) and draw(st.booleans()) else set()
+    # The ends are several modules with the model's own code between them.
+    by_batch -= {0, problem.profile.num_layers - 1}
     return keeping(draw(_split_groups(problem)), whole, by_batch)
 
 

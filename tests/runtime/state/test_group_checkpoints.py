@@ -52,7 +52,10 @@ def _drawn(problem: Problem, draw: random.Random) -> Plan:
     routes: list[list[str]] = []
     taken, one = 0, _shares(draw)
     whole = {layer for layer in range(num_layers) if is_whole and draw.random() < 0.5}
-    unsplit = ("whole_layers", "batch_layers")[len(whole) % 2]
+    has_statistics = any(layer.buffer_bytes for layer in problem.profile.layers)
+    unsplit = "whole_layers" if has_statistics or len(whole) % 2 else "batch_layers"
+    if unsplit == "batch_layers":  # the ends are several modules with the model's own code between
+        whole -= {0, num_layers - 1}
     for replica in range(num_replicas):
         cuts = sorted(draw.sample(range(1, num_layers), draw.randint(0, MOST_STAGES - 1)))
         routes.append([])
