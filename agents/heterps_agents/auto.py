@@ -8,6 +8,7 @@ from itertools import count
 
 import numpy as np
 
+from heterps_agents.exact.all_plans import bound_of_all
 from heterps_agents.exact.planner import proven_code, proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.finalists import (
@@ -158,15 +159,15 @@ class AutoPlanner:
         self, problem: Problem, plan: Plan, optimum: ExactResult | None, budget: Budget
     ) -> Bound:
         """By the optimum of all options, where the exact solver knows it or quickly finds it."""
+        exact_s = effort_named(self.effort).exact_s
         if optimum is None and problem.merges_nodes and not budget.is_exhausted:
-            seconds = min(effort_named(self.effort).exact_s, budget.seconds_left)
+            seconds = min(exact_s, budget.seconds_left)
             kernel = kernel_tables(proving_tables(problem))
             result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)
             budget.spend_beside(result.transitions)
             optimum = None if result.code is None else result
         if optimum is not None:
-            least_s, price = optimum.step_time_s, optimum.price_usd_per_hour
-            return bound_by_optimum(problem, plan, least_s, price)
+            return bound_of_all(problem, plan, optimum, budget, exact_s)
         return bound_for(problem, plan)
 
     def _learned_codes(self, question: Question) -> list[Code]:

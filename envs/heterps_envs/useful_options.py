@@ -111,6 +111,13 @@ def with_columns(tables: CostTables, kept: list[int]) -> CostTables:
     )
 
 
+def without_dropped(tables: CostTables) -> CostTables:
+    """The tables without the options that no placement needs."""
+    dropped = dropped_columns(tables)
+    kept = [index for index in range(tables.num_options) if index not in dropped]
+    return with_columns(tables, kept) if kept else tables
+
+
 def dropped_columns(tables: CostTables) -> dict[int, tuple[int | None, str]]:
     """For each option that no placement needs, the one that beats it, and why.
 

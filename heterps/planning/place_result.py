@@ -18,7 +18,7 @@ class TriedSize(NamedTuple):
 
     Attributes:
         size: Samples.
-        bound: No plan costs less; 0 where none is known.
+        bound: No placement that fits by the planners' rule costs less; 0 where none is known.
         promised: Of simple placements, by the closed form; inf where none fits.
         found: Of the plan that was found, simulated; None without one.
         why: Why nothing was found, or sought.

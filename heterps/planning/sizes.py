@@ -7,17 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heterps.planning.place_result import PlaceResult, TriedSize
+from heterps_agents.exact.all_plans import least_of_all
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import solve
 from heterps_agents.search.uniform import micro_batch_candidates
 from heterps_configs.documents.job import MOST_MICRO_BATCHES
 from heterps_configs.documents.plan import Bound
+from heterps_envs.closed_form.bounds import certain_share, lower_bound
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
+from heterps_envs.options import bounding_tables
 from heterps_envs.problem import Problem
 
 # Seconds that the proof may take that a size which nobody placed holds no better plan.
 PROOF_S = 0.2
+# And so many that no plan of a size is below a bound, where other bounds do not say it.
+CHECK_S = 0.5
 
 
 def open_sizes(problem: Problem) -> list[int]:
@@ -61,6 +66,9 @@ def with_bound_over(
             left_out = [p for p in asked if p.job.micro_batch_size not in known]
             _prove_above(own_s, left_out, bounds)
         least_s = min(bounds.values())
+        is_proven = best.bound.status == "proven" and own_s is not None and least_s >= own_s
+        if not is_proven and not best.problem.strategy.is_plain:
+            least_s = _least_of_all(least_s, answers, asked)
         if own_s is not None and least_s >= own_s:
             return best
         closed_s = best.estimate.closed_form_step_time_s
@@ -84,6 +92,32 @@ def _prove_above(step_time_s: float, problems: Sequence[Problem], bounds: dict[i
         bounds[size] = result.step_time_s if result.code is not None else math.inf
         if bounds[size] < step_time_s:
             return
+
+
+def _least_of_all(
+    least_s: float, answers: Sequence[PlaceResult], asked: Sequence[Problem]
+) -> float:
+    """A bound over the sizes, lowered to what no plan that the strategy allows is below.
+
+    What is proven of a size, and what is known of those without an answer, is about placements that
+    planners form; all other bounds of answers are about every plan.
+    """
+    of_all = {
+        answer.plan.job.micro_batch_size
+        for answer in answers
+        if answer.bound.status != "proven" and answer.bound.step_time_s is not None
+    }
+    for problem in asked:
+        if problem.job.micro_batch_size in of_all:
+            continue
+        own_s = lower_bound(bounding_tables(problem))
+        if own_s < least_s:
+            result = least_of_all(problem, least_s, CHECK_S)
+            if result.status != "over budget":
+                found_s = least_s if result.code is None else result.step_time_s
+                own_s = max(own_s, found_s * certain_share(problem.tables, found_s))
+        least_s = min(least_s, own_s)
+    return least_s
 
 
 def _closed_form_price(result: PlaceResult) -> float:

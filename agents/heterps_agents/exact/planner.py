@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from heterps_agents.exact.all_plans import bound_of_all
 from heterps_agents.exact.solve import (
     MAX_SECONDS,
     ExactResult,
@@ -20,7 +21,7 @@ from heterps_agents.interface.views import fastest
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.bounds import bound_by_optimum, lower_bound
+from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
@@ -72,7 +73,7 @@ class ExactPlanner:
             plan = fastest(problem, self._plans(problem, budget))
         else:
             plan = self._answer(problem, question, code)
-        bound = bound_by_optimum(problem, plan, result.step_time_s, result.price_usd_per_hour)
+        bound = bound_of_all(problem, plan, result, budget, MAX_SECONDS)
         return plan.changed(bound=bound)
 
     def _answer(self, problem: Problem, question: Question, code: Code) -> Plan:

@@ -86,6 +86,7 @@ def solve(
     goal: Goal | None = None,
     *,
     known: NDArray[np.int16] | None = None,
+    below: float = math.inf,
     max_seconds: float = MAX_SECONDS,
     max_table_bytes: float = MAX_TABLE_BYTES,
     max_transitions: float = math.inf,
@@ -98,6 +99,7 @@ def solve(
         kernel: From `heterps_envs.closed_form.kernel_tables.kernel_tables`.
         goal: Objective and throughput floor; by default the least step time.
         known: (L,) int16, a good placement, to prune with; by default greedy's.
+        below: Only what costs at most this is looked for: without any the answer is `infeasible`.
         max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
             transitions as should take this long.
         max_table_bytes: Refuse to start when `table_bytes` is more.
@@ -110,11 +112,12 @@ def solve(
     expected_s = predicted_seconds(kernel)
     if expected_s > max_seconds or table_bytes(kernel) > max_table_bytes:
         return _nothing("over budget", 0)
-    if known is None:
+    if known is None and below == math.inf:
         known = _good_code(kernel, goal)
+    most = below if known is None else min(below, goal.cost(known, kernel))
     max_transitions = min(max_transitions, max_seconds / SECONDS_PER_TRANSITION)
     room = FIRST_LABELS if expected_s < SHORT_SECONDS else MAX_LABELS
-    search = _Search(kernel, goal, known, max_transitions, polish_evaluations, room)
+    search = _Search(kernel, goal, most, max_transitions, polish_evaluations, room)
     search.on_better = on_better
     status = search.run()
     if status != "optimal":
@@ -133,7 +136,7 @@ class _Search:
         self,
         kernel: KernelTables,
         goal: Goal,
-        known: NDArray[np.int16],
+        most: float,
         max_transitions: float,
         polish_evaluations: int,
         room: int,
@@ -142,7 +145,7 @@ class _Search:
         self.polish_evaluations = polish_evaluations
         self.incumbent: NDArray[np.int16] | None = None
         self.on_better: Callable[[NDArray[np.int16], float], None] | None = None
-        self._cost = goal.cost(known, kernel)
+        self._cost = most
         self._states = int(np.prod(state_shape(kernel)))
         self._scratch = scratch(kernel, self._states, room)
         self._work = np.zeros(1)

@@ -126,7 +126,8 @@ def bound_by_optimum(
 
     Where options are open, such an optimum is of the placements that planners form, and a proof
     says no more than that: plans in other groups, or that fit by the simulator alone, may be below
-    it. One that has lost digits proves nothing; there `bound_for` says what no plan is below.
+    it; who says more than `proven` has to look for these (`exact.all_plans`). An optimum that has
+    lost digits proves nothing; there `bound_for` says what no plan is below.
 
     Args:
         problem: What was asked.
