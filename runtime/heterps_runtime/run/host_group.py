@@ -48,6 +48,7 @@ class HostGroup:
     def __init__(self, hosts: Hosts, on_message: Callable[[str], None] = lambda text: None) -> None:
         self.hosts, self._on_message = hosts, on_message
         self._has_failed = False
+        self._began_s = time.monotonic()
 
     def __enter__(self) -> Self:
         """Opens the gate, or goes there."""
@@ -79,11 +80,19 @@ class HostGroup:
             text = str(error) if isinstance(error, HeterpsError) else type(error).__name__
             self._board.put(ERROR, cause or f"host {self.hosts.rank}: {text}")
         if self.hosts.rank == 0:
+            if error is not None:
+                # Those that are still on their way hear it, too, as long as they are waited for.
+                left_s = self._began_s + self.hosts.timeout_s - time.monotonic()
+                self._board.wait(self._have_all_come, min(CAUSE_S, max(left_s, 0.0)))
             # They hear the end of it first.
             self._board.wait(lambda: not self._board.present, CAUSE_S)
         self._stack.close()
         if cause is not None:
             raise HeterpsError(cause) from None
+
+    def _have_all_come(self) -> bool:
+        seen = {*self._board.present, *self._board.lost}
+        return len(seen) >= self.hosts.num_hosts - 1
 
     def agree(self, facts: Mapping[str, str]) -> None:
         """Waits for all hosts, and makes sure that they were started for the same run.

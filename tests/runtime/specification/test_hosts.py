@@ -155,6 +155,27 @@ def test_a_host_with_another_plan_is_one_error_on_all_hosts() -> None:
     assert [str(error) for error in found] == [expected] * 3
 
 
+def test_a_host_that_comes_late_hears_why_there_is_no_run() -> None:
+    port, found = free_port(), list[str]()
+
+    def run(rank: int, wait_s: float) -> None:
+        time.sleep(wait_s)
+        try:
+            with HostGroup(_hosts(3, rank, port)) as group:
+                _agrees({"plan": "b" if rank == 1 else "a"})(group)
+        except HeterpsError as error:
+            found.append(str(error))
+
+    threads = [threading.Thread(target=run, args=(rank, 1.0 * (rank == 2))) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (
+        found == ["host 1 was started for another run than host 0: plan: b here, a on host 0"] * 3
+    )
+
+
 def _fails(error: Exception) -> Callable[[HostGroup], object]:
     def part(group: HostGroup) -> None:
         raise error
