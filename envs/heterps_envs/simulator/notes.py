@@ -117,8 +117,9 @@ def _tie_split_unlike(profile: ModelProfile, plan: Plan, tied: set[int]) -> str 
         whole = own.intersection(stage.unsplit_layers)
         if whole and whole != own:
             kept, split = min(whole), min(own - whole)
+            field = "whole_layers" if kept in stage.whole_layers else "batch_layers"
             return (
-                f"stage {stage.name!r} keeps {layers[kept].name} whole (whole_layers: "
+                f"stage {stage.name!r} keeps {layers[kept].name} whole ({field}: "
                 f"{kept}) and splits {layers[split].name}, which has the same parameters; "
                 f"add {split} to whole_layers"
             )

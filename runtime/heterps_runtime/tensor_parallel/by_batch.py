@@ -7,11 +7,10 @@ are laid out in another way, or that looks at several samples at once, cannot be
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from heterps_configs.documents.base import Dtype
@@ -214,7 +213,6 @@ class _SampleProbe(Probe):  # type: ignore[no-untyped-call]
         self._memories: dict[_Key, list[int]] = {}
         self._takers: dict[int, set[_Key]] = defaultdict(set)
         self._read_between: set[int] = set()
-        self._kept: list[Any] = []
         # Units that are no calls (tables of angles) are the model's own code.
         self._paths = {path for path, _ in self._numbers}
         for path in self._paths:
@@ -254,7 +252,7 @@ class _SampleProbe(Probe):  # type: ignore[no-untyped-call]
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             self._count[path] += 1
             key, leaves = (path, self._count[path]), tree_leaves((args, kwargs))
-            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            tensors = tensors_of(leaves)
             self.taken[key] = [tuple(tensor.shape) for tensor in tensors]
             self.drawn[key] = []
             self.others[key] = [
@@ -267,13 +265,8 @@ class _SampleProbe(Probe):  # type: ignore[no-untyped-call]
 
     def _leaves(self, path: str) -> Any:
         def leave(module: nn.Module, args: Any, output: Any) -> None:
-            key, tensors = (path, self._count[path]), _tensors(output)
+            key, tensors = (path, self._count[path]), tensors_of(output)
             self.returned[key] = [tuple(tensor.shape) for tensor in tensors]
             self._memories[key] = [memory_of(tensor) for tensor in tensors]
-            self._kept += [tensor.untyped_storage() for tensor in tensors]
 
         return leave
-
-
-def _tensors(output: Any) -> Sequence[Tensor]:
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
@@ -16,6 +16,7 @@ from heterps_runtime.tensor_parallel.batch_call import BatchCall, gathered
 from heterps_runtime.tensor_parallel.draws import sliced_draws
 from heterps_runtime.tensor_parallel.parameter_split import SplitDraw
 from heterps_runtime.tensor_parallel.sums import GroupPass
+from heterps_runtime.tracing.operation_log import tensors_of
 
 Forward = Callable[..., Any]
 # Of the largest number, by which others may differ: in 16 bits, in more. Products of other sizes
@@ -158,7 +159,7 @@ def _check(call: BatchCall, own: _Own, output: Any, expected: Any) -> None:
     Raises:
         HeterpsError: They are not.
     """
-    pairs = zip(_tensors(output), _tensors(expected), strict=True)
+    pairs = zip(tensors_of(output), tensors_of(expected), strict=True)
     for rows, (found, whole) in zip(call.made, pairs, strict=True):
         if not rows or not found.is_floating_point():
             continue
@@ -170,7 +171,3 @@ def _check(call: BatchCall, own: _Own, output: Any, expected: Any) -> None:
                 f"{call.path}: what it returns for a sample depends on the other samples of its "
                 "micro-batch; take its layer out of the stage's batch_layers"
             )
-
-
-def _tensors(output: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
