@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heterps.planning.place_code import place_code as place_code
     from heterps.planning.place_result import PlaceResult as PlaceResult
     from heterps.planning.problems import load_problem as load_problem
+    from heterps.run_commands.from_python import run as run
     from heterps_agents.interface.planner import Budget as Budget
     from heterps_agents.interface.registry import planner_named as planner_named
     from heterps_configs.documents.job import Strategy as Strategy
@@ -43,6 +44,7 @@ _HOMES = {
     "place": "heterps.planning.place",
     "place_code": "heterps.planning.place_code",
     "planner_named": "heterps_agents.interface.registry",
+    "run": "heterps.run_commands.from_python",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -41,8 +41,8 @@ def begin_nothing(*_: Any, **__: Any) -> NoReturn:
 # Stand-ins by where they are looked up.
 LAST_STEPS: Mapping[str, Callable[..., NoReturn]] = dict.fromkeys(
     (
-        "heterps.run_commands.run.run_plan",
-        "heterps.run_commands.run.make_controller",
+        "heterps.run_commands.conduct.run_plan",
+        "heterps.run_commands.conduct.make_controller",
         "heterps_runtime.elastic.run_elastic.run_elastic",
         "heterps_agents.training.train.train",
     ),

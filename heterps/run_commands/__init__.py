@@ -1,4 +1,4 @@
 """What the commands that measure and run do: they start processes.
 
-Front door: `run.run_run`.
+Front doors: `run.run_run`, `from_python.run`.
 """

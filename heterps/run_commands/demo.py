@@ -20,8 +20,8 @@ from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
 from heterps.reports.console import answer, percent_text, say_when_compiling
 from heterps.reports.tensorboard_report import write_comparison
+from heterps.run_commands.hooks import shown
 from heterps.run_commands.profile import measure_with_progress
-from heterps.run_commands.run import shown
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job

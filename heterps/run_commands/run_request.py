@@ -17,6 +17,8 @@ from heterps_runtime.training.program_file import ProgramFile
 
 if TYPE_CHECKING:
     from heterps.online.spot_run import SpotRun
+    from heterps_configs.documents.plan import Plan
+    from heterps_envs.problem import Problem
 
 RUN_DIRECTORY = "runs/run"
 
@@ -35,6 +37,7 @@ class RunRequest(NamedTuple):
         tensorboard: Folder.
         trusts_code: Code that the plan or the settings name may run without a question.
         has_own_program: The training program was named on the command line.
+        at_hand: The plan and its problem, where they are in no file.
     """
 
     plan_file: Path
@@ -50,6 +53,7 @@ class RunRequest(NamedTuple):
     tensorboard: Path | None = None
     trusts_code: bool = False
     has_own_program: bool = False
+    at_hand: tuple[Plan, Problem] | None = None
     as_json: bool = False
 
     @property

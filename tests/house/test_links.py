@@ -56,8 +56,8 @@ def is_there(name: str) -> bool:
 
 
 def is_defined(name: str, source: str) -> bool:
-    """Whether a file defines a function, a class or a value of that name."""
-    pattern = rf"(?:def|class) {name}\b|^\s*{name}\b\s*[:=]"
+    """Whether a file defines a function, a class or a value of that name, or hands it on."""
+    pattern = rf"(?:def|class) {name}\b|^\s*{name}\b\s*[:=]| as {name}$"
     return re.search(pattern, source, re.MULTILINE) is not None
 
 

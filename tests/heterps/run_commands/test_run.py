@@ -172,7 +172,7 @@ def test_an_interrupt_says_what_there_is_to_go_on_from(
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heterps.run_commands.run.run_plan", interrupted)
+    monkeypatch.setattr("heterps.run_commands.conduct.run_plan", interrupted)
     saved = tmp_path / "saved"
     options = ("--run-directory", tmp_path / "run")
     outcome = heterps("run", plan, *options)
@@ -188,7 +188,7 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(
     heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "heterps.run_commands.run.run_plan",
+        "heterps.run_commands.conduct.run_plan",
         lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
     )
     before = signal.getsignal(signal.SIGTERM)
@@ -207,7 +207,7 @@ def test_the_error_of_a_failed_rank_names_its_log(
     def failed(*arguments: object, **options: object) -> None:
         raise HeterpsError("rank 1 (fast): it failed")
 
-    monkeypatch.setattr("heterps.run_commands.run.run_plan", failed)
+    monkeypatch.setattr("heterps.run_commands.conduct.run_plan", failed)
     outcome = heterps("run", plan, "--run-directory", tmp_path)
     assert outcome.code == 2
     assert f"rank 1 (fast): it failed; its log: {log}" in outcome.err

@@ -1,0 +1,41 @@
+"""What a failed run says beside its error: the log of the rank, what there is to go on from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from heterps_configs.documents.run_settings import CheckpointSettings
+from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
+from heterps_runtime.process.rank_log import rank_log_path
+from heterps_runtime.state.checkpoint_files import find_checkpoint
+
+
+@contextmanager
+def failures_explained(
+    run_directory: Path, checkpoint: CheckpointSettings | None
+) -> Iterator[None]:
+    """Names a failed rank's log; where devices are too few, what there is to go on from."""
+    try:
+        yield
+    except NotEnoughDevicesError as error:
+        raise NotEnoughDevicesError(f"{error}; {to_go_on_from(checkpoint)}") from error
+    except HeterpsError as error:
+        rank = re.match(r"rank (\d+)\b", str(error))
+        log = rank_log_path(run_directory, rank[1]) if rank else None
+        if log is None or not log.exists():
+            raise
+        raise type(error)(f"{error}; its log: {log}") from error
+
+
+def to_go_on_from(checkpoint: CheckpointSettings | None, where: str = "") -> str:
+    """The newest checkpoint, as the end of a sentence; `where`, on which hosts to begin again."""
+    if checkpoint is None:
+        return "nothing was saved (--checkpoint FOLDER saves)"
+    try:
+        newest = find_checkpoint(Path(checkpoint.folder))
+    except HeterpsError:
+        return "there is no checkpoint yet"
+    return f"{' '.join(['the same command', where]).strip()} with --resume goes on from {newest}"

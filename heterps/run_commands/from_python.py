@@ -1,0 +1,139 @@
+"""`heterps.run`: what the command `heterps run` does, from Python, with a training program.
+
+    # train.py
+    import heterps
+
+    def make():
+        return heterps.TrainingProgram(loss=..., optimizer=..., data=...)
+
+    if __name__ == "__main__":
+        result = heterps.run("plan.yaml", make, {"steps": 300}, elastic=True)
+        print(result.losses[-1])
+
+It starts one process for each device, as the command does; these import the file of `make`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heterps.planning.place_result import PlaceResult
+from heterps.planning.plans import problem_of_plan
+from heterps.run_commands.conduct import conduct, write_trace
+from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, read_events
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_run_settings
+from heterps_envs.problem import Problem
+from heterps_runtime.run.launcher import LAUNCHER_VARIABLE
+from heterps_runtime.run.result import RunResult
+from heterps_runtime.training.program import TrainingProgram
+
+
+def run(
+    plan: str | os.PathLike[str] | Plan | PlaceResult,
+    program: str | Callable[[], TrainingProgram] | None = None,
+    settings: RunSettings | Mapping[str, Any] | str | None = None,
+    *,
+    elastic: bool = False,
+    online: bool = False,
+    events: Sequence[str] = (),
+    tensorboard: str | os.PathLike[str] | None = None,
+    trace: str | os.PathLike[str] | None = None,
+) -> RunResult:
+    """Executes a plan on this host: trains, measures, and says what was predicted.
+
+    Progress and remarks go to stderr, as with the command.
+
+    Args:
+        plan: A plan, its file, or what `heterps.place` returned.
+        program: What is the user's own of the training: a function at the top of a file, or its
+            reference (`train.py:make`); by default the plan's model on synthetic batches. To name
+            it is to trust it; code that the plan's model names is asked for, as by the command.
+        settings: Of the run: steps, checkpoints, directory, seed, and so on; a document, its
+            fields, a file or a shipped name.
+        elastic: Go on where devices are lost or come.
+        online: Plan anew where devices drift from their profile.
+        events: Files of what is done to devices, or a spot trace.
+        tensorboard: Folder.
+        trace: File of the last steps' timelines.
+
+    Raises:
+        HeterpsError: See `heterps run`; or the program is no function that other processes find.
+    """
+    if LAUNCHER_VARIABLE in os.environ:
+        raise HeterpsError(
+            "heterps.run: was called while a process of a run imports the file of its program; "
+            'call it below `if __name__ == "__main__":`'
+        )
+    chosen = _with_program(_settings_of(settings), program)
+    injected, spot = read_events(list(events), chosen)
+    request = RunRequest(
+        Path("plan" if isinstance(plan, Plan | PlaceResult) else plan),
+        chosen,
+        at_hand=_at_hand(plan),
+        events=injected,
+        spot=spot,
+        is_online=online,
+        is_elastic=elastic,
+        trace=None if trace is None else Path(trace),
+        tensorboard=None if tensorboard is None else Path(tensorboard),
+        has_own_program=program is not None,
+    )
+    outcome = conduct(request)
+    assert outcome.result is not None
+    write_trace(request, outcome)
+    return outcome.result
+
+
+def _settings_of(settings: RunSettings | Mapping[str, Any] | str | None) -> RunSettings:
+    """With a run directory."""
+    if isinstance(settings, str):
+        settings = load_run_settings(settings)
+    elif not isinstance(settings, RunSettings):
+        settings = RunSettings.from_mapping(dict(settings or {}), "settings of heterps.run")
+    return settings.changed(run_directory=settings.run_directory or RUN_DIRECTORY)
+
+
+def _with_program(
+    settings: RunSettings, program: str | Callable[[], TrainingProgram] | None
+) -> RunSettings:
+    if program is None:
+        return settings
+    reference = program if isinstance(program, str) else reference_of(program)
+    return settings.changed(program=reference)
+
+
+def reference_of(function: Callable[..., object]) -> str:
+    """Where other processes find a function: its file and its name.
+
+    Raises:
+        HeterpsError: They would not: it has no file, or is no function at the top of one.
+    """
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    if not inspect.isfunction(function) or file is None or not Path(file).is_file():
+        raise HeterpsError(
+            f"program: {name} is in no file, where the processes of the run would find it; write "
+            "it into one"
+        )
+    if getattr(module, name, None) is not function:
+        raise HeterpsError(
+            f"program: {name} is no function at the top of {Path(file).name}, where the processes "
+            "of the run look for it by name"
+        )
+    return f"{Path(file).absolute()}:{name}"
+
+
+def _at_hand(plan: str | os.PathLike[str] | Plan | PlaceResult) -> tuple[Plan, Problem] | None:
+    """A plan that is in no file, with its problem."""
+    if isinstance(plan, PlaceResult):
+        return plan.plan, plan.problem
+    return (plan, problem_of_plan(plan, Path())) if isinstance(plan, Plan) else None
