@@ -17,6 +17,7 @@ from torch import Tensor
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.layout import HeldState
 from heterps_runtime.state.migrate import held_by
+from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.transport.communication import Communicator
 
 logger = logging.getLogger(__name__)
@@ -45,11 +46,13 @@ class Holding:
         owned: None before the first generation.
         step: Steps that are committed and updated, which is the next one's number; None for a
             process that holds nothing.
+        own_state: Of the training program; None before the first generation.
     """
 
     def __init__(self) -> None:
         self.owned: OwnedStages | None = None
         self.step: int | None = None
+        self.own_state: OwnState | None = None
         self._is_prepared = False
         self._last = _NOTHING
         self._buffers: dict[str, Tensor] = {}

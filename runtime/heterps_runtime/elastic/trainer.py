@@ -24,6 +24,7 @@ from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.state.checkpointer import Checkpointer
+from heterps_runtime.training.own_state import Encoded
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.group_sums import group_sums
 
@@ -57,6 +58,7 @@ class ElasticTrainer(Trainer):
         self._num_read = 0
         self._phase = "beginning"
         super().__init__(specification, directory, communicator, on_step)
+        self._own_state = holding.own_state = holding.own_state or self._own_state
 
     def _open(self) -> None:
         """Nothing yet: `train` begins, so that whoever watches this rank knows it by then."""
@@ -70,6 +72,7 @@ class ElasticTrainer(Trainer):
             self._holding.begin_step()
             self._run_step(step)
             self._after_step(step)
+            self._own_state.note(step + 1)
             self._save_if_due(step + 1)
             if self._is_over:
                 break
@@ -106,6 +109,7 @@ class ElasticTrainer(Trainer):
         specification, communicator = self._specification, self._communicator
         if specification.generation == 0:
             step = super()._start()
+            self._own_state.note(step)
             self._holding.take(self.owned, step)
             return step
         began_s = time.monotonic()
@@ -128,6 +132,13 @@ class ElasticTrainer(Trainer):
             self._tiers,
             on_progress=self._note_read,
         )
+        remarks = self._own_state.go_to(
+            found.step,
+            lambda own: communicator.gather(own, tuple[int, str]),
+            self._saved_program_state,
+        )
+        for remark in remarks:
+            self._say(remark)
         self._holding.take(self.owned, found.step)
         if specification.checkpoint is not None:
             self._checkpointer = self._new_checkpointer()
@@ -138,6 +149,10 @@ class ElasticTrainer(Trainer):
         if self._is_first_rank:
             self._tell_recovered(found.step, built_s - began_s, gathered)
         return found.step
+
+    def _saved_program_state(self, step: int) -> Encoded | None:
+        document = self._tiers.document(step)
+        return None if document is None else document.program_state
 
     def _new_checkpointer(self) -> Checkpointer:
         return Checkpointer(self._specification, self._communicator, self._on_step, self._tiers)

@@ -51,6 +51,7 @@ from heterps_runtime.stages import batch_norm
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.stages.start_values import StartValues
 from heterps_runtime.training.batches import Batch
+from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.prepared import first_batch
 from heterps_runtime.training.program import OptimizerFactory, TrainingProgram
 from heterps_runtime.training.sample_order import BEGINNING
@@ -129,6 +130,7 @@ class PipelineTrainer:
                 program.max_gradient_norm if max_gradient_norm is None else max_gradient_norm
             ),
         )
+        self._own_state = OwnState(self._program.state)
         if self._program.loss is None:
             raise HeterpsError("loss: is missing; give it here or in the program")
         check_world(self._plan, int(os.environ.get("WORLD_SIZE", "1")))
@@ -263,7 +265,13 @@ class PipelineTrainer:
                     specification = specification.changed(num_steps=num_steps)
                 if checkpointer is not None:
                     position = feed.position(self.num_steps)
-                    checkpointer.after_step(self.num_steps, self._owned, specification, position)
+                    checkpointer.after_step(
+                        self.num_steps,
+                        self._owned,
+                        specification,
+                        position,
+                        self._own_state.encoded,
+                    )
         finally:
             feed.close()
         executor.num_samples = self.batch_size
@@ -358,7 +366,9 @@ class PipelineTrainer:
             checkpoint=CheckpointSettings(folder=str(folder)), num_steps=self.num_steps
         )
         checkpointer = self._checkpointer(specification)
-        checkpointer.after_step(self.num_steps, self._owned, specification)
+        checkpointer.after_step(
+            self.num_steps, self._owned, specification, None, self._own_state.encoded
+        )
         checkpointer.close()
 
     def _cut(self, inputs: Inputs, target: Tensor) -> tuple[AccumulatingExecutor, dict[int, Batch]]:
@@ -461,7 +471,10 @@ class PipelineTrainer:
         from heterps_runtime.state.checkpoint import restore_stages
 
         assert self._resume is not None
-        restore_stages(self._resume, self._owned)
+        document = restore_stages(self._resume, self._owned)
+        for remark in self._own_state.load(document.program_state):
+            if self._communicator.rank == 0:
+                warnings.warn(remark, stacklevel=6)
 
     def _together(self, make: Callable[[], _Value]) -> _Value:
         """What `make` returns; where it fails on one rank, all ranks raise the same error."""

@@ -41,6 +41,7 @@ from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.stages.start_values import Blank, StartValues, start_values
 from heterps_runtime.state.migrate import migrate
 from heterps_runtime.training.batches import Batch
+from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.prepared import loss_of, source_under
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator
@@ -80,6 +81,7 @@ class Trainer:
     ) -> None:
         assert communicator.world_size == len(specification.devices)
         self._program = training_program(specification.program)
+        self._own_state = OwnState(self._program.state)
         self._specification, self._directory = self._prepared(specification), directory
         self._communicator, self._on_step = communicator, on_step
         self._device = specification.devices[communicator.rank]
@@ -111,8 +113,8 @@ class Trainer:
         self._sums = group_sums(specification, self._device, communicator)
         modules = self._built(start)
         remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
-        for remark in remarks if self._is_first_rank else ():
-            self._on_step({"message": remark})
+        for remark in remarks:
+            self._say(remark)
         self.owned = OwnedStages(specification, modules, communicator, self._program)
         self._checkpointer = self._start_checkpoints()
         return specification.first_step
@@ -133,7 +135,9 @@ class Trainer:
         if self._checkpointer is not None:
             assert self._feed is not None
             position = self._feed.position(num_done)
-            self._checkpointer.after_step(num_done, self.owned, self._specification, position)
+            self._checkpointer.after_step(
+                num_done, self.owned, self._specification, position, self._own_state.encoded
+            )
 
     def _after_step(self, step: int) -> None:
         """Evaluates where it is time to, and asks the callbacks."""
@@ -188,6 +192,11 @@ class Trainer:
         if self._feed is not None:
             self._feed.close()
 
+    def _say(self, remark: str) -> None:
+        """Tells the user, once for all ranks."""
+        if self._is_first_rank:
+            self._on_step({"message": remark})
+
     def _own_clock(self) -> Clock:
         if self._specification.emulated_device(self._device) is not None:
             return EmulatedClock()
@@ -215,7 +224,9 @@ class Trainer:
         from heterps_runtime.state.checkpoint import restore_stages
 
         if specification.resume_from is not None:
-            restore_stages(specification.resume_from, self.owned)
+            document = restore_stages(specification.resume_from, self.owned)
+            for remark in self._own_state.load(document.program_state):
+                self._say(remark)
         return None if specification.checkpoint is None else self._new_checkpointer()
 
     def _new_checkpointer(self) -> Checkpointer:

@@ -13,6 +13,7 @@ from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import start_values
 from heterps_runtime.training.batches import Needs
+from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.prepared import batches_of, loss_of, source_under
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.training.updates import Updates
@@ -57,7 +58,8 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
         from heterps_runtime.state.checkpoint import restore
 
         parameters, buffers = module.parameters_by_name(), module.buffers_by_name()
-        restore(specification.resume_from, parameters, [buffers], optimizer)
+        saved = restore(specification.resume_from, parameters, [buffers], optimizer)
+        OwnState(program.state).load(saved.program_state)
     batches = batches_of(program, source, job, specification.seed, specification.data_origin)
     loss_function, norm = loss_of(program, source), specification.max_gradient_norm
     found = []

@@ -183,11 +183,11 @@ class Places(NamedTuple):
     state_slices: Mapping[str, TensorSlice] = {}
 
 
-def restore_stages(checkpoint: str, owned: OwnedStages) -> None:
+def restore_stages(checkpoint: str, owned: OwnedStages) -> CheckpointDocument:
     """`restore` for the stages of a rank, freshly built."""
     buffers = [module.buffers_by_name() for module in owned.modules.values()]
     places = Places(owned.slices, owned.stepped, owned.state_slices)
-    restore(checkpoint, owned.parameters, buffers, owned.optimizer, places)
+    return restore(checkpoint, owned.parameters, buffers, owned.optimizer, places)
 
 
 def restore(
@@ -196,7 +196,7 @@ def restore(
     buffers: Iterable[Mapping[str, Tensor]],
     optimizer: torch.optim.Optimizer | None,
     places: Places = Places(),
-) -> None:
+) -> CheckpointDocument:
     """Fills parameters and buffers in place, and gives a fresh optimizer its state.
 
     Nothing else of the checkpoint is read.
@@ -208,10 +208,13 @@ def restore(
         optimizer: Over these parameters; None where there are none.
         places: Which of them are slices; by default all are whole.
 
+    Returns:
+        What the checkpoint says of itself.
+
     Raises:
         HeterpsError: A tensor is missing or differs in shape, or a file is missing or damaged.
     """
-    _, saved = _opened(checkpoint)
+    document, saved = _opened(checkpoint)
     targets = {checkpoint_key(n, VALUE): parameter.detach() for n, parameter in parameters.items()}
     copies: list[tuple[Tensor, Tensor]] = []
     for stage in buffers:
@@ -229,6 +232,7 @@ def restore(
     saved.read(targets, wanted)
     for buffer, arrived in copies:
         buffer.copy_(arrived)
+    return document
 
 
 def _blank_optimizer_state(

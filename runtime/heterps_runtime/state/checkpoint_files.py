@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -62,6 +62,7 @@ class CheckpointDocument(Document):
         tied_names: Other names of parameters that are saved under their first.
         program: The training program that it was trained with; None for none.
         data_position: How far training was in the program's data; None where only the step counts.
+        program_state: The program's own state (`heterps_runtime.training.own_state`).
     """
 
     format: Literal[1, 2] = 2
@@ -75,6 +76,7 @@ class CheckpointDocument(Document):
     tied_names: Mapping[str, str] = {}
     program: str | None = None
     data_position: Position | None = None
+    program_state: Mapping[str, Any] = {}
 
     @classmethod
     def of(cls, checkpoint: Path) -> CheckpointDocument:

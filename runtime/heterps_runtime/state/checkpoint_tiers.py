@@ -10,6 +10,7 @@ One object for the whole life of a process, over all generations of its run.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -37,12 +38,14 @@ class SavedStep(NamedTuple):
     Attributes:
         place: Its path or URL, for messages.
         open: Reads its table of contents; raises HeterpsError where that is damaged.
+        document: Reads what it says of itself; the same.
     """
 
     step: int
     tier: Tier
     place: str
     open: Callable[[], SavedTensors]
+    document: Callable[[], CheckpointDocument]
 
 
 class CheckpointTiers:
@@ -147,6 +150,14 @@ class CheckpointTiers:
         found.sort(key=lambda saved: (-saved.step, saved.tier != "local"))
         return found, remarks
 
+    def document(self, step: int) -> CheckpointDocument | None:
+        """What a complete checkpoint of a step says of itself; None where none can be read."""
+        for saved in self.saved_steps()[0]:
+            if saved.step == step:
+                with contextlib.suppress(HeterpsError):
+                    return saved.document()
+        return None
+
     def _local_steps(self, remarks: list[str]) -> list[SavedStep]:
         paths = complete_checkpoints(Path(self._settings.folder)) if self._settings else []
         if self._resume_from is not None and not is_url(self._resume_from):
@@ -182,4 +193,10 @@ class CheckpointTiers:
 
 
 def _saved_step(step: int, tier: Tier, files: StoredFiles) -> SavedStep:
-    return SavedStep(step, tier, files.place, partial(StoredTensors, files))
+    return SavedStep(
+        step,
+        tier,
+        files.place,
+        partial(StoredTensors, files),
+        partial(CheckpointDocument.read, files),
+    )

@@ -31,6 +31,7 @@ from heterps_runtime.state.checkpoint_files import (
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.tensor_parallel.slices import TensorSlice
+from heterps_runtime.training.own_state import Encoded
 from heterps_runtime.training.sample_order import Position
 from heterps_runtime.transport.communication import Communicator
 
@@ -88,6 +89,7 @@ class Checkpointer:
         owned: OwnedStages,
         specification: RunSpecification,
         position: Position | None = None,
+        program_state: Callable[[], Encoded] = dict,
     ) -> None:
         """Saves where it is time to.
 
@@ -96,6 +98,7 @@ class Checkpointer:
             owned: What this rank trains now.
             specification: The plan that runs now.
             position: In a user's data.
+            program_state: What there is of it, rank 0's counts.
         """
         if self._saving is not None and self._saving[1].done():
             self._end_save()
@@ -108,6 +111,8 @@ class Checkpointer:
             pieces = pieces_of(owned, tensors)
             self._tiers.hold(step, {**tensors, **counts_elsewhere(owned)}, pieces)
             document = _document(step, held.tied_names, specification, position)
+            if self._communicator.rank == 0:
+                document = document.changed(program_state=program_state())
             generation = specification.generation
             self._saving = (
                 step,

@@ -24,6 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.collating import Collate, collate_samples
+from heterps_runtime.training.own_state import Stateful
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 # Takes parameters, or groups of them with their own settings, as every optimizer of torch does.
@@ -59,6 +60,8 @@ class TrainingProgram:
             batch, whose loss is the mean over those samples.
         max_gradient_norm: Gradients are clipped to it, where the run's settings say nothing.
         ema_decay: Of a moving average of the parameters, which is kept beside them and saved.
+        state: What else is saved with a checkpoint and goes on from there, by name: all that has
+            `state_dict` and `load_state_dict`. Rank 0's is saved.
         callbacks: Called after each step with its number and its figures (`loss`; after an
             evaluation its figures, too); the run ends early where rank 0's returns True.
     """
@@ -78,6 +81,7 @@ class TrainingProgram:
     drop_last: bool = False
     max_gradient_norm: float | None = None
     ema_decay: float | None = None
+    state: Mapping[str, Stateful] = field(default_factory=dict)
     callbacks: Sequence[Callable[[int, Mapping[str, float]], bool | None]] = ()
 
     def __post_init__(self) -> None:
@@ -95,6 +99,11 @@ class TrainingProgram:
             raise HeterpsError(f"evaluate_every: {self.evaluate_every}; must not be below 0")
         if self.evaluate_every and self.evaluation_data is None:
             raise HeterpsError("evaluate_every: needs evaluation_data")
+        for name, part in self.state.items():
+            if not hasattr(part, "state_dict") & hasattr(part, "load_state_dict"):
+                raise HeterpsError(
+                    f"state {name!r}: {type(part).__name__} has no state_dict and load_state_dict"
+                )
         for name, data in (("data", self.data), ("evaluation_data", self.evaluation_data)):
             if data is not None and not hasattr(data, "__getitem__") | hasattr(data, "__iter__"):
                 raise HeterpsError(

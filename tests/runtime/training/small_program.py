@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,6 +90,34 @@ def make_evaluated() -> TrainingProgram:
         metrics={"accuracy": accuracy},
         callbacks=[lambda step, figures: step >= LAST_STEP and "evaluation loss" in figures],
     )
+
+
+class Journal:
+    """A user's own state: what the callbacks have seen, and random numbers."""
+
+    def __init__(self) -> None:
+        self.losses: dict[int, float] = {}
+        self.generator = torch.Generator().manual_seed(3)
+
+    def note(self, step: int, figures: Mapping[str, float]) -> None:
+        """A callback."""
+        self.losses[step] = figures["loss"]
+        torch.rand(1, generator=self.generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is saved."""
+        return {"losses": self.losses, "random": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from there."""
+        self.losses = dict(state["losses"])
+        self.generator.set_state(state["random"])
+
+
+def make_with_journal() -> TrainingProgram:
+    """The same as `make`, with state of its own."""
+    journal = Journal()
+    return replace(make(), state={"journal": journal}, callbacks=[journal.note])
 
 
 class PlainTraining(NamedTuple):

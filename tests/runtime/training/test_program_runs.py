@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,18 @@ from heterps_runtime.models.trust import UntrustedCodeError
 from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.updates import AVERAGE
 from tests.runtime.elastic.small_runs import ElasticCase, elastic_problem
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
-from tests.runtime.training.small_program import BATCH, LAST_STEP, PLACE, plain_training
+from tests.runtime.training.small_program import (
+    BATCH,
+    LAST_STEP,
+    PLACE,
+    Journal,
+    make_with_journal,
+    plain_training,
+)
 
 STEPS = 8
 
@@ -127,3 +136,62 @@ def test_a_program_does_not_run_on_engine_torch() -> None:
     problem = problem_of("sequential")
     with pytest.raises(HeterpsError, match="program: not with engine torch"):
         run_plan(problem, chain_of(problem, 4), RunSettings(program=PLACE, engine="torch"))
+
+
+def journal_of(folder: Path) -> Journal:
+    """What the newest checkpoint says of the program's own state."""
+    program = make_with_journal()
+    remarks = OwnState(program.state).load(load_state_dict(folder).document.program_state)
+    assert remarks == []
+    found = program.state["journal"]
+    assert isinstance(found, Journal)
+    return found
+
+
+def check_journal(folder: Path, losses: Sequence[float]) -> None:
+    """All callbacks were called once, in one row of random numbers."""
+    found, expected = journal_of(folder), Journal()
+    assert list(found.losses) == list(range(1, STEPS + 1))
+    assert list(found.losses.values()) == pytest.approx(list(losses), abs=1e-5)
+    for step, loss in enumerate(losses, start=1):
+        expected.note(step, {"loss": loss})
+    assert torch.equal(found.generator.get_state(), expected.generator.get_state())
+
+
+@pytest.mark.slow
+def test_a_program_goes_on_with_its_own_state(tmp_path: Path) -> None:
+    problem, folder = problem_of("sequential"), tmp_path / "saved"
+    settings = RunSettings(
+        steps=5,
+        program=f"{PLACE}_with_journal",
+        checkpoint=CheckpointSettings(folder=str(folder)),
+    )
+    run_plan(problem, chain_of(problem, 4), settings, trust_code=True)
+    later = settings.changed(steps=STEPS, resume=True)
+    run_plan(problem, chain_of(problem, 4), later, trust_code=True)
+    check_journal(folder, plain_training(STEPS).losses)
+    # Another program has other state: what is new begins anew, what is gone is said.
+    remarks: list[str] = []
+    hooks = RunHooks(on_message=remarks.append)
+    run_plan(
+        problem, chain_of(problem, 4), later.changed(steps=STEPS + 1, program=PLACE), hooks=hooks,
+        trust_code=True,
+    )  # fmt: skip
+    assert "the program has no state 'journal': what was saved of it is lost" in remarks
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("lost", ["d1", "d0"])
+def test_a_program_has_its_own_state_also_where_a_device_is_lost(tmp_path: Path, lost: str) -> None:
+    """Nobody else holds the layers of the lost one: all go back to the newest checkpoint."""
+    folder = tmp_path / "saved"
+    case = ElasticCase(elastic_problem(), tmp_path / "run", steps=STEPS)
+    result = case.run(
+        events=(RunEvent(step=6, lose=lost),),
+        program=f"{PLACE}_with_journal",
+        checkpoint=CheckpointSettings(folder=str(folder), every=2),
+        trust_code=True,
+    )
+    assert len(result.recoveries) == 1
+    check_journal(folder, plain_training(STEPS).losses)
