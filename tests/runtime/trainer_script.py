@@ -1,8 +1,9 @@
 """A user's program, as `torchrun` starts it: prints the losses of every rank.
 
-    torchrun --nproc-per-node 2 -m tests.runtime.trainer_script PLAN FOLDER [wrong|again]
+    torchrun --nproc-per-node 2 -m tests.runtime.trainer_script PLAN FOLDER [wrong|again|fit]
 
 With `wrong`, rank 1 gets a batch of another size. With `again`, it goes on from what it has saved.
+With `fit`, a data set is trained on, of which one sample cannot be read the first time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from heterps import PipelineTrainer
+from heterps import PipelineTrainer, TrainingProgram
 from heterps_configs.errors import HeterpsError
 
 STEPS = 3
@@ -69,6 +70,48 @@ def train(plan: str, folder: str, resume: str | None = None) -> list[float]:
     return losses
 
 
+class Samples:
+    """The batches in a row; the last sample is broken at first, for all that read it."""
+
+    is_broken = True
+
+    def __init__(self) -> None:
+        found = list(batches())
+        self.inputs = torch.cat([inputs for inputs, _ in found])
+        self.target = torch.cat([target for _, target in found])
+
+    def __len__(self) -> int:
+        return STEPS * BATCH
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.is_broken and index == len(self) - 1:
+            raise OSError("the disk is gone")
+        return self.inputs[index], self.target[index]
+
+
+def fit(plan: str) -> tuple[list[float], str, list[str], int]:
+    """Losses, the error of the first attempt, and what was measured."""
+    program = TrainingProgram(data=Samples(), shuffle=False, max_gradient_norm=0.5)
+    trainer = PipelineTrainer(
+        model,
+        plan,
+        program=program,
+        loss=nn.functional.cross_entropy,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.5),
+    )
+    message = ""
+    try:
+        trainer.fit(num_steps=STEPS)
+    except HeterpsError as error:
+        message = str(error)
+    done = trainer.num_steps
+    Samples.is_broken = False
+    losses = trainer.fit(num_steps=STEPS)
+    assert trainer.measured is not None
+    assert len(trainer.measured.step_times_s) == len(losses) == STEPS - done
+    return losses, message, sorted({event.device for event in trainer.measured.timeline}), done
+
+
 def main(arguments: list[str]) -> int:
     """What a rank of our own launcher does: the plan is in the folder."""
     write_losses(str(Path(arguments[0], "plan.yaml")), *arguments)
@@ -81,6 +124,9 @@ def write_losses(plan: str, folder: str, what: str = "") -> None:
     global BATCH
     BATCH = 12 if what == "wrong" and rank == 1 else BATCH
     try:
+        if what == "fit":
+            Path(folder, f"rank-{rank}.txt").write_text(repr(fit(plan)))
+            return
         losses = train(plan, folder)
         if what == "again":
             losses += train(plan, folder, resume=folder)

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.data_feed import DataFeed
+from heterps_runtime.execution.cuda_clock import CudaClock
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.evaluation import Evaluator
 from heterps_runtime.models.losses import MeanLoss
@@ -44,6 +44,7 @@ from heterps_runtime.own_loop.checks import (
     digests,
     without_draws,
 )
+from heterps_runtime.own_loop.fitting import Built, Fitting, Measured
 from heterps_runtime.own_loop.model import Inputs, ModuleValues, named_inputs, source_of
 from heterps_runtime.own_loop.plan import check_world, compute_device, specification_of
 from heterps_runtime.specification.run import RunSpecification
@@ -58,11 +59,10 @@ from heterps_runtime.training.sample_order import BEGINNING
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
 from heterps_runtime.transport.group_sums import group_sums
-from heterps_runtime.transport.shared_failures import SharedFailures
+from heterps_runtime.transport.shared_failures import AgreedError, SharedFailures
 
 if TYPE_CHECKING:
     from heterps_runtime.state.checkpoint_files import CheckpointDocument
-    from heterps_runtime.state.checkpointer import Checkpointer
 
 _Value = TypeVar("_Value")
 _LEAVE_TIMEOUT = timedelta(seconds=5)
@@ -100,6 +100,7 @@ class PipelineTrainer:
 
     Attributes:
         num_steps: Optimizer steps that are done, those of a checkpoint included.
+        measured: Of the last `fit`: step times, stages, memory, timeline; None before.
 
     Raises:
         HeterpsError: No such plan or device, or another number of processes than the plan's
@@ -150,8 +151,9 @@ class PipelineTrainer:
         self._failures = SharedFailures(self._communicator, self._device)
         # A group that is left to the interpreter's end is torn down in any order, and may abort.
         atexit.register(_leave, self._failures)
-        self._executor: AccumulatingExecutor | None = None
+        self._parts: Built | None = None
         self.num_steps = 0
+        self.measured: Measured | None = None
         self._origin = BEGINNING
         if resume is not None:
             document = self._together(lambda: _document_of(str(resume)))
@@ -160,7 +162,12 @@ class PipelineTrainer:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """This rank's optimizer, for learning rate schedules; None before the first step."""
-        return None if self._executor is None else self._owned.optimizer
+        return None if self._parts is None else self._parts.owned.optimizer
+
+    @property
+    def _executor(self) -> AccumulatingExecutor | None:
+        """None before the first batch."""
+        return None if self._parts is None else self._parts.executor
 
     @property
     def batch_size(self) -> int:
@@ -250,34 +257,24 @@ class PipelineTrainer:
             HeterpsError: See `step`; the data does not fit the plan, or a save failed.
         """
         program = self._opened(data)
-        executor = self._executor
-        assert executor is not None
-        specification = self._specification.changed(num_steps=num_steps, checkpoint=checkpoint)
-        feed = DataFeed.of_training(program, specification, executor, self._communicator.device)
-        checkpointer = None if checkpoint is None else self._checkpointer(specification)
-        losses: list[float] = []
-        try:
-            while self.num_steps < num_steps:
-                batches = self._together(lambda: feed.of_step(self.num_steps))
-                losses.append(self._trained(executor, batches))
-                if self._ends_after(program, losses[-1]):
-                    num_steps = self.num_steps
-                    specification = specification.changed(num_steps=num_steps)
-                if checkpointer is not None:
-                    position = feed.position(self.num_steps)
-                    checkpointer.after_step(
-                        self.num_steps,
-                        self._owned,
-                        specification,
-                        position,
-                        self._own_state.encoded,
-                    )
-        finally:
-            feed.close()
-        executor.num_samples = self.batch_size
-        if checkpointer is not None:
-            checkpointer.close()
-        return losses
+        assert self._parts is not None
+        specification = self._specification.changed(
+            num_steps=num_steps, first_step=self.num_steps, checkpoint=checkpoint
+        )
+        if checkpoint is not None:
+            self._prepare_folder(checkpoint)
+        with self._failures.shared(self._let_go):
+            loop = Fitting(
+                specification,
+                self._communicator,
+                program,
+                self._parts,
+                together=self._together,
+                on_done=self._note_done,
+            )
+            self.measured = loop.fit()
+        self._parts.executor.num_samples = self.batch_size
+        return list(self.measured.losses)
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """Runs the forward passes alone over a data set.
@@ -317,10 +314,10 @@ class PipelineTrainer:
 
     def _built_for(self, program: TrainingProgram, data: Any) -> None:
         """Builds the stages, where there are none yet; some samples say what the model takes."""
-        if self._executor is None:
+        if self._parts is None:
             size = self._plan.job.micro_batch_size
             inputs, target = self._together(lambda: first_batch(program, data, size))
-            self._executor = self._built(inputs, target)
+            self._parts = self._built(inputs, target)
 
     def _trained(self, executor: AccumulatingExecutor, batches: dict[int, Batch]) -> float:
         """One step; the loss of all ranks."""
@@ -330,27 +327,11 @@ class PipelineTrainer:
         self.num_steps += 1
         return sum(row[0] for row in rows)
 
-    def _ends_after(self, program: TrainingProgram, loss: float) -> bool:
-        """Evaluates where it is time to, and asks the callbacks; rank 0's answer counts."""
-        figures = {"loss": loss}
-        if program.evaluate_every and self.num_steps % program.evaluate_every == 0:
-            found = self.evaluate()
-            figures |= {f"evaluation {name}": value for name, value in found.items()}
-        if not program.callbacks:
-            return False
-        answers = [callback(self.num_steps, figures) for callback in program.callbacks]
-        return bool(self._communicator.broadcast_numbers(float(any(answers)))[0])
-
-    def _checkpointer(self, specification: RunSpecification) -> Checkpointer:
-        """Saves into the folder of a specification."""
+    def _prepare_folder(self, settings: CheckpointSettings) -> None:
         from heterps_runtime.state.checkpoint_files import prepare_folder
-        from heterps_runtime.state.checkpointer import Checkpointer
 
-        assert specification.checkpoint is not None
-        folder = Path(specification.checkpoint.folder)
-        is_first = self._communicator.rank == 0
+        folder, is_first = Path(settings.folder), self._communicator.rank == 0
         self._together(lambda: prepare_folder(folder, is_resumed=True) if is_first else None)
-        return Checkpointer(specification, self._communicator, lambda event: None)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint `step-N` into a folder; complete when it returns.
@@ -362,10 +343,12 @@ class PipelineTrainer:
             raise HeterpsError("save: nothing has been trained yet")
         if self._executor.num_batches:
             raise HeterpsError("save: gradients have been accumulated; call update before")
-        specification = self._specification.changed(
-            checkpoint=CheckpointSettings(folder=str(folder)), num_steps=self.num_steps
-        )
-        checkpointer = self._checkpointer(specification)
+        from heterps_runtime.state.checkpointer import Checkpointer
+
+        settings = CheckpointSettings(folder=str(folder))
+        specification = self._specification.changed(checkpoint=settings, num_steps=self.num_steps)
+        self._prepare_folder(settings)
+        checkpointer = Checkpointer(specification, self._communicator, lambda event: None)
         checkpointer.after_step(
             self.num_steps, self._owned, specification, None, self._own_state.encoded
         )
@@ -374,19 +357,20 @@ class PipelineTrainer:
     def _cut(self, inputs: Inputs, target: Tensor) -> tuple[AccumulatingExecutor, dict[int, Batch]]:
         """This rank's micro-batches of a batch; builds its stages the first time."""
         named = self._together(lambda: self._checked(inputs, target))
-        is_new = self._executor is None
-        if self._executor is None:
-            self._executor = self._built(inputs, target)
+        is_new = self._parts is None
+        if self._parts is None:
+            self._parts = self._built(inputs, target)
+        executor = self._parts.executor
         start, batches, device = 0, {}, self._communicator.device
         for index, size in enumerate(self._plan.job.micro_batch_sizes):
-            if index in self._executor.micro_batches:
+            if index in executor.micro_batches:
                 part = slice(start, start + size)
                 parts = {name: tensor[part].to(device) for name, tensor in named.items()}
                 batches[index] = parts, target[part].to(device)
             start += size
         if is_new:
             self._check_samples(batches)
-        return self._executor, batches
+        return executor, batches
 
     def _check_samples(self, batches: dict[int, Batch]) -> None:
         """Refuses a first batch that is another one on another rank."""
@@ -407,7 +391,7 @@ class PipelineTrainer:
                 )
         return named
 
-    def _built(self, inputs: Inputs, target: Tensor) -> AccumulatingExecutor:
+    def _built(self, inputs: Inputs, target: Tensor) -> Built:
         """The stages of this rank, from what the first batch says of the model."""
         source = self._together(lambda: source_of(self._model, inputs, target))
         is_first = self._communicator.rank == 0
@@ -451,10 +435,19 @@ class PipelineTrainer:
         messenger = messenger_for(self._specification, self._communicator)
         function = self._program.loss
         assert function is not None
-        loss = MeanLoss(function if sums is None else without_draws(function))
-        return AccumulatingExecutor(
-            self._specification, self._device, self._owned, messenger, HostClock(), loss
+        clock = HostClock() if device.type == "cpu" else CudaClock(device)
+        executor = AccumulatingExecutor(
+            self._specification,
+            self._device,
+            self._owned,
+            messenger,
+            clock,
+            MeanLoss(function if sums is None else without_draws(function)),
         )
+        return Built(self._owned, executor, clock, sums)
+
+    def _note_done(self, num_steps: int) -> None:
+        self.num_steps = num_steps
 
     def _let_go(self) -> None:
         """Messages under way keep connections open, and their callers waiting."""
@@ -490,7 +483,7 @@ class PipelineTrainer:
             gathered = self._communicator.gather(messages, list[str])
         for rank, found in enumerate(gathered):
             if found:
-                raise HeterpsError(f"rank {rank} ({self._plan.devices[rank]}): {found[0]}")
+                raise AgreedError(f"rank {rank} ({self._plan.devices[rank]}): {found[0]}")
         return made[0]
 
 

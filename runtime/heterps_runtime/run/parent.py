@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
+from heterps_configs.documents.estimate import Estimate, MemoryCurve
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import write_text
 from heterps_envs.problem import Problem
@@ -21,7 +21,6 @@ from heterps_envs.simulator.memory_curves import memory_curves
 from heterps_envs.simulator.memory_timeline import memory_timeline
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import simulate
-from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.execution.measured_memory import measured_curve
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.run.link_times import Taken, measured_seconds, predicted_seconds, routes_of
@@ -39,9 +38,9 @@ from heterps_runtime.run.result import (
 )
 from heterps_runtime.run.step_figures import (
     StepFigures,
+    measured_timeline,
     step_figures,
     timeline_rows,
-    without_overlap,
 )
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference
 from heterps_runtime.specification.build import check_runnable, replanned
@@ -263,9 +262,9 @@ class RunState:
             stages=tuple(StageTimes(**entry) for rank in ranks for entry in rank["stages"]),
             devices=devices,
             replans=tuple(self._replan(line) for line in self._switches),
-            timeline=_timeline(ranks, [rank["trace"] for rank in ranks]),
+            timeline=measured_timeline(ranks, [rank["trace"] for rank in ranks]),
             earlier_timelines=tuple(
-                _timeline(ranks, records)
+                measured_timeline(ranks, records)
                 for records in zip(*(rank["earlier_traces"] for rank in ranks), strict=True)
             ),
             memory_curves=_memory_curves(ranks),
@@ -352,24 +351,6 @@ class RunState:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-def _timeline(ranks: Sequence[dict[str, Any]], records: Sequence[Any]) -> tuple[TimelineEvent, ...]:
-    """Of one step, in the shape of an estimate's timeline; `records` has those of each rank."""
-    return tuple(
-        TimelineEvent(
-            device=rank["device"],
-            action=kind,
-            stage=stage,
-            micro_batch=micro_batch,
-            start_s=start_s,
-            end_s=end_s,
-        )
-        for rank, own in zip(ranks, records, strict=True)
-        for kind, stage, micro_batch, start_s, end_s in without_overlap(
-            [ActionRecord(*record) for record in own]
-        )
-    )
 
 
 def _memory_curves(ranks: Sequence[dict[str, Any]]) -> tuple[MemoryCurve, ...]:

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.plan import Plan
@@ -150,6 +150,26 @@ def timeline_rows(plan: Plan, timeline: Iterable[TimelineEvent]) -> dict[str, li
         for group in plan.device_groups
         for device in group
     }
+
+
+def measured_timeline(
+    ranks: Sequence[dict[str, Any]], records: Sequence[Any]
+) -> tuple[TimelineEvent, ...]:
+    """Of one step, in the shape of an estimate's timeline; `records` has those of each rank."""
+    return tuple(
+        TimelineEvent(
+            device=rank["device"],
+            action=kind,
+            stage=stage,
+            micro_batch=micro_batch,
+            start_s=start_s,
+            end_s=end_s,
+        )
+        for rank, own in zip(ranks, records, strict=True)
+        for kind, stage, micro_batch, start_s, end_s in without_overlap(
+            [ActionRecord(*record) for record in own]
+        )
+    )
 
 
 def _stages_of(plan: Plan, device: str) -> list[str]:

@@ -43,6 +43,7 @@ from heterps_runtime.state.migrate import migrate
 from heterps_runtime.training.batches import Batch
 from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.prepared import loss_of, source_under
+from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.device_messenger import messenger_for
@@ -80,7 +81,7 @@ class Trainer:
         on_step: Callable[[dict[str, Any]], None] = lambda line: None,
     ) -> None:
         assert communicator.world_size == len(specification.devices)
-        self._program = training_program(specification.program)
+        self._program = self._own_program(specification)
         self._own_state = OwnState(self._program.state)
         self._specification, self._directory = self._prepared(specification), directory
         self._communicator, self._on_step = communicator, on_step
@@ -156,6 +157,10 @@ class Trainer:
             # What is due after the last step is due now.
             self._is_over = True
             self._specification = self._specification.changed(num_steps=done)
+
+    def _own_program(self, specification: RunSpecification) -> TrainingProgram:
+        """The user's program, or one that leaves everything to the plan."""
+        return training_program(specification.program)
 
     def _prepared(self, specification: RunSpecification) -> RunSpecification:
         """What the launcher wrote, with what the user's program says."""
@@ -292,8 +297,7 @@ class Trainer:
 
     def _run_step(self, step: int) -> None:
         specification = self._specification
-        assert self._feed is not None
-        batches = self._feed.of_step(step)
+        batches = self._read(step)
         self._communicator.barrier()
         start_s = time.perf_counter()
         if specification.emulation:
@@ -326,6 +330,11 @@ class Trainer:
             self._own_s = max(own_s, 0.0)
         self._loss = sum(row[0] for row in rows)
         self._observe(step, passes, rows)
+
+    def _read(self, step: int) -> dict[int, Batch]:
+        """What this rank computes with in a step."""
+        assert self._feed is not None
+        return self._feed.of_step(step)
 
     def _measure_memory(
         self,
@@ -360,7 +369,7 @@ class Trainer:
     def _observe(self, step: int, passes: PassSeconds, rows: Sequence[Sequence[float]]) -> None:
         """Takes what a step brought; `rows` holds loss, seconds and figures of each rank."""
         specification = self._specification
-        step_time_s = max(row[1] for row in rows)
+        step_time_s = self._step_time_s = max(row[1] for row in rows)
         taken: list[Taken] = []
         if self._is_first_rank:
             own = len(rows[0]) - (self._links.width if self._links else 0)

@@ -24,6 +24,10 @@ _POLL_S = 0.05
 UNKNOWN = "another rank has failed; its message says why"
 
 
+class AgreedError(HeterpsError):
+    """All ranks raise it in the same place: nobody waits, and all may go on."""
+
+
 class SharedFailures:
     """The errors of one training run.
 
@@ -54,6 +58,8 @@ class SharedFailures:
         self.check()
         try:
             yield
+        except AgreedError:
+            raise
         except Exception as error:
             is_lost = isinstance(error, LostRankError)
             if not is_lost:

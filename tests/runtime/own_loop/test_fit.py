@@ -57,6 +57,12 @@ def test_a_fit_that_goes_on_from_a_checkpoint_is_a_plain_loop(tmp_path: Path) ->
     data = PointData()
     trainer.step(data.x[:16], data.y[:16])
     assert trainer.num_steps == STEPS + 1
+    measured = trainer.measured
+    assert measured is not None
+    assert len(measured.step_times_s) == STEPS - 5
+    assert measured.memory_bytes["d0"] > 0
+    assert {(each.device, each.stage) for each in measured.stages} == {("d0", "s0")}
+    assert {event.action for event in measured.timeline} >= {"forward", "backward", "step"}
 
 
 def test_a_state_dict_is_what_training_starts_from() -> None:
@@ -80,6 +86,8 @@ def test_a_callback_ends_a_fit() -> None:
     trainer = _trainer(is_evaluated=True)
     losses = trainer.fit(PointData(), num_steps=STEPS)
     assert losses == pytest.approx(plain_training(LAST_STEP).losses, abs=1e-5)
+    assert trainer.measured is not None
+    assert [found.step for found in trainer.measured.evaluations] == [2, 4, 6]
 
 
 class _Mixed(nn.Module):

@@ -40,6 +40,19 @@ def test_replicas_of_groups_learn_what_one_process_learns(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_fit_goes_on_after_a_sample_that_one_rank_could_not_read(tmp_path: Path) -> None:
+    """The same error, the same losses and the same measurements on every rank."""
+    (plain,) = _run(tmp_path / "one", plan_of_cuts(), 1)
+    first, second = (ast.literal_eval(text) for text in _run(tmp_path, plan_of_cuts(2), 2, "fit"))
+    assert first == second
+    losses, message, devices, done = first
+    assert message == "rank 0 (d0): OSError: the disk is gone"
+    assert done == 2
+    assert losses == pytest.approx(ast.literal_eval(plain)[2:], abs=1e-5)
+    assert devices == ["d0", "d1"]
+
+
+@pytest.mark.slow
 def test_a_batch_of_another_size_on_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
     for text in _run(tmp_path, plan_of_cuts(2), 2, "wrong"):
         assert "rank 1 (d1): batch: x0 has 12 samples" in text
