@@ -8,7 +8,8 @@ One of them is lost, one gets slow and layers move off it as it is measured, and
 and resumed under another plan; against one process that nothing happens to. `samples`: runs that
 are broken off at random steps, without a word to their ranks, and go on from their newest
 checkpoint under another plan; how often each sample of an epoch was trained on. `loader`: steps
-that read a text beside steps on a batch in memory, in blocks that take turns.
+that read a text beside steps on a batch in memory, in blocks that take turns. `workers`: the same
+with samples that come from far away, read by a thread and by processes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import json
 import os
 import random
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,7 @@ from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
+from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.program_file import ProgramFile
 from tests.runtime.elastic.small_runs import Chains
 from tests.runtime.small_runs import DEVICES, chain_of, on_four_devices, plan_of, problem_of
@@ -58,15 +62,18 @@ BATCH, MICRO_BATCH = 4, 1
 # What a micro-batch takes on an emulated device that has the whole model; the host needs less.
 STEP_S = 0.12
 BLOCK = 5
+# Of samples from far away: what each of them takes, and how many processes read them.
+WAIT_S, NUM_WORKERS = 0.02, 8
 
 
 def main() -> None:
     """Runs the benchmark and prints its table."""
-    options = parse_options(__doc__ or "", only="loss, samples or loader; by default all three")
+    options = parse_options(__doc__ or "", only="loss, samples, loader or workers; by default all")
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "loss": lambda: disturbed(30 if options.quick else 300),
         "samples": lambda: interrupted(3 if options.quick else 50, options.seed),
         "loader": lambda: loader(6 if options.quick else 40),
+        "workers": lambda: far_away(3 if options.quick else 15),
     }
     rows = [part() for name, part in parts.items() if options.only in (None, name)]
     report("real", rows, {row["what"]: row["found"] for row in rows}, options)
@@ -212,45 +219,93 @@ def _stopping(stop: int | None) -> Any:
 
 def loader(repeats: int) -> dict[str, Any]:
     """Steps of one process that reads a text, over steps on one batch in memory."""
-    problem = on_four_devices(
-        load_profile("llama-tiny"), global_batch_size=BATCH, micro_batch_size=MICRO_BATCH
-    )
-    source = problem.profile.source
-    assert source is not None
-    program = text_llama.make()
-    trainer = PipelineTrainer(
-        lambda: build_module(source),
-        chain_of(problem, devices=DEVICES[:1]).changed(model_fingerprint=""),
-        program=program,
-        loss=lambda output, target: nn.functional.cross_entropy(
-            output.flatten(0, 1), target.flatten()
-        ),
-    )
-    windows = [program.data[index] for index in range(BATCH)]
-    inputs = {"input_ids": torch.stack([window["input_ids"] for window in windows])}
-    target = torch.stack([window["labels"] for window in windows])
-    trainer.step(inputs, target)
-    executor = trainer._executor
-    assert executor is not None
-    specification = trainer._specification.changed(num_steps=10**6)
-    feed = DataFeed.of_training(program, specification, executor, torch.device("cpu"))
-
-    def in_memory() -> None:
-        for _ in range(BLOCK):
-            trainer.step(inputs, target)
-
-    def read() -> None:
-        for _ in range(BLOCK):
-            trainer._trained(executor, feed.of_step(trainer.num_steps))
-
-    medians = interleaved_medians({"in memory": in_memory, "read": read}, repeats)
-    feed.close()
+    medians = _steps({"read": text_llama.make()}, repeats)
     return {
         "what": "a step that reads its data, over one in memory",
         "found": medians["read"] / medians["in memory"],
         "at_most": 1.02,
         "of": f"medians of {repeats} blocks, {medians['in memory'] / BLOCK * 1e3:.1f} ms a step",
     }
+
+
+def far_away(repeats: int) -> dict[str, Any]:
+    """The same where each sample takes as long as two thirds of a step on the whole batch."""
+    program = text_llama.make()
+    slow = replace(program, data=_FarAway(program.data))
+    medians = _steps({"thread": slow, "processes": replace(slow, num_workers=NUM_WORKERS)}, repeats)
+    memory_s = medians["in memory"]
+    return {
+        "what": f"a step whose samples wait {WAIT_S * 1e3:.0f} ms each, {NUM_WORKERS} processes "
+        "read, over one in memory",
+        "found": medians["processes"] / memory_s,
+        "by_a_thread": medians["thread"] / memory_s,
+        "of": f"medians of {repeats} blocks, {memory_s / BLOCK * 1e3:.1f} ms a step",
+    }
+
+
+class _FarAway:
+    """Samples that come by a slow network."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(WAIT_S)
+        return self._data[index]
+
+
+def _steps(programs: dict[str, TrainingProgram], repeats: int) -> dict[str, float]:
+    """Median seconds of a block of steps that read as each program says, and of one in memory."""
+    # As ranks have it; and two threads of one operation wait for each other on a busy host.
+    torch.set_num_threads(1)
+    problem = on_four_devices(
+        load_profile("llama-tiny"), global_batch_size=BATCH, micro_batch_size=MICRO_BATCH
+    )
+    source = problem.profile.source
+    assert source is not None
+    data = text_llama.make().data
+    trainer = PipelineTrainer(
+        lambda: build_module(source),
+        chain_of(problem, devices=DEVICES[:1]).changed(model_fingerprint=""),
+        program=text_llama.make(),
+        loss=lambda output, target: nn.functional.cross_entropy(
+            output.flatten(0, 1), target.flatten()
+        ),
+    )
+    windows = [data[index] for index in range(BATCH)]
+    inputs = {"input_ids": torch.stack([window["input_ids"] for window in windows])}
+    target = torch.stack([window["labels"] for window in windows])
+    trainer.step(inputs, target)
+    executor = trainer._executor
+    assert executor is not None
+    specification = trainer._specification.changed(num_steps=10**6)
+    device = torch.device("cpu")
+    feeds = {
+        name: DataFeed.of_training(program, specification, executor, device)
+        for name, program in programs.items()
+    }
+    done = dict.fromkeys(programs, 0)
+
+    def in_memory() -> None:
+        for _ in range(BLOCK):
+            trainer.step(inputs, target)
+
+    def reading(name: str) -> Callable[[], None]:
+        def read() -> None:
+            for _ in range(BLOCK):
+                trainer._trained(executor, feeds[name].of_step(done[name]))
+                done[name] += 1
+
+        return read
+
+    blocks = {"in memory": in_memory, **{name: reading(name) for name in programs}}
+    medians = interleaved_medians(blocks, repeats)
+    for feed in feeds.values():
+        feed.close()
+    return medians
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class Connections:
 
 def _shut_down(descriptor: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as own:
+        if own.family == socket.AF_UNIX:
+            return  # to a process that reads samples for this one
         # gloo ends the process when a socket that it listens on is shut down.
         if not own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             own.shutdown(socket.SHUT_RDWR)

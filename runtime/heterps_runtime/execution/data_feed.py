@@ -12,6 +12,7 @@ from heterps_runtime.training.batches import Batch, BatchSource, Needs
 from heterps_runtime.training.prefetching import Prefetched
 from heterps_runtime.training.prepared import batches_of, evaluation_batches
 from heterps_runtime.training.program import TrainingProgram
+from heterps_runtime.training.read_by_workers import ReadByWorkers
 from heterps_runtime.training.sample_order import Position
 
 
@@ -38,15 +39,25 @@ class DataFeed:
         fed: What computes with them; it is told how many samples a step has.
         device: Where that is.
         stop: The step behind the last one.
-        reads_ahead: Whether a thread reads the next ones.
+        num_workers: Processes that read the next ones; 0: a thread does. None: nothing is read
+            ahead.
     """
 
     def __init__(
-        self, batches: BatchSource, fed: Fed, device: torch.device, stop: int, *, reads_ahead: bool
+        self,
+        batches: BatchSource,
+        fed: Fed,
+        device: torch.device,
+        stop: int,
+        num_workers: int | None,
     ) -> None:
         self._batches, self._fed, self._device = batches, fed, device
         self._needs = fed.needs
-        self._ahead = Prefetched(batches, self._needs, stop) if reads_ahead else None
+        self._ahead: Prefetched | ReadByWorkers | None = None
+        if num_workers:
+            self._ahead = ReadByWorkers(batches, self._needs, stop, num_workers)
+        elif num_workers is not None:
+            self._ahead = Prefetched(batches, self._needs, stop)
 
     @classmethod
     def of_training(
@@ -66,8 +77,8 @@ class DataFeed:
             specification.seed,
             specification.data_origin,
         )
-        stop, has_data = specification.num_steps, program.data is not None
-        return cls(batches, fed, device, stop, reads_ahead=has_data)
+        num_workers = None if program.data is None else program.num_workers
+        return cls(batches, fed, device, specification.num_steps, num_workers)
 
     @classmethod
     def of_evaluation(
@@ -81,7 +92,7 @@ class DataFeed:
         source = specification.profile.source
         assert source is not None
         batches, number = evaluation_batches(program, source, specification.plan.job)
-        return cls(batches, fed, device, number, reads_ahead=True), number
+        return cls(batches, fed, device, number, program.num_workers), number
 
     def of_step(self, step: int) -> dict[int, Batch]:
         """What the rank computes with in a step."""

@@ -56,6 +56,9 @@ class TrainingProgram:
         collate: Makes a batch (inputs and target) of a list of samples.
         target: Key of the target in samples that are one mapping.
         shuffle: Draw the order of each epoch from the run's seed; not of data in a row.
+        num_workers: Processes of each rank that make its samples; 0: a thread does. In such a
+            process, the random numbers that a sample draws (torch, numpy, random) are a function of
+            the run's seed, the step and the sample.
         drop_last: Leave out the samples of an epoch that fill no batch; else they are a smaller
             batch, whose loss is the mean over those samples.
         max_gradient_norm: Gradients are clipped to it, where the run's settings say nothing.
@@ -79,6 +82,7 @@ class TrainingProgram:
     target: str = "labels"
     shuffle: bool = True
     drop_last: bool = False
+    num_workers: int = 0
     max_gradient_norm: float | None = None
     ema_decay: float | None = None
     state: Mapping[str, Stateful] = field(default_factory=dict)
@@ -95,6 +99,8 @@ class TrainingProgram:
             raise HeterpsError(f"max_gradient_norm: {norm}; must be above 0")
         if decay is not None and not 0 < decay < 1:
             raise HeterpsError(f"ema_decay: {decay}; must lie between 0 and 1")
+        if self.num_workers < 0:
+            raise HeterpsError(f"num_workers: {self.num_workers}; must not be below 0")
         if self.evaluate_every < 0:
             raise HeterpsError(f"evaluate_every: {self.evaluate_every}; must not be below 0")
         if self.evaluate_every and self.evaluation_data is None:

@@ -6,14 +6,17 @@ Beside `__getitem__`, a data set may have `__getitems__` (several at once), and 
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from heterps_configs.documents.model_profile import ModelSource
 from heterps_configs.errors import HeterpsError
@@ -135,12 +138,25 @@ class IndexedSamples:
     @contextmanager
     def of_step(self, step: int) -> Iterator[DueSamples]:
         """See `Samples`."""
-        yield _Indexed(self._batching, self._order.indices(step))
+        draws = (self._order.seed, step) if get_worker_info() is not None else None
+        yield _Indexed(self._batching, self._order.indices(step), draws)
 
 
 class _Indexed:
-    def __init__(self, batching: _Batching, indices: Sequence[int]) -> None:
+    """Some samples by index.
+
+    Args:
+        batching: How batches are made.
+        indices: Of the whole step.
+        draws: Seed and step that the random numbers of a sample are a function of; None: nobody's
+            generators are touched.
+    """
+
+    def __init__(
+        self, batching: _Batching, indices: Sequence[int], draws: tuple[int, int] | None
+    ) -> None:
         self._batching, self._indices, self.num_samples = batching, indices, len(indices)
+        self._draws = draws
 
     def read(
         self, rows: Sequence[int], *, needs_inputs: bool, needs_target: bool
@@ -148,16 +164,36 @@ class _Indexed:
         if not needs_inputs and not needs_target:
             return {}, _NO_TARGET
         batching, data = self._batching, self._batching.data
+        at = self._drawing
         indices = [self._indices[row] for row in rows]
         if batching.has_parts and not (needs_inputs and needs_target):
             if needs_inputs:
-                return batching.inputs(collate_samples(list(map(data.inputs_at, indices)))), (
-                    _NO_TARGET
-                )
-            return {}, batching.target(collate_samples(list(map(data.target_at, indices))))
+                found = [at(data.inputs_at, index) for index in indices]
+                return batching.inputs(collate_samples(found)), _NO_TARGET
+            found = [at(data.target_at, index) for index in indices]
+            return {}, batching.target(collate_samples(found))
         together = getattr(data, "__getitems__", None)
-        samples = [data[index] for index in indices] if together is None else together(indices)
+        if together is None:
+            samples = [at(data.__getitem__, index) for index in indices]
+        else:
+            samples = at(together, indices)
         return batching.batch(samples, needs_inputs=needs_inputs, needs_target=needs_target)
+
+    def _drawing(self, read: Callable[[Any], Any], index: int | list[int]) -> Any:
+        """What `read` returns, with random numbers of its own."""
+        if self._draws is not None:
+            first = index if isinstance(index, int) else index[0]
+            seed_draws((*self._draws, first))
+        return read(index)
+
+
+def seed_draws(numbers: Sequence[int]) -> None:
+    """Makes what this process draws from here on a function of some numbers."""
+    words = np.random.SeedSequence(tuple(numbers)).generate_state(4)
+    # `torch.manual_seed` would remember each for GPUs, which no worker uses.
+    torch.default_generator.manual_seed(int(words[0]))
+    np.random.seed(words[1:3])  # noqa: NPY002  (data sets draw from it)
+    random.seed(int(words[3]))
 
 
 class SamplesInARow:

@@ -92,6 +92,11 @@ def make_evaluated() -> TrainingProgram:
     )
 
 
+def make_with_workers() -> TrainingProgram:
+    """The same as `make`, with samples from processes."""
+    return replace(make(), num_workers=2)
+
+
 class Journal:
     """A user's own state: what the callbacks have seen, and random numbers."""
 

@@ -18,6 +18,7 @@ from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.updates import AVERAGE
 from tests.runtime.elastic.small_runs import ElasticCase, elastic_problem
+from tests.runtime.processes import processes_of
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
 from tests.runtime.training.small_program import (
     BATCH,
@@ -136,6 +137,33 @@ def test_a_program_does_not_run_on_engine_torch() -> None:
     problem = problem_of("sequential")
     with pytest.raises(HeterpsError, match="program: not with engine torch"):
         run_plan(problem, chain_of(problem, 4), RunSettings(program=PLACE, engine="torch"))
+
+
+@pytest.mark.slow
+def test_a_run_with_reading_processes_trains_the_same_and_leaves_none(tmp_path: Path) -> None:
+    problem = problem_of("sequential")
+    settings = RunSettings(
+        steps=5, program=f"{PLACE}_with_workers", run_directory=str(tmp_path / "run")
+    )
+    result = run_plan(problem, chain_of(problem, 4), settings, trust_code=True)
+    assert list(result.losses) == pytest.approx(plain_training(5).losses, abs=1e-5)
+    assert processes_of(tmp_path / "run") == []
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_lost_device_is_noticed_at_once_and_takes_its_reading_processes_with_it(
+    tmp_path: Path,
+) -> None:
+    case = ElasticCase(elastic_problem(), tmp_path / "run", steps=STEPS)
+    result = case.run(
+        events=(RunEvent(step=4, lose="d1"),), program=f"{PLACE}_with_workers", trust_code=True
+    )
+    (recovery,) = result.recoveries
+    assert recovery.detected_s is not None
+    assert recovery.detected_s < 1
+    assert list(result.losses) == pytest.approx(plain_training(STEPS).losses, abs=1e-5)
+    assert processes_of(tmp_path / "run") == []
 
 
 def journal_of(folder: Path) -> Journal:

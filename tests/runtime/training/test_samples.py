@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from heterps_runtime.training.batches import Needs, ReadBatches
 from heterps_runtime.training.prefetching import Prefetched
 from heterps_runtime.training.prepared import batches_of
 from heterps_runtime.training.program import TrainingProgram
+from heterps_runtime.training.read_by_workers import ReadByWorkers
 
 MISSING = object()
 JOB = Job(global_batch_size=6, micro_batch_size=2, dtype="float32", optimizer="sgd")
@@ -167,6 +171,59 @@ def test_batches_are_read_ahead_in_order_and_an_error_comes_with_its_step() -> N
     with pytest.raises(OSError, match="no such disk"):
         broken.of_step(1)
     broken.close()
+
+
+class Drawn(Rows):
+    """Samples with random numbers of three kinds, and by which process they were made."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 11:
+            raise OSError("no such disk")
+        draws = torch.rand(1).item() + np.random.rand() + random.random()  # noqa: NPY002
+        return {**super().__getitem__(index), "weight": draws, "labels": os.getpid()}
+
+
+def _read_by_workers(data: Rows, needs: Needs) -> ReadByWorkers:
+    return ReadByWorkers(_batches(data), needs, stop=3, num_workers=2)
+
+
+def test_workers_read_ahead_in_order_and_an_error_comes_with_its_step() -> None:
+    before = torch.random.get_rng_state()
+    reading = _read_by_workers(Drawn(13), Needs.all_of([0, 1, 2]))
+    assert reading.of_step(0).num_samples == 6
+    with pytest.raises(HeterpsError, match="OSError: no such disk"):
+        reading.of_step(1)
+    # The one behind it can be read.
+    last = reading.of_step(2)
+    assert (last.num_samples, len(last.batches)) == (1, 3)
+    makers = {int(target) for _, targets in last.batches.values() for target in targets}
+    assert os.getpid() not in makers
+    reading.close()
+    assert all(not Path(f"/proc/{maker}").exists() for maker in makers)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_sample_draws_the_same_whoever_reads_it_and_whenever() -> None:
+    whole = _read_by_workers(Drawn(9), Needs.all_of([0, 1, 2]))
+    part = _read_by_workers(Drawn(9), Needs.all_of([2]))
+    later = _read_by_workers(Drawn(9), Needs.all_of([2]))
+    first, second = whole.of_step(0).batches, whole.of_step(1).batches
+    weights = first[2][0]["weight"]
+    assert torch.equal(part.of_step(0).batches[2][0]["weight"], weights)
+    assert weights[0] != weights[1]
+    assert torch.equal(later.of_step(1).batches[2][0]["weight"], second[2][0]["weight"])
+    for reading in (whole, part, later):
+        reading.close()
+
+
+def test_a_worker_that_ends_is_one_clear_error() -> None:
+    class Ending(Rows):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            os._exit(3)
+
+    reading = _read_by_workers(Ending(), Needs.all_of([0]))
+    with pytest.raises(HeterpsError, match="a process that reads samples has ended"):
+        reading.of_step(0)
 
 
 class Changed(Rows):
