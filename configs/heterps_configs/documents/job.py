@@ -39,6 +39,8 @@ class Job(Document):
         overlaps_reduce: Whether gradients of replicas are summed while backward passes still run,
             layer by layer from the back, or after all passes. None: each plan has what is faster
             for it (`Plan.overlaps_reduce`).
+        averages_parameters: A moving average of all trained parameters is kept beside them, in
+            float32 (`TrainingProgram.ema_decay`): it takes memory as optimizer state does.
     """
 
     global_batch_size: PositiveCount = 32
@@ -48,6 +50,7 @@ class Job(Document):
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "1f1b"
     overlaps_reduce: bool | None = None
+    averages_parameters: bool = False
     objective: Objective = "throughput"
     min_throughput_samples_per_s: Number | None = Field(default=None, gt=0, le=MOST_SAMPLES_PER_S)
 
@@ -102,13 +105,13 @@ class Job(Document):
 
     @property
     def optimizer_bytes_per_parameter(self) -> int:
-        """Moments, and the float32 master copy where the weights are smaller than float32.
+        """Moments, average, and the float32 master copy where weights are smaller than float32.
 
         Without a copy, most updates would be lost to rounding (Micikevicius et al., Mixed
         Precision Training, 2018, section 3.1), whatever the optimizer.
         """
         master = 4 if self.weight_bytes_per_parameter < 4 else 0
-        return _MOMENT_BYTES[self.optimizer] + master
+        return _MOMENT_BYTES[self.optimizer] + master + (4 if self.averages_parameters else 0)
 
     @property
     def state_bytes_per_parameter(self) -> int:

@@ -42,7 +42,7 @@ from heterps_runtime.stages.start_values import Blank, StartValues, start_values
 from heterps_runtime.state.migrate import migrate
 from heterps_runtime.training.batches import Batch
 from heterps_runtime.training.own_state import OwnState
-from heterps_runtime.training.prepared import loss_of, source_under
+from heterps_runtime.training.prepared import loss_of, source_under, uncounted_average
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator
@@ -113,7 +113,12 @@ class Trainer:
         share_recordings(specification.profile.source, specification.plan.job, communicator)
         self._sums = group_sums(specification, self._device, communicator)
         modules = self._built(start)
-        remarks = [*start.remarks(), *self._missing_devices(), *self._on_batch_norm(modules)]
+        remarks = [
+            *start.remarks(),
+            *uncounted_average(self._program, specification.plan.job),
+            *self._missing_devices(),
+            *self._on_batch_norm(modules),
+        ]
         for remark in remarks:
             self._say(remark)
         self.owned = OwnedStages(specification, modules, communicator, self._program)

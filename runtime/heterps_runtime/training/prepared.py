@@ -36,6 +36,16 @@ def _registered(program: TrainingProgram, takes_names: bool) -> str | None:
     return register_factory(program.model, takes_names=takes_names)
 
 
+def uncounted_average(program: TrainingProgram, job: Job) -> list[str]:
+    """What to say of a moving average that the plan knows nothing of."""
+    if program.ema_decay is None or job.averages_parameters:
+        return []
+    return [
+        "ema_decay: the plan counts no memory for the moving average, 4 bytes a parameter; a job "
+        "with averages_parameters: true does"
+    ]
+
+
 def first_batch(program: TrainingProgram, data: Any, size: int) -> tuple[Any, Tensor]:
     """The first samples of a data set, which say what the model takes."""
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):

@@ -42,6 +42,8 @@ def test_state_counts_weight_gradient_moments_and_master_copy(
     dtype: Dtype, optimizer: Optimizer, num_bytes: int
 ) -> None:
     assert Job(dtype=dtype, optimizer=optimizer).state_bytes_per_parameter == num_bytes
+    averaging = Job(dtype=dtype, optimizer=optimizer, averages_parameters=True)
+    assert averaging.state_bytes_per_parameter == num_bytes + 4
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,25 @@ def test_a_lost_device_is_noticed_at_once_and_takes_its_reading_processes_with_i
     assert processes_of(tmp_path / "run") == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_the_memory_of_a_moving_average_is_counted_or_said_not_to_be(is_counted: bool) -> None:
+    problem = problem_of("sequential", averages_parameters=is_counted)
+    remarks: list[str] = []
+    result = run_plan(
+        problem, chain_of(problem, 4), RunSettings(steps=3, program=PLACE), trust_code=True,
+        hooks=RunHooks(on_message=remarks.append),
+    )  # fmt: skip
+    assert [text for text in remarks if "averages_parameters" in text] == remarks
+    assert len(remarks) == (0 if is_counted else 1)
+    for layers, report in zip((range(4), range(4, 8)), result.devices, strict=True):
+        assert report.memory is not None
+        parameters = sum(problem.profile.layers[index].num_parameters for index in layers)
+        held = parameters * (problem.job.optimizer_bytes_per_parameter + (0 if is_counted else 4))
+        # Beside it, AdamW's counts of steps.
+        assert report.memory.at_peak.optimizer == pytest.approx(held, abs=64)
+
+
 def journal_of(folder: Path) -> Journal:
     """What the newest checkpoint says of the program's own state."""
     program = make_with_journal()
