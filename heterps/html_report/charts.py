@@ -10,7 +10,8 @@ from heterps.html_report.colors import STAGES
 from heterps.html_report.markup import Markup, joined, tag
 
 WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 64, 8, 8, 34
+# On a phone, where all is smaller, letters are larger: "765.3 ms" needs 90 of these units.
+LEFT, RIGHT, TOP, BOTTOM = 96, 8, 12, 34
 # More points than pixels tell nothing.
 MOST_POINTS = 600
 _TICKS = 4
@@ -56,7 +57,9 @@ def chart(
     shown = [_thinned(line) for line in lines if len(line.x)]
     if not shown:
         return Markup("")
-    low_x, high_x = _range([value for line in shown for value in line.x])
+    numbers = [value for line in shown for value in line.x]
+    low_x, high_x = _range(numbers)
+    counts = high_x - low_x >= _TICKS and all(float(value).is_integer() for value in numbers)
     low, high = _range([v for line in shown for v in line.y if math.isfinite(v)])
     low = 0.0 if begins_at_zero else low
 
@@ -71,6 +74,8 @@ def chart(
         marks.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         marks.append(tag("text", y_text(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
         along = low_x + (high_x - low_x) * index / _TICKS
+        if counts:
+            along = round(along)
         anchor = "end" if index == _TICKS else "middle"
         x, _ = place(along, low)
         marks.append(tag("text", x_text(along), x=x, y=HEIGHT - 18, text_anchor=anchor))
@@ -97,6 +102,9 @@ def _path(line: Line, color: str, place: Callable[[float, float], tuple[float, f
         else:
             words.append(f"{'L' if is_open else 'M'}{right:.1f} {down:.1f}")
         is_open = True
+    if len(line.x) == 1 and math.isfinite(line.y[0]):
+        right, down = place(line.x[0], line.y[0])
+        return tag("circle", cx=f"{right:.1f}", cy=f"{down:.1f}", r=4, fill=color)
     dashes = "5 4" if line.is_dashed else None
     return tag("path", d="".join(words), stroke=color, stroke_dasharray=dashes, class_="line")
 
