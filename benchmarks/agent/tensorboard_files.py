@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
-
 from benchmarks.agent.figures import family, gap_figure
 from benchmarks.agent.outputs import table_text
 from benchmarks.agent.section import Row, SectionResult
+from heterps_agents.boards.board import Board
+from heterps_agents.boards.event_file import EVENT_FILES
 
-EVENTS = "events.out.tfevents.*"
 # What methods are compared by.
 COLUMNS = ("gap_median", "gap_mean", "gap_p95", "optimal", "infeasible", "cpu_ms")
 
@@ -47,9 +45,9 @@ def write_tensorboard(folder: Path, section: str, result: SectionResult) -> None
     curves at first where there are more than 40 runs.
     """
     curves, budgets = folder / "curves" / section, folder / "budgets" / section
-    for path in [*curves.rglob(EVENTS), *budgets.rglob(EVENTS)]:
+    for path in [*curves.rglob(EVENT_FILES), *budgets.rglob(EVENT_FILES)]:
         path.unlink()
-    with SummaryWriter(str(curves / "tables")) as writer:
+    with Board(curves / "tables") as writer:
         for table in result.tables:
             name = f"{section}/{table.name}"
             writer.add_text(name, f"{table.note}\n\n{table_text(table.rows)}")
@@ -72,7 +70,7 @@ def _lines(section: str, result: SectionResult) -> Iterator[Line]:
 
 
 def _write_curve(folder: Path, lines: list[Line]) -> None:
-    with SummaryWriter(str(folder)) as writer:
+    with Board(folder) as writer:
         for line in sorted(lines, key=lambda line: float(line.row["cpu_ms"])):
             step = round(1e3 * line.row["cpu_ms"])
             for name, value in line.numbers.items():
@@ -89,11 +87,8 @@ def _write_budgets(folder: Path, lines: list[Line]) -> None:
     for (section, method, budget), metrics in runs.items():
         parameters = {"section": section, "method": method, "budget": budget or "its own"}
         name = _file_name(f"{method} {budget}")
-        with SummaryWriter(str(folder / name)) as writer:
-            for summary in hparams(parameters, metrics):  # type: ignore[no-untyped-call]
-                writer.file_writer.add_summary(summary)
-            for tag, value in metrics.items():
-                writer.add_scalar(tag, value)
+        with Board(folder / name) as writer:
+            writer.add_results(parameters, metrics, 0)
 
 
 def _file_name(text: str) -> str:

@@ -11,6 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.agent.outputs import shown
 from benchmarks.agent.section import Row, Settings, TableRows, progress_bar
+from heterps_agents.boards.event_file import EVENT_FILES
+from heterps_agents.boards.training import LEARNING
 from heterps_agents.learned.efforts import efforts
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.milestones import MILESTONES
@@ -21,7 +23,7 @@ from heterps_configs.documents.training import ChainTrainingConfig
 CONFIG = "quick"
 SEEDS, EVALUATION_EVERY_S = (0, 1, 2), 5.0
 QUICK_SEEDS, QUICK_SECONDS = (0,), 10.0
-ENVIRONMENT_SHARE = "time/environment_share"
+ENVIRONMENT_SHARE = "train_time/environment_share"
 
 
 def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
@@ -87,9 +89,10 @@ def run_row(meta: Mapping[str, Any], directory: Path) -> Row:
 
 def _last_value(directory: Path, tag: str) -> float | str:
     """The last value of a scalar in a run's TensorBoard events; empty without any."""
-    if not any(directory.glob("events.out.tfevents.*")):
+    folder = directory / LEARNING
+    if not any(folder.glob(EVENT_FILES)):
         return ""
-    events = EventAccumulator(str(directory)).Reload()
+    events = EventAccumulator(str(folder)).Reload()
     return events.Scalars(tag)[-1].value if tag in events.Tags()["scalars"] else ""
 
 

@@ -22,7 +22,7 @@ from heterps_configs import library
 from heterps_configs.documents.base import parse_yaml
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
-from heterps_configs.outputs import try_outputs
+from heterps_configs.outputs import file_name_of, try_outputs
 
 if TYPE_CHECKING:
     from heterps_agents.graphs.policy import GraphPolicy
@@ -91,7 +91,7 @@ def run_train(
 ) -> None:
     """Trains, prints the scores, and says where everything is."""
     settings = override(load_config(config), overrides)
-    folder = run_directory or Path("runs/train") / Path(config).stem
+    folder = run_directory or Path("runs/train") / run_name(config, overrides)
     try_outputs({"--output": (output, (".npz",))}, {"--run-directory": folder})
     command = shlex.join(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
@@ -110,6 +110,13 @@ def run_train(
         warnings.warn(result.unwritten, stacklevel=1)
     if result.interrupted:
         raise KeyboardInterrupt
+
+
+def run_name(config: str, overrides: list[str]) -> str:
+    """The config and what differs from it: `quick`, `quick,seed=1`."""
+    stays = {"total_steps", "budget_s"}  # a run with more of them goes on
+    changed = [text for text in overrides if text.partition("=")[0] not in stays]
+    return file_name_of(",".join([Path(config).stem, *sorted(changed)]))
 
 
 def _print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from heterps.planning.compare import Comparison
@@ -75,6 +76,40 @@ def curves_figure(comparison: Comparison) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+def throughput_figure(comparison: Comparison) -> Figure:
+    """A bar for each planner that found a plan, the fastest on top; why the others found none.
+
+    Args:
+        comparison: At least one planner found something.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = sorted(comparison.rows, key=lambda row: row.throughput_samples_per_s or 0.0)
+    figure = Figure(figsize=(10, 1.2 + 0.28 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    speeds = [row.throughput_samples_per_s or 0.0 for row in rows]
+    places = range(len(rows))
+    axes.barh(places, speeds, color=COLORS[0], height=0.7)
+    for place, row, speed in zip(places, rows, speeds, strict=True):
+        gap = "" if row.gap is None else f"  gap {percent_text(row.gap, 2)}"
+        said = (
+            f"{speed:.5g}{gap}"
+            if row.throughput_samples_per_s
+            else textwrap.shorten(row.reason, 80, placeholder=" ...")
+        )
+        axes.text(speed, place, f" {said}", va="center", size=8)
+    axes.set_yticks(places, [row.planner for row in rows], size=9)
+    axes.set_xlim(0, 1.25 * max(speeds))
+    axes.set_xlabel("samples per second, simulated")
+    problem = comparison.problem
+    title = f"{problem.profile.name} on {problem.cluster.name}: the plan of each planner"
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

@@ -1,7 +1,8 @@
 """TensorBoard of a run: every step as it comes, measured and predicted in one chart.
 
 Two TensorBoard runs, `measured` and `predicted`, have the same tags, so that each chart shows both
-lines. Steps count from 1, as in the names of checkpoints.
+lines. Steps count from 1, as in the names of checkpoints. `run/` has what is looked at first, then
+come devices, stages and messages; the page Custom Scalars has all of a kind in one chart.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from heterps.reports.console import seconds_text
 from heterps.reports.run_trace import measured_estimate, named_for_figure
 from heterps.reports.ways import recompute_share
+from heterps_agents.boards.layout import Chart, Layout
 from heterps_configs.documents.plan import Plan
 from heterps_configs.units import bytes_text, escaped
 from heterps_envs.online.drift_monitor import DriftEvent
@@ -25,9 +27,20 @@ from heterps_runtime.run.result import Evaluation, Replan, RunResult, StepProgre
 from heterps_runtime.run.step_figures import StepFigures
 
 if TYPE_CHECKING:
-    from heterps_agents.training.board import Board
+    from heterps_agents.boards.board import Board
 
 NAMES = ("measured", "predicted")
+LAYOUT = Layout(
+    "run",
+    (
+        Chart("seconds of a step", ("run/step_time_s",)),
+        Chart("loss", ("run/loss", "run/evaluation/.*loss")),
+        Chart("share of a step that each device idles", ("run_bubble_share/",)),
+        Chart("forward seconds of each stage", ("run_stage_forward_s/",)),
+        Chart("backward seconds of each stage", ("run_stage_backward_s/",)),
+        Chart("seconds of each message", ("run_message_s/",)),
+    ),
+)
 _LATE_MODULES = (
     "heterps.reports.figures",
     "heterps.reports.memory_figure",
@@ -73,8 +86,8 @@ class RunBoard:
         if not self._writers:
             self._open(step)
         measured = self._writers["measured"]
-        measured.add_scalar("training/loss", progress.loss, step)
-        measured.add_scalar("training/plan", progress.generation, step)
+        measured.add_scalar("run/loss", progress.loss, step)
+        measured.add_scalar("run_plan/number", progress.generation, step)
         if progress.generation != self._generation:
             self._generation, self._has_memory = progress.generation, False
             measured.add_text("run/re-plans", f"plan {progress.generation} begins", step)
@@ -95,7 +108,7 @@ class RunBoard:
     def on_evaluation(self, found: Evaluation) -> None:
         """Takes what an evaluation found."""
         for name, value in found.figures.items():
-            self._writers["measured"].add_scalar(f"evaluation/{name}", value, found.step)
+            self._writers["measured"].add_scalar(f"run/evaluation/{name}", value, found.step)
 
     def finish(self, result: RunResult) -> None:
         """Adds what is known in the end: figures, re-plans, settings and results."""
@@ -108,7 +121,7 @@ class RunBoard:
         measured, last = self._writers["measured"], result.first_step + len(result.losses)
         for replan in result.replans:
             measured.add_text("run/re-plans", _replan_text(replan), replan.step + 1)
-        self._write_settings(result)
+        self._write_settings(result, last)
         if not result.timeline:
             return
         assert result.final_plan is not None
@@ -125,41 +138,42 @@ class RunBoard:
                 self._writers[name].add_figure("run/memory", figure, last, close=False)
 
     def _open(self, first_step: int) -> None:
-        from heterps_agents.training.board import Board
+        from heterps_agents.boards.board import Board
 
         for name in NAMES:
             # What an interrupted run wrote after its last checkpoint is done once more.
             self._writers[name] = Board(
                 self._folder / name, purge_step=first_step, replaces=not self._is_resumed
             )
-        self._writers["measured"].add_text("run/plan", _plan_text(self._plan), first_step)
+        self._writers["measured"].add_layout(LAYOUT)
+        self._writers["measured"].add_text("run_plan/stages", _plan_text(self._plan), first_step)
         # Else the command would go on for seconds when the run is over.
         self._importing.start()
 
     def _write_figures(self, name: str, figures: StepFigures, step: int) -> None:
         scalars = {
-            "speed/step_time_s": figures.step_time_s,
-            "speed/samples_per_s": self._problem.job.global_batch_size / figures.step_time_s,
+            "run/step_time_s": figures.step_time_s,
+            "run/samples_per_s": self._problem.job.global_batch_size / figures.step_time_s,
         }
         if figures.bubble_shares:
             shares = figures.bubble_shares
-            scalars["bubble_share/mean"] = sum(shares.values()) / len(shares)
-            scalars |= {f"bubble_share/{device}": share for device, share in shares.items()}
+            scalars["run/bubble_share"] = sum(shares.values()) / len(shares)
+            scalars |= {f"run_bubble_share/{device}": share for device, share in shares.items()}
         for entry in figures.stages:
-            scalars[f"stage_forward_s/{entry.stage}_on_{entry.device}"] = entry.forward_s
-            scalars[f"stage_backward_s/{entry.stage}_on_{entry.device}"] = entry.backward_s
+            scalars[f"run_stage_forward_s/{entry.stage}_on_{entry.device}"] = entry.forward_s
+            scalars[f"run_stage_backward_s/{entry.stage}_on_{entry.device}"] = entry.backward_s
         for route, seconds in figures.links:
-            scalars[f"message_s/{route.stage}_{route.direction}_to_{route.destination}"] = seconds
+            scalars[f"run_message_s/{route.stage}_{route.direction}_to_{route.destination}"] = (
+                seconds
+            )
         for tag, value in scalars.items():
             self._writers[name].add_scalar(tag, value, step)
 
     def _write_memory(self, name: str, figures: StepFigures, step: int) -> None:
         for device, num_bytes in figures.memory_bytes.items():
-            self._writers[name].add_scalar(f"memory_mib/{device}", num_bytes / 2**20, step)
+            self._writers[name].add_scalar(f"run_memory_mib/{device}", num_bytes / 2**20, step)
 
-    def _write_settings(self, result: RunResult) -> None:
-        from torch.utils.tensorboard.summary import hparams
-
+    def _write_settings(self, result: RunResult, last: int) -> None:
         job = self._plan.job
         settings: dict[str, bool | str | float | int] = {
             "planner": escaped(self._plan.planner),
@@ -170,14 +184,12 @@ class RunBoard:
         }
         values = {
             # Of the whole run: its first plan may have had few of its steps.
-            "speed/step_time_s": result.phases[-1].measured_step_time_s,
-            "speed/samples_per_s": job.global_batch_size / result.phases[-1].measured_step_time_s,
-            "bubble_share/mean": result.bubble_share,
+            "run_result/step_time_s": result.phases[-1].measured_step_time_s,
+            "run_result/samples_per_s": job.global_batch_size
+            / result.phases[-1].measured_step_time_s,
+            "run_result/bubble_share": result.bubble_share,
         }
-        known = {tag: value for tag, value in values.items() if value is not None}
-        # `add_hparams` would open a run of its own; its parts go into this one.
-        for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
-            self._writers["measured"].add_summary(summary)
+        self._writers["measured"].add_results(settings, values, last)
 
 
 def _import_figures() -> None:

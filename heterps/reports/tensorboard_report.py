@@ -1,28 +1,37 @@
-"""TensorBoard of a comparison: scalars, hparams, the timeline as a figure, a summary as text."""
+"""TensorBoard of a comparison: two pictures and a curve first, then all of each planner.
+
+The step is the processor time of the planner in microseconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heterps.planning.compare import Comparison, ComparisonRow
-from heterps.planning.curves import CurvePoint
 from heterps.planning.place_result import PlaceResult
 from heterps.reports.figures import timeline_figure
 from heterps.reports.folding import folded_estimate, folded_title
-from heterps.reports.planner_figures import curves_figure
+from heterps.reports.planner_figures import curves_figure, throughput_figure
 from heterps.reports.ways import plan_ways_text, recompute_share
+from heterps_agents.boards.layout import Chart, Layout
 from heterps_configs.outputs import file_name_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
 if TYPE_CHECKING:
-    from heterps_agents.training.board import Board
+    pass
 
 # Beside the runs of single planners.
 ALL_PLANNERS = "all-planners"
+LAYOUT = Layout(
+    "compare",
+    (
+        Chart("best cost so far, over CPU microseconds", ("compare/best_cost_over_cpu_us",)),
+        Chart("gap of the plan to the best or the bound", ("compare_plan/gap",)),
+        Chart("step time of the plan", ("compare_plan/step_time_s",)),
+    ),
+)
 
 
 def write_comparison(comparison: Comparison, log_directory: Path) -> Path:
@@ -40,7 +49,7 @@ def write_comparison(comparison: Comparison, log_directory: Path) -> Path:
     for row in comparison.rows:
         result = comparison.results.get(row.planner)
         _write_row(comparison, row, result, folder / file_name_of(row.planner))
-    _write_curves(comparison, folder / ALL_PLANNERS)
+    _write_pictures(comparison, folder / ALL_PLANNERS)
     return folder
 
 
@@ -50,58 +59,39 @@ def comparison_folder(problem: Problem, log_directory: Path) -> Path:
     return log_directory / model / cluster
 
 
-def _write_curves(comparison: Comparison, folder: Path) -> None:
-    """A run of the picture that holds all planners."""
-    from heterps_agents.training.board import Board
+def _write_pictures(comparison: Comparison, folder: Path) -> None:
+    """A run of the pictures that hold all planners."""
+    from heterps_agents.boards.board import Board
 
     writer = Board(folder, replaces=True)
-    figure = curves_figure(comparison)
-    writer.add_figure("placement/best_over_cpu_seconds", figure, 0, close=False)
+    writer.add_layout(LAYOUT)
+    for name, figure in (
+        ("throughput", throughput_figure(comparison)),
+        ("best_over_cpu_seconds", curves_figure(comparison)),
+    ):
+        writer.add_figure(f"compare/{name}", figure, 0, close=False)
     writer.close()
 
 
-def _add_curve(writer: Board, points: Sequence[CurvePoint], planning_cpu_s: float) -> None:
-    """Best cost over processor milliseconds, which are the steps.
-
-    TensorBoard draws straight lines from point to point: so there is a point in front of each fall.
-    """
-    shown: dict[int, float] = {}
-    for before, point in pairwise(points):
-        shown[_milliseconds(before.cpu_seconds)] = before.cost
-        shown.setdefault(_milliseconds(point.cpu_seconds) - 1, before.cost)
-    last = points[-1]
-    for seconds in (last.cpu_seconds, planning_cpu_s):
-        shown[_milliseconds(seconds)] = last.cost
-    for step, cost in sorted(shown.items()):
-        # As "relative" time it reads in seconds.
-        writer.add_scalar("placement/best_cost", cost, step, walltime=step / 1e3)
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(1e3 * seconds)
+def _microseconds(seconds: float) -> int:
+    return round(1e6 * seconds)
 
 
 def _write_row(
     comparison: Comparison, row: ComparisonRow, result: PlaceResult | None, folder: Path
 ) -> None:
-    from heterps_agents.training.board import Board
-
-    # After the board, which keeps TensorBoard's own warnings from users.
-    from torch.utils.tensorboard.summary import hparams  # isort: skip
+    from heterps_agents.boards.board import Board
 
     metrics = {
-        "placement/throughput_samples_per_s": row.throughput_samples_per_s,
-        "placement/step_time_s": row.step_time_s,
-        "placement/price_usd_per_million_samples": row.price_usd_per_million_samples,
-        "placement/gap": row.gap,
-        "placement/planning_s": row.planning_s,
-        "placement/planning_cpu_s": row.planning_cpu_s,
-        "placement/evaluations": float(row.evaluations),
+        "compare_plan/throughput_samples_per_s": row.throughput_samples_per_s,
+        "compare_plan/step_time_s": row.step_time_s,
+        "compare_plan/price_usd_per_million_samples": row.price_usd_per_million_samples,
+        "compare_plan/gap": row.gap,
+        "compare_plan/planning_s": row.planning_s,
+        "compare_plan/planning_cpu_s": row.planning_cpu_s,
+        "compare_plan/evaluations": float(row.evaluations),
     }
-    known = {name: value for name, value in metrics.items() if value is not None}
-    writer = Board(folder, replaces=True)
-    for name, value in known.items():
-        writer.add_scalar(name, value, 0)
+    writer, end = Board(folder, replaces=True), _microseconds(row.planning_cpu_s)
     job = comparison.problem.job if result is None else result.plan.job
     way = "" if result is None else plan_ways_text(result.plan)
     # Few settings, because TensorBoard shows only the first five columns unasked.
@@ -114,16 +104,15 @@ def _write_row(
     }
     if comparison.bound_step_time_s is None:
         settings = {"planner": row.planner, "way": way or "plain", **settings}
-    # `add_hparams` would open a second run for the same planner; its parts go into this one.
-    for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
-        writer.add_summary(summary)
-    writer.add_text("placement/summary", result.summary() if result else row.reason, 0)
+    writer.add_results(settings, metrics, end)
+    writer.add_text("compare_plan/summary", result.summary() if result else row.reason, 0)
     if comparison.bound_step_time_s is None and result is not None:
         said = f"micro-batches of {job.micro_batch_size}; {way or 'one device for each stage'}"
-        writer.add_text("placement/way", said, 0)
+        writer.add_text("compare_plan/way", said, 0)
     points = comparison.curves.get(row.planner)
     if points:
-        _add_curve(writer, points, row.planning_cpu_s)
+        changes = [(_microseconds(point.cpu_seconds), point.cost) for point in points]
+        writer.add_held("compare/best_cost_over_cpu_us", changes, end)
     if result is not None:
         problem = result.problem
         detailed = estimate(problem, result.plan, with_timeline=True)
@@ -132,6 +121,6 @@ def _write_row(
         title = f"{result.plan.model} on {result.plan.cluster}, planner {row.planner}"
         title = folded_title(title, result.plan)
         writer.add_figure(
-            "placement/timeline", timeline_figure(folded, title, shares), 0, close=False
+            "compare_plan/timeline", timeline_figure(folded, title, shares), 0, close=False
         )
     writer.close()

@@ -55,6 +55,8 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         resumes: Whether `restore` is to follow: nothing that it replaces is prepared.
     """
 
+    main_set = IN_RANGE
+
     def __init__(
         self, config: ChainTrainingConfig, clock: Clock, log: Logger, resumes: bool
     ) -> None:
@@ -146,13 +148,7 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         gaps = self._sets.gaps(self.policy())
         self.score = gaps[f"{IN_RANGE}/greedy"].median
         reached(gaps, self.milestones, self.clock.steps, cpu_s)
-        if self.is_imitating:
-            return {}
-        # TensorBoard groups by the first word.
-        return {
-            name if "/" in name else f"placement/{name}": value
-            for name, value in numbers_of(gaps).items()
-        }
+        return {} if self.is_imitating else numbers_of(gaps)
 
     def scores(self, policy: Policy) -> dict[str, float]:
         """Gaps to the optimum of all test sets, with wider beams than `evaluate`."""

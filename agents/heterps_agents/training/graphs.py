@@ -38,6 +38,8 @@ _TRAINING_STREAM, _DRAWS_STREAM = 1, 2
 class GraphLearner(Learner[GraphTrainingConfig, GraphPolicy]):
     """Network, optimizer and problems of a run on graphs."""
 
+    main_set = "held-out"
+
     def __init__(self, config: GraphTrainingConfig, clock: Clock, log: Logger) -> None:
         super().__init__(config, clock, log)
         torch.manual_seed(config.seed)
@@ -142,7 +144,7 @@ class GraphLearner(Learner[GraphTrainingConfig, GraphPolicy]):
         """Curves of the held-out set, see `HeldOutGraphs.scores`."""
         scores = self.scores(self.policy())
         self.score = scores["samples16_mean"]
-        return {f"held_out/{name}": value for name, value in scores.items()}
+        return scores
 
     def scores(self, policy: GraphPolicy) -> dict[str, float]:
         """See `HeldOutGraphs.scores`."""

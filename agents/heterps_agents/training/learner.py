@@ -34,7 +34,10 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
         num_passes: Of imitation, before the first decision.
         passes: How many of them are done.
         imitation_loss: Of the last pass; nan before the first.
+        main_set: The problems that names of scores leave out.
     """
+
+    main_set: str
 
     def __init__(self, config: ConfigType, clock: Clock, log: Logger) -> None:
         self.config, self.clock, self.log = config, clock, log
@@ -73,12 +76,20 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
             cpu_s: CPU seconds of training so far, evaluations left out.
 
         Returns:
-            Values of curves by their names.
+            Values by their names, as `scores` has them; none while curves have not begun.
         """
 
     @abstractmethod
     def scores(self, policy: PolicyType) -> dict[str, float]:
         """What a finished policy is told by, on problems that it never saw."""
+
+    def by_set(self, scores: dict[str, float]) -> dict[str, dict[str, float]]:
+        """Scores by the set of problems that they are of, then by what is left of their names."""
+        sets: dict[str, dict[str, float]] = {}
+        for name, value in scores.items():
+            given, _, rest = name.rpartition("/")
+            sets.setdefault(given or self.main_set, {})[rest] = value
+        return sets
 
     def picture(self) -> Image | None:
         """An episode that the network plays as it is now; None where none is drawn."""

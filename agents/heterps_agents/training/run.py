@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import math
 import time
 import warnings
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any, Generic, NamedTuple
 
 import torch
 
+from heterps_agents.boards.training import LEARNING, TrainingBoards
 from heterps_agents.learned.policy_file import finite_or_none
 from heterps_agents.training.clock import Interrupt
 from heterps_agents.training.learner import Learner, PolicyType, State
@@ -86,7 +86,8 @@ class TrainingRun(Generic[PolicyType]):
 
     Args:
         learner: Of the run; its preparation is over, and training begins now.
-        directory: For config, checkpoint, curves, policy and result.
+        directory: For config, checkpoint, policy and result.
+        boards: Get the curves.
         command: How to make this policy again.
         checkpoint: Go on from there.
     """
@@ -95,10 +96,12 @@ class TrainingRun(Generic[PolicyType]):
         self,
         learner: Learner[Any, PolicyType],
         directory: Path,
+        boards: TrainingBoards,
         command: str = "",
         checkpoint: State | None = None,
     ) -> None:
         self.learner, self.directory, self.command = learner, directory, command
+        self._boards = boards
         self._config, self._clock, self._log = learner.config, learner.clock, learner.log
         self._cpu_s, self._ppo_cpu_s, self._learning_s = learner.prepared_cpu_s, 0.0, 0.0
         self._clock.start()
@@ -151,8 +154,7 @@ class TrainingRun(Generic[PolicyType]):
             log.record("time/cpu_seconds", self._cpu_s)
         has_imitated = was_imitating and not learner.is_imitating
         if clock.seconds >= self._next_evaluation_s or clock.is_over or has_imitated:
-            for name, value in learner.evaluate(self._cpu_s).items():
-                log.record(name, value)
+            self._boards.judge(learner.by_set(learner.evaluate(self._cpu_s)), clock.steps)
         log.dump(clock.steps)
         if clock.seconds >= self._next_checkpoint_s:
             self._save_checkpoint()
@@ -183,36 +185,28 @@ class TrainingRun(Generic[PolicyType]):
 
     def _describe(self) -> None:
         """The config as text, with the seed and the command, for who looks at the curves."""
-        for board in self._boards():
-            text = f"```yaml\n{self._config.to_yaml()}```"
-            board.add_text("run/config", text, self._clock.steps)
-            made = f"seed {self._config.seed}; {self.command or 'made by a program'}"
-            board.add_text("run/command", made, self._clock.steps)
+        board, text = self._boards.board(LEARNING), f"```yaml\n{self._config.to_yaml()}```"
+        board.add_text("train/config", text, self._clock.steps)
+        made = f"seed {self._config.seed}; {self.command or 'made by a program'}"
+        board.add_text("train/command", made, self._clock.steps)
 
     def _describe_end(self, scores: dict[str, float]) -> None:
-        """Settings beside final scores: TensorBoard's table of runs."""
-        # After the board, which keeps TensorBoard's own warnings from users.
-        from torch.utils.tensorboard.summary import hparams
-
+        """A picture, and settings beside final scores."""
+        steps, picture = self._clock.steps, self.learner.picture()
+        if picture is not None:
+            board = self._boards.board(LEARNING)
+            board.add_image("train/episode", picture, steps, dataformats="HWC")
         kinds = (bool, int, float, str)
-        settings = {
+        fields, plain = type(self._config).model_fields, self._config.model_dump(mode="json")
+        # What tells runs apart: TensorBoard's table shows five columns unasked.
+        shown = {
             name: value
-            for name, value in self._config.model_dump(mode="json").items()
+            for name, value in plain.items()
             if isinstance(value, kinds)
+            and name != "description"
+            and (name == "seed" or value != fields[name].default)
         }
-        known = {f"score/{name}": value for name, value in scores.items() if math.isfinite(value)}
-        picture = self.learner.picture() if self._boards() else None
-        for board in self._boards():
-            if picture is not None:
-                steps = self._clock.steps
-                board.add_image("placement/episode", picture, steps, dataformats="HWC")
-            for summary in hparams(settings, known):  # type: ignore[no-untyped-call]
-                board.add_summary(summary)
-            for name, value in known.items():
-                board.add_scalar(name, value, self._clock.steps)
-
-    def _boards(self) -> list[Any]:
-        return [output.writer for output in self._log.output_formats if hasattr(output, "writer")]
+        self._boards.finish(shown, self.learner.by_set(scores), steps)
 
     def _save_checkpoint(self) -> None:
         """Writes the checkpoint in one move; where the disk is full, the next one may succeed."""

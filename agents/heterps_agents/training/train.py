@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import overload
 
 import torch
-from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import Logger
 
+from heterps_agents.boards.training import CHAIN_LAYOUT, GRAPH_LAYOUT, TrainingBoards
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
-from heterps_agents.training.board import Board
 from heterps_agents.training.chains import ChainLearner
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.graphs import GraphLearner
+from heterps_agents.training.learner import State
 from heterps_agents.training.run import (
     TrainingProgress,
     TrainingResult,
@@ -81,16 +82,21 @@ def train(
     with folder_lock(run_directory):
         checkpoint = read_checkpoint(run_directory) if resume else None
         torch.set_num_threads(config.num_threads)
-        log = Logger(str(run_directory), [_BoardOutput(run_directory)])
+        boards = _boards(config, run_directory, checkpoint)
+        log = Logger(str(run_directory), [boards])
         if isinstance(config, GraphTrainingConfig):
             graphs = GraphLearner(config, Clock(config), log)
-            return TrainingRun(graphs, run_directory, command, checkpoint).go(progress)
+            return TrainingRun(graphs, run_directory, boards, command, checkpoint).go(progress)
         chains = ChainLearner(config, Clock(config), log, resumes=resume)
-        return TrainingRun(chains, run_directory, command, checkpoint).go(progress)
+        return TrainingRun(chains, run_directory, boards, command, checkpoint).go(progress)
 
 
-class _BoardOutput(TensorBoardOutputFormat):
-    """The board of a training run, as stable-baselines3's logger takes it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.writer, self._is_closed = Board(folder), False
+def _boards(
+    config: ChainTrainingConfig | GraphTrainingConfig, run_directory: Path, checkpoint: State | None
+) -> TrainingBoards:
+    """Boards that do what an interrupted run wrote after its last checkpoint once more."""
+    layout = GRAPH_LAYOUT if isinstance(config, GraphTrainingConfig) else CHAIN_LAYOUT
+    if checkpoint is None:
+        return TrainingBoards(run_directory, layout)
+    passes = checkpoint.get("passes", 0)
+    return TrainingBoards(run_directory, layout, checkpoint["steps"] + 1, passes + 1)

@@ -21,19 +21,18 @@ from heterps_configs.errors import HeterpsError
 from tests.agents.training.conftest import CHAINS, CONFIGS, GRAPHS, AnyConfig, Runs
 from tests.configs.test_outputs import full_disk
 
-CURVES = {
+CURVES: dict[str, dict[str, set[str]]] = {
     "chains": {
-        "rollout/ep_rew_mean",
-        "placement/greedy_gap_median",
-        "placement/greedy_gap_p95",
-        "placement/beam16_gap_p95",
-        "longer/greedy_gap_median",
-        "more-types/beam16_gap_median",
-        "train/entropy",
-        "time/environment_share",
-        "imitation/loss",
+        "learning": {"train/reward", "train_ppo/entropy", "train_time/environment_share"},
+        "imitation": {"train/imitation_loss"},
+        "in-range": {"train/greedy_gap_median", "train/greedy_gap_p95", "train/beam16_gap_p95"},
+        "longer": {"train/greedy_gap_median", "train_judged/greedy_solved"},
+        "more-types": {"train/beam16_gap_median", "train_judged/beam16_gap_mean"},
     },
-    "graphs": {"held_out/samples16_mean", "placement/reward", "train/entropy"},
+    "graphs": {
+        "learning": {"train/reward", "train_ppo/entropy"},
+        "held-out": {"train/samples16_mean", "train_judged/samples16_median"},
+    },
 }
 
 
@@ -50,6 +49,10 @@ def stopped(config: AnyConfig, folder: Path, steps: int) -> TrainingProgress:
     assert result.interrupted
     assert result.steps == seen[-1].steps
     return seen[-1]
+
+
+def board_of(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder)).Reload()
 
 
 def finite_scores(scores: dict[str, float]) -> list[str]:
@@ -72,18 +75,28 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     assert type(result.policy).load(result.policy_file).meta["config"] == config.to_mapping()
     assert type(config).from_file(folder / "config.yaml") == config
     assert (folder / "checkpoint.pt").is_file()
-    board = EventAccumulator(str(folder)).Reload()
-    curves = set(board.Tags()["scalars"])
-    assert CURVES[kind] | {"time/steps_per_second", "time/cpu_seconds"} <= curves
-    assert {f"score/{name}" for name in finite_scores(result.scores)} <= curves
+    boards = {path.name: board_of(path) for path in folder.iterdir() if path.is_dir()}
+    assert boards.keys() == CURVES[kind].keys()
+    curves = {name: set(board.Tags()["scalars"]) for name, board in boards.items()}
+    for name, expected in CURVES[kind].items():
+        assert expected <= curves[name]
+    assert {"train_time/steps_per_second", "train_time/cpu_seconds"} <= curves["learning"]
+    first = {tag for tags in curves.values() for tag in tags if tag.startswith("train/")}
+    assert len(first) <= 8, "few charts come first"
+    main = "held-out" if kind == "graphs" else "in-range"
+    for name in finite_scores(result.scores):
+        given, _, rest = name.rpartition("/")
+        assert f"train_score/{rest}" in curves[given or main]
+    assert "_hparams_/session_start_info" in boards[main].summary_metadata
+    board = boards["learning"]
+    assert "custom_scalars__config__" in board.Tags()["tensors"]
     texts = [
-        board.Tensors(f"run/{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+        board.Tensors(f"train/{name}/text_summary")[0].tensor_proto.string_val[0].decode()
         for name in ("config", "command")
     ]
     assert texts[0] == f"```yaml\n{config.to_yaml()}```"
     assert texts[1] == f"seed {config.seed}; heterps train x"
-    assert "_hparams_/session_start_info" in board.summary_metadata
-    (picture,) = board.Images("placement/episode")
+    (picture,) = board.Images("train/episode")
     assert min(picture.width, picture.height) >= 400
 
 
@@ -134,9 +147,10 @@ def test_a_longer_budget_continues_the_curve(trained: Runs, tmp_path: Path) -> N
     second = train(CHAINS.changed(total_steps=1024), tmp_path, resume=True)
     assert second.steps >= 1024 > first.steps
     assert second.seconds > first.seconds
-    scalars = EventAccumulator(str(tmp_path)).Reload().Scalars("rollout/ep_rew_mean")
-    steps = [event.step for event in scalars]
-    assert steps == sorted(set(steps))
+    for run, tag in (("learning", "train/reward"), ("in-range", "train/greedy_gap_median")):
+        steps = [event.step for event in board_of(tmp_path / run).Scalars(tag)]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == second.steps
 
 
 def test_a_directory_with_another_run_is_refused(trained: Runs, tmp_path: Path) -> None:
@@ -194,6 +208,7 @@ def test_all_kernels_are_loaded_before_the_budget_begins(tmp_path: Path) -> None
 import gc, pathlib
 from numba.core.dispatcher import Dispatcher
 from stable_baselines3.common.logger import Logger
+from heterps_agents.boards.training import CHAIN_LAYOUT, TrainingBoards
 from heterps_agents.training.chains import ChainLearner
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.run import TrainingRun
@@ -203,7 +218,9 @@ def loaded():
     return {{(kernel.__name__, str(each)) for kernel in kernels for each in kernel.signatures}}
 config = CONFIGS["chains"]
 learner = ChainLearner(config, Clock(config), Logger(None, []), resumes=False)
-run = TrainingRun(learner, pathlib.Path({str(tmp_path)!r}))
+folder = pathlib.Path({str(tmp_path)!r})
+learner.picture = lambda: None  # drawn when the budget is over
+run = TrainingRun(learner, folder, TrainingBoards(folder, CHAIN_LAYOUT))
 before = loaded()
 assert before
 run.go(None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heterps.commands.train import load_config, override
+from heterps.commands.train import load_config, override, run_name
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
 from heterps_configs.errors import HeterpsError
@@ -67,6 +67,14 @@ def test_a_config_of_either_kind_trains_and_leaves_its_policy(
     said = " ".join(outcome.out.split())
     assert words in said
     assert "policy: " in said
+
+
+def test_a_run_is_named_by_its_config_and_what_differs_from_it() -> None:
+    assert run_name("quick", []) == "quick"
+    assert run_name("folder/own.yaml", ["seed=1", "hidden=32"]) == "own,hidden=32,seed=1"
+    # More steps go on with the same run.
+    assert run_name("quick", ["total_steps=9", "seed=1", "budget_s=60"]) == "quick,seed=1"
+    assert "/" not in run_name("quick", ["description=a/b"])
 
 
 @pytest.mark.parametrize("config", ["quick", "graph-generalist"])

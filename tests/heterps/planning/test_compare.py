@@ -95,8 +95,8 @@ def test_tensorboard_gets_scalars_hparams_figure_and_text(
     events = EventAccumulator(str(tmp_path / "tb" / "blocks" / "local-emulated" / "exact"))
     events.Reload()
     tags = events.Tags()
-    assert "placement/throughput_samples_per_s" in tags["scalars"]
-    assert "placement/timeline" in tags["images"]
+    assert "compare_plan/throughput_samples_per_s" in tags["scalars"]
+    assert "compare_plan/timeline" in tags["images"]
     assert any("summary" in name for name in tags["tensors"])
     assert "_hparams_/session_start_info" in events.summary_metadata
 
@@ -247,5 +247,6 @@ def test_strategies_are_compared_and_said_of_each_plan(heterps: Heterps, tmp_pat
     content = {path.parent.name: path.read_bytes() for path in events}
     assert set(content) == {"greedy", "uniform-3d", "pipeedge", "all-planners"}
     assert b"tensor parallel" in content["greedy"]
-    assert b"placement/best_cost" in content["greedy"]
-    assert b"placement/best_over_cpu_seconds" in content["all-planners"]
+    assert b"compare/best_cost_over_cpu_us" in content["greedy"]
+    for tag in ("compare/best_over_cpu_seconds", "compare/throughput", "custom_scalars__config__"):
+        assert tag.encode() in content["all-planners"]

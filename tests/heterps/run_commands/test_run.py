@@ -73,15 +73,22 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     runs = {name: EventAccumulator(str(tmp_path / "board" / name)) for name in BOARD_RUNS}
     for name, events in runs.items():
         events.Reload()
-        steps = [entry.step for entry in events.Scalars("speed/step_time_s")]
+        steps = [entry.step for entry in events.Scalars("run/step_time_s")]
         # Memory is measured in the second step, which says nothing of speed.
         assert steps == ([1, 3, 4] if name == "measured" else [1, 2, 3, 4])
-        assert len(events.Scalars(f"memory_mib/{answer['devices'][0]['device']}")) == 1
-        assert any(tag.startswith("message_s/s0_forward_to_") for tag in events.Tags()["scalars"])
-    assert runs["predicted"].Scalars("speed/step_time_s")[0].value == pytest.approx(
+        assert len(events.Scalars(f"run_memory_mib/{answer['devices'][0]['device']}")) == 1
+        assert any(
+            tag.startswith("run_message_s/s0_forward_to_") for tag in events.Tags()["scalars"]
+        )
+    assert runs["predicted"].Scalars("run/step_time_s")[0].value == pytest.approx(
         answer["predicted_step_time_s"]
     )
-    assert {"run/timelines", "run/memory"} <= set(runs["measured"].Tags()["images"])
+    tags = runs["measured"].Tags()
+    assert {"run/timelines", "run/memory"} <= set(tags["images"])
+    assert "custom_scalars__config__" in tags["tensors"]
+    assert {tag for tag in tags["scalars"] if tag.startswith("run/")} == {
+        "run/loss", "run/step_time_s", "run/samples_per_s", "run/bubble_share",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,4 @@
-"""TensorBoard files that never end what they tell of, be the disk full. Imports torch.
-
-torch's own writer fails in a thread of its own, and with that at a later step. This one writes at
-once; after its first error it says so in a warning and takes no more.
-"""
+"""A file of TensorBoard's events that is written at once, and ends at its first error."""
 
 from __future__ import annotations
 
@@ -18,12 +14,8 @@ from typing import IO, Any
 with warnings.catch_warnings():
     # TensorBoard's protobuf stubs warn about their own deprecations.
     warnings.simplefilter("ignore")
-    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
-    from torch.utils.tensorboard import SummaryWriter
-    from torch.utils.tensorboard.writer import FileWriter
-
-from heterps_configs.units import escaped
 
 EVENT_FILES = "events.out.tfevents.*"
 # Who watches sees a step after so long at the latest.
@@ -31,55 +23,13 @@ FLUSH_S = 5.0
 _numbers = itertools.count()
 
 
-class Board(SummaryWriter):
-    """One TensorBoard run.
+class EventFile:
+    """What torch takes for TensorBoard's `EventFileWriter`.
 
     Args:
         folder: Of the run; made if it does not exist.
-        purge_step: What another event file of the folder says of this step and later ones is done
-            once more.
         replaces: Remove event files that are there.
     """
-
-    # For torch these are None at first.
-    file_writer: Any
-    all_writers: Any
-
-    def __init__(
-        self, folder: str | os.PathLike[str], purge_step: int | None = None, replaces: bool = False
-    ) -> None:
-        self._events = _EventFile(Path(folder), replaces)
-        super().__init__(os.fspath(folder), purge_step=purge_step)
-
-    def _get_file_writer(self) -> Any:
-        """What torch asks for before each event, and makes anew after the end."""
-        if self.file_writer is None:
-            self.file_writer = _Writer(self._events)
-            self.all_writers = {self.log_dir: self.file_writer}
-            step, self.purge_step = self.purge_step, None
-            if step is not None:
-                start = SessionLog(status=SessionLog.START)
-                self.file_writer.add_event(Event(step=step, session_log=start))
-        return self.file_writer
-
-    def add_text(self, tag: str, text_string: str, *when: Any, **more: Any) -> None:
-        """torch's, for texts out of files: their control characters are escaped."""
-        super().add_text(escaped(tag), escaped(text_string), *when, **more)
-
-    def add_summary(self, summary: Any) -> None:
-        """Adds what torch's `hparams` makes."""
-        self._get_file_writer().add_summary(summary)
-
-
-class _Writer(FileWriter):
-    """torch's writer of events, onto our file."""
-
-    def __init__(self, events: _EventFile) -> None:
-        self.event_writer = events
-
-
-class _EventFile:
-    """What torch takes for TensorBoard's `EventFileWriter`."""
 
     _file: IO[bytes] | None
 
