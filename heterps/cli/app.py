@@ -133,7 +133,7 @@ def place(
         typer.Option(
             "--explain",
             help="Show what one other choice would cost for each stage: tensor parallel, recompute,"
-            " offload, sharded state; and why other sizes of micro-batches lost.",
+            " offload, sharded state; why other sizes of micro-batches lost, and why devices idle.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,

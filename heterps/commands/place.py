@@ -122,6 +122,7 @@ def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) 
     from heterps.reports.tables import (
         dropped_lines,
         explanation_table,
+        idle_lines,
         result_lines,
         size_lines,
         stages_table,
@@ -137,3 +138,7 @@ def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) 
             answer.print(line)
         if explanation.note:
             answer.print(explanation.note)
+        for line in idle_lines(result.problem, explanation.idle):
+            answer.print(line)
+    elif len(result.plan.devices) < len(result.problem.cluster.devices):
+        answer.print("why idle      --explain looks for plans with them")

@@ -21,8 +21,9 @@ from heterps.reports.folding import (
     idle_text,
     stage_groups,
 )
-from heterps.reports.tables import dtype_hint, job_text
+from heterps.reports.tables import dtype_hint, idle_lines, job_text
 from heterps.reports.ways import recompute_share
+from heterps_agents.finishing.idle_devices import IdleClass, idle_classes
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.units import bytes_text
@@ -32,6 +33,8 @@ from heterps_envs.simulator.simulate import estimate
 
 # A stage with so much less work than the slowest has slack.
 SLACK = 0.97
+# What idle devices would do without a limit is looked for so long.
+IDLE_SECONDS = 3.0
 
 
 class PlanFacts(NamedTuple):
@@ -42,6 +45,7 @@ class PlanFacts(NamedTuple):
         folded: The same, with equal devices as one row.
         reasons: By row of the table of stages.
         found: What would help.
+        idle: Why devices have nothing to do.
     """
 
     problem: Problem
@@ -50,6 +54,7 @@ class PlanFacts(NamedTuple):
     folded: Estimate
     reasons: Sequence[Reason]
     found: Found
+    idle: tuple[IdleClass, ...] = ()
 
 
 def plan_facts(problem: Problem, plan: Plan) -> PlanFacts:
@@ -57,7 +62,13 @@ def plan_facts(problem: Problem, plan: Plan) -> PlanFacts:
     shown = estimate(problem, plan, with_timeline=True, with_interval=True, with_memory=True)
     folded = folded_estimate(problem, plan, shown)
     return PlanFacts(
-        problem, plan, shown, folded, reasons(problem, plan), improvements(problem, plan)
+        problem,
+        plan,
+        shown,
+        folded,
+        reasons(problem, plan),
+        improvements(problem, plan),
+        idle_classes(problem, plan, IDLE_SECONDS),
     )
 
 
@@ -215,5 +226,6 @@ def _notes(facts: PlanFacts) -> Markup:
     idle, hint = idle_text(facts.problem, facts.plan.devices), dtype_hint(facts.problem)
     lines = [f"Planner: {facts.plan.planner}.", f"Layer times: {facts.shown.layer_times}."]
     lines += [f"Idle: {idle}."] if idle else []
+    lines += idle_lines(facts.problem, facts.idle)
     lines += [hint] if hint else []
     return section("Notes", tag("ul", *(tag("li", line) for line in [*lines, *facts.shown.notes])))

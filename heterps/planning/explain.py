@@ -3,7 +3,8 @@
 Of each stage one choice is exchanged, and the plan simulated: twice or half as many devices split
 its layers (the same devices, in more or fewer replicas), its activations are kept, computed again
 or offloaded, its optimizer state is whole or sharded. All else stays. Where the size of
-micro-batches was left open, all that were looked at are told.
+micro-batches was left open, all that were looked at are told. Where devices are idle, a plan with
+them is sought.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heterps.planning.place_result import PlaceResult, TriedSize
+from heterps_agents.finishing.idle_devices import IdleClass, idle_classes
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import PlacedStage
@@ -78,6 +80,7 @@ class Explanation:
         dropped: Options that planners did not try, and why.
         sizes: Of micro-batches, where several were looked at.
         micro_batch_size: Of the plan.
+        idle: Why devices have nothing to do, by class.
     """
 
     step_time_s: float
@@ -86,6 +89,7 @@ class Explanation:
     dropped: tuple[DroppedOption, ...] = ()
     sizes: tuple[TriedSize, ...] = ()
     micro_batch_size: int = 1
+    idle: tuple[IdleClass, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --explain --json`."""
@@ -123,11 +127,12 @@ class Explanation:
                 | {"is_chosen": each.size == self.micro_batch_size}
                 for each in self.sizes
             ],
+            "idle": [each.to_mapping() for each in self.idle],
         }
 
 
 def explain(problem: Problem, result: PlaceResult) -> Explanation:
-    """Exchanges one choice of one stage after the other.
+    """Exchanges one choice of one stage after the other; seeks plans with idle devices.
 
     Args:
         problem: What was asked, with its strategy; the size of its micro-batches does not count.
@@ -135,7 +140,10 @@ def explain(problem: Problem, result: PlaceResult) -> Explanation:
     """
     found = _of_stages(problem, result)
     return replace(
-        found, sizes=result.tried_sizes, micro_batch_size=result.plan.job.micro_batch_size
+        found,
+        sizes=result.tried_sizes,
+        micro_batch_size=result.plan.job.micro_batch_size,
+        idle=idle_classes(result.problem, result.plan),
     )
 
 

@@ -12,6 +12,8 @@ from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps.reports.profile_tables import parameters_text
+from heterps_agents.finishing.idle_devices import HELPS, IdleClass, Why
+from heterps_agents.finishing.lifted_limits import FACTORS, Limit
 from heterps_configs.documents.base import compute_format
 from heterps_configs.units import bytes_text
 from heterps_envs.options import StageOption
@@ -20,6 +22,20 @@ from heterps_envs.simulator.interval import unmeasured_types
 
 # Narrower terminals have no room for the names of layers beside what matters more.
 WIDTH_FOR_NAMES = 110
+NOT_ALLOWED = (
+    "micro-batches, places for groups on a node or the floor allow no plan with more of them"
+)
+NOTHING_FOUND: dict[Why, str] = {
+    "unknown": "not looked at: stages are no equal replicas",
+    "memory": "no layer fits beside what a device keeps free",
+    "none": NOT_ALLOWED,
+    "limited": NOT_ALLOWED,
+}
+LIFTED_WORDS: dict[Limit, str] = {
+    "samples": f"{FACTORS['samples']} x the batch",
+    "links": f"links {FACTORS['links']} x as fast",
+    "memory": f"{FACTORS['memory']} x the memory",
+}
 
 
 def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
@@ -123,6 +139,49 @@ def size_lines(explanation: Explanation) -> list[str]:
             text = each.why + _outlook_text(explanation, each)
         lines.append(f"micro-batch {each.size}: {text}")
     return lines
+
+
+def idle_lines(problem: Problem, idle: Sequence[IdleClass]) -> list[str]:
+    """Why devices have nothing to do, a line for each class."""
+    lines = []
+    for each in idle:
+        names = folded_names(each.devices)
+        reason = f"{_found_text(problem, each)}{_limits_text(each)}"
+        lines.append(f"idle: {len(each.devices)} {each.device_type} ({names}): {reason}")
+    return lines
+
+
+def _found_text(problem: Problem, idle: IdleClass) -> str:
+    found = idle.found
+    if found is None:
+        return NOTHING_FOUND[idle.why]
+    if found.over_bytes:
+        return f"no plan with them fits: the nearest lacks {bytes_text(found.over_bytes)}"
+    stage = found.stage
+    layers = f"layers {stage.first_layer}-{stage.last_layer}"
+    group = f", tensor parallel {stage.degree}" if stage.degree > 1 else ""
+    change = percent_text(found.cost / idle.plan_cost - 1, 1, is_change=True)
+    is_price = problem.job.objective == "price"
+    cost = f"{found.cost:.5g} USD a million samples" if is_price else seconds_text(found.cost)
+    takes = "costs" if is_price else "takes"
+    told = f"{found.num_devices} of them ({layers} x {stage.replicas}{group})"
+    if idle.why == "missed":
+        return f"a better plan, which was not found, has {told} and {takes} {cost} ({change})"
+    return f"the best plan found with {told} {takes} {cost} ({change})"
+
+
+def _limits_text(idle: IdleClass) -> str:
+    helpful = [
+        f"{LIFTED_WORDS[each.limit]} ({percent_text(-each.saves, 1, is_change=True)})"
+        for each in idle.lifted
+        if each.saves > HELPS
+    ]
+    if helpful:
+        return f"; they would pay with {' or '.join(helpful)}"
+    if idle.why != "slow":
+        return ""
+    tried = ", ".join(LIFTED_WORDS[each.limit] for each in idle.lifted)
+    return f"; with {tried} no gain was found either: they are too slow, or too dear"
 
 
 def _outlook_text(explanation: Explanation, size: TriedSize) -> str:

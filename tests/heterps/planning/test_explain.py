@@ -13,9 +13,11 @@ from heterps.planning.explain import Explanation, explain
 from heterps.planning.place import BOUND_IS_ABOVE, place
 from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.planning.problems import load_problem
-from heterps.reports.tables import dropped_lines, explanation_table, size_lines
+from heterps.reports.tables import dropped_lines, explanation_table, idle_lines, size_lines
+from heterps_agents.finishing.idle_devices import Found, IdleClass, Lifted
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.job import Strategy
+from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from tests.heterps.small_profiles import PLAIN
@@ -103,6 +105,55 @@ def test_the_answer_in_json_holds_all_choices(heterps: Heterps) -> None:
     chosen = [each for each in sizes.values() if each["is_chosen"]]
     assert [each["found"] for each in chosen] == [best]
     assert all(each["why"] or each["found"] >= best for each in sizes.values())
+
+
+def test_idle_devices_are_explained_where_that_is_asked_for(heterps: Heterps) -> None:
+    asked = ("place", "gpt2", "-c", "a100-v100-t4", "-p", "greedy", "--micro-batch", "8")
+    plain = heterps(*asked)
+    assert "why idle      --explain looks for plans with them" in plain.out
+    told = heterps(*asked, "--explain")
+    assert "why idle" not in told.out
+    data = heterps(*asked, "--explain", "--json").data
+    idle, step_s = data["explanation"]["idle"], data["estimate"]["step_time_s"]
+    used = {name for stage in data["plan"]["stages"] for name in stage["devices"]}
+    assert sum(len(each["devices"]) for each in idle) + len(used) == 16
+    for each in idle:
+        assert used.isdisjoint(each["devices"])
+        assert each["plan_cost"] == pytest.approx(step_s)
+        assert f"idle: {len(each['devices'])} {each['device_type']} (" in told.out
+        if each["why"] in ("slow", "limited"):
+            assert each["with_more"]["cost"] >= 0.999 * step_s
+
+
+def test_each_reason_for_idle_devices_reads_as_a_line() -> None:
+    problem = load_problem("gpt2", "a100-v100")
+    found = Found(PlacedStage(3, 5, 1, replicas=2), 2, 1.1)
+    slower = IdleClass("T4", ("t4-0", "t4-1"), "slow", 1.0, found, (Lifted("samples", -0.1),))
+    limited = slower._replace(why="limited", lifted=(Lifted("links", 0.25), Lifted("memory", 0.0)))
+    lines = idle_lines(
+        problem,
+        [
+            slower,
+            limited,
+            slower._replace(why="missed", found=found._replace(cost=0.9)),
+            limited._replace(found=None),
+            slower._replace(why="memory", found=found._replace(over_bytes=2**30)),
+            slower._replace(why="memory", found=None, lifted=()),
+            slower._replace(why="unknown", found=None, lifted=()),
+        ],
+    )
+    best = "idle: 2 T4 (t4-0..1): the best plan found with 2 of them (layers 3-5 x 2) takes 1.1 s"
+    assert lines[0] == (
+        f"{best} (+10.0 %); with 4 x the batch no gain was found either: they are too slow, or "
+        "too dear"
+    )
+    assert lines[1] == f"{best} (+10.0 %); they would pay with links 1000 x as fast (-25.0 %)"
+    assert "a better plan, which was not found, has 2 of them" in lines[2]
+    assert "takes 900 ms (-10.0 %)" in lines[2]
+    assert "allow no plan with more of them; they would pay with links" in lines[3]
+    assert "no plan with them fits: the nearest lacks 1 GiB" in lines[4]
+    assert "no layer fits beside what a device keeps free" in lines[5]
+    assert "not looked at" in lines[6]
 
 
 def test_each_size_of_micro_batches_says_in_a_line_why_it_lost() -> None:
