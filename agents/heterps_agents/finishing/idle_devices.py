@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from heterps_agents.finishing.lifted_limits import LIMITS, Limit, lifted
 from heterps_agents.finishing.more_of_class import placements_with_more, usage
+from heterps_agents.finishing.near_plan import ways_of
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -25,6 +27,7 @@ from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, code_cost
 from heterps_envs.closed_form.placement import PlacedStage, decode, encode, placement_of
+from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.notes import can_run
@@ -122,11 +125,14 @@ def idle_classes(
     """Why each class with idle devices has them, in the order of the cluster.
 
     Args:
-        problem: Of the plan, with what may be chosen.
+        problem: Of the plan, with what may be chosen; where the plan goes beyond that, stages are
+            carried out in the ways that the plan has.
         plan: That leaves devices idle.
         most_seconds: Begins no further search behind it.
     """
     end_s, used = time.monotonic() + most_seconds, set(plan.devices)
+    if not keeps_to(plan, problem.strategy):
+        problem = replace(problem, strategy=ways_of(plan, problem.strategy))
     idle = {
         kind: [device.name for device in entry.devices if device.name not in used]
         for kind, entry in enumerate(problem.views[-1].classes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heterps_agents.finishing.idle_devices import IdleClass, idle_classes
@@ -9,7 +11,9 @@ from heterps_agents.finishing.lifted_limits import FACTORS, lifted
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.cluster import Link
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.plan import Plan
+from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import chain_problem, plan_of
@@ -105,6 +109,19 @@ def test_plans_of_unequal_pipelines_are_not_looked_at() -> None:
     plan = plan_of(problem, stages, {("a",): range(3), ("b", "c"): range(3, 8)})
     (found,) = idle_classes(problem, plan)
     assert (found.why, found.found, found.lifted) == ("unknown", None, ())
+
+
+def test_a_plan_of_groups_is_asked_for_groups_where_nobody_says_what_may_be_chosen() -> None:
+    """As the report of a plan's file does."""
+    profile = load_profile("gpt2")
+    job = Job(dtype=profile.dtype, global_batch_size=2, micro_batch_size=1)
+    asked = Problem(profile, load_cluster("h100-pod"), job, strategy=Strategy(tensor_parallel=(2,)))
+    plan = planner_named("greedy").plan(asked, Budget())
+    assert {stage.degree for stage in plan.stages} == {2}
+    (found,) = idle_classes(asked, plan)
+    assert idle_classes(replace(asked, strategy=Strategy()), plan) == (found,)
+    assert found.found is not None
+    assert found.found.stage.degree == 2
 
 
 def test_without_time_only_what_is_found_now_is_told() -> None:
