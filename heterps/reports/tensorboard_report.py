@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from heterps.planning.compare import Comparison, ComparisonRow
 from heterps.planning.place_result import PlaceResult
+from heterps.planning.strategies import OPEN
 from heterps.reports.figures import timeline_figure
 from heterps.reports.folding import folded_estimate, folded_title
 from heterps.reports.planner_figures import curves_figure, throughput_figure
 from heterps.reports.ways import plan_ways_text, recompute_share
 from heterps_agents.boards.layout import Chart, Layout
+from heterps_configs.documents.job import Job
 from heterps_configs.outputs import file_name_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -39,7 +41,7 @@ def write_comparison(comparison: Comparison, log_directory: Path) -> Path:
 
     Args:
         comparison: What `heterps.planning.compare.compare` returned.
-        log_directory: The runs lie in `<log_directory>/<model>/<cluster>/<planner>`.
+        log_directory: The runs lie in `<model>/<cluster and what differs>/<planner>` there.
 
     Returns:
         The folder that holds the runs.
@@ -54,9 +56,32 @@ def write_comparison(comparison: Comparison, log_directory: Path) -> Path:
 
 
 def comparison_folder(problem: Problem, log_directory: Path) -> Path:
-    """Where the runs of a comparison lie; whatever a model or a cluster is called, inside."""
-    model, cluster = file_name_of(problem.profile.name), file_name_of(problem.cluster.name)
-    return log_directory / model / cluster
+    """Where the runs of a comparison lie; whatever a model or a cluster is called, inside.
+
+    What the job and the strategy have unlike others is part of the name, such as
+    `gpt2/a100-v100,global_batch_size=64`: comparisons stay beside each other.
+    """
+    model = file_name_of(problem.profile.name)
+    name = ",".join([problem.cluster.name, *_differences(problem)])
+    return log_directory / model / file_name_of(name)
+
+
+def _differences(problem: Problem) -> list[str]:
+    """What is not as where nobody says otherwise, as `field=value`."""
+    usual = {**Job(dtype=problem.profile.dtype).to_mapping(), **OPEN.to_mapping()}
+    given = {**problem.job.to_mapping(), **problem.strategy.to_mapping()}
+    # Where the size is left open, the job's is no more than a beginning.
+    is_open = problem.strategy.chooses_micro_batch
+    hidden = {"chooses_micro_batch", *(["micro_batch_size"] if is_open else [])}
+    return [
+        f"{name}={_words(value)}"
+        for name, value in given.items()
+        if name not in hidden and value != usual.get(name)
+    ]
+
+
+def _words(value: object) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _write_pictures(comparison: Comparison, folder: Path) -> None:
