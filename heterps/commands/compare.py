@@ -70,7 +70,7 @@ def run_compare(
         )
     if log_directory is not None:
         folder = write_comparison(comparison, log_directory)
-        remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
+        remarks.print(f"TensorBoard: tensorboard --logdir {folder}", soft_wrap=True)
     if figure is not None:
         from heterps.reports.planner_figures import curves_figure
 

@@ -97,7 +97,7 @@ def run_train(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
     )
     say_when_compiling()
-    remarks.print(f"TensorBoard: tensorboard --logdir {folder}")
+    remarks.print(f"TensorBoard: tensorboard --logdir {folder}", soft_wrap=True)
     result = train_with_progress(settings, folder, resume=resume, command=command)
     try:
         if output is not None:
