@@ -167,7 +167,8 @@ def _found_text(problem: Problem, idle: IdleClass) -> str:
     told = f"{found.num_devices} of them ({layers} x {stage.replicas}{group})"
     if idle.why == "missed":
         return f"a better plan, which was not found, has {told} and {takes} {cost} ({change})"
-    return f"the best plan found with {told} {takes} {cost} ({change})"
+    slower = f", these layers {found.slowness:.3g} x as long there" if found.slowness > 1 else ""
+    return f"the best plan found with {told} {takes} {cost} ({change}){slower}"
 
 
 def _limits_text(idle: IdleClass) -> str:
@@ -181,7 +182,7 @@ def _limits_text(idle: IdleClass) -> str:
     if idle.why != "slow":
         return ""
     tried = ", ".join(LIFTED_WORDS[each.limit] for each in idle.lifted)
-    return f"; with {tried} no gain was found either: they are too slow, or too dear"
+    return f"; with {tried} no gain was found either"
 
 
 def _outlook_text(explanation: Explanation, size: TriedSize) -> str:

@@ -13,6 +13,8 @@ import time
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from heterps_agents.finishing.lifted_limits import LIMITS, Limit, lifted
 from heterps_agents.finishing.more_of_class import placements_with_more, usage
 from heterps_agents.finishing.near_plan import ways_of
@@ -24,6 +26,7 @@ from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Code
+from heterps_envs.closed_form.formula import OPTION_MASK
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, code_cost
 from heterps_envs.closed_form.placement import PlacedStage, decode, encode, placement_of
@@ -53,12 +56,15 @@ class Found(NamedTuple):
         num_devices: How many more than in the plan.
         cost: Simulated, in what the job minimises; inf where it does not fit.
         over_bytes: That the fullest device would lack.
+        slowness: Seconds of the stage's layers on one of its replicas, over those where the plan
+            has them.
     """
 
     stage: PlacedStage
     num_devices: int
     cost: float
     over_bytes: int = 0
+    slowness: float = 1.0
 
 
 class Lifted(NamedTuple):
@@ -110,6 +116,7 @@ class IdleClass(NamedTuple):
                 "devices": found.num_devices,
                 "cost": found.cost,
                 "over_bytes": found.over_bytes,
+                "slowness": found.slowness,
                 "first_layer": found.stage.first_layer,
                 "last_layer": found.stage.last_layer,
                 "replicas": found.stage.replicas,
@@ -267,7 +274,15 @@ class _Search:
         new = [stage for stage in own if stage not in before] or own
         more = usage(code, self._question.kernel)[kind] - self._used[kind]
         stage = max(new, key=lambda each: each.last_layer - each.first_layer)
-        return Found(stage, int(more), *known)
+        return Found(stage, int(more), *known, self._slowness(code, stage))
+
+    def _slowness(self, code: Code, stage: PlacedStage) -> float:
+        compute_s = np.diff(self._question.kernel.compute_prefix_s, axis=0)
+        layers = np.arange(stage.first_layer, stage.last_layer + 1)
+        now_s, then_s = (
+            compute_s[layers, each[layers] & OPTION_MASK].sum() for each in (self._code, code)
+        )
+        return float(then_s / max(now_s, 1e-30))
 
     def _simulated(self, code: Code) -> tuple[float, int] | None:
         """Cost, and bytes over; None for a plan that is not allowed or cannot be run.

@@ -41,6 +41,7 @@ def test_devices_that_are_a_thousand_times_slower_are_too_slow() -> None:
     assert (found.device_type, len(found.devices), found.why) == ("class1", 3, "slow")
     assert found.found is not None
     assert found.found.cost > 100 * found.plan_cost
+    assert found.found.slowness == pytest.approx(1000.0)
     assert all(each.saves <= 0 for each in found.lifted)
     assert {each.limit for each in found.lifted} == set(FACTORS)
 

@@ -127,7 +127,7 @@ def test_idle_devices_are_explained_where_that_is_asked_for(heterps: Heterps) ->
 
 def test_each_reason_for_idle_devices_reads_as_a_line() -> None:
     problem = load_problem("gpt2", "a100-v100")
-    found = Found(PlacedStage(3, 5, 1, replicas=2), 2, 1.1)
+    found = Found(PlacedStage(3, 5, 1, replicas=2), 2, 1.1, slowness=9.0)
     slower = IdleClass("T4", ("t4-0", "t4-1"), "slow", 1.0, found, (Lifted("samples", -0.1),))
     limited = slower._replace(why="limited", lifted=(Lifted("links", 0.25), Lifted("memory", 0.0)))
     lines = idle_lines(
@@ -142,12 +142,12 @@ def test_each_reason_for_idle_devices_reads_as_a_line() -> None:
             slower._replace(why="unknown", found=None, lifted=()),
         ],
     )
-    best = "idle: 2 T4 (t4-0..1): the best plan found with 2 of them (layers 3-5 x 2) takes 1.1 s"
-    assert lines[0] == (
-        f"{best} (+10.0 %); with 4 x the batch no gain was found either: they are too slow, or "
-        "too dear"
+    best = (
+        "idle: 2 T4 (t4-0..1): the best plan found with 2 of them (layers 3-5 x 2) takes 1.1 s "
+        "(+10.0 %), these layers 9 x as long there"
     )
-    assert lines[1] == f"{best} (+10.0 %); they would pay with links 1000 x as fast (-25.0 %)"
+    assert lines[0] == f"{best}; with 4 x the batch no gain was found either"
+    assert lines[1] == f"{best}; they would pay with links 1000 x as fast (-25.0 %)"
     assert "a better plan, which was not found, has 2 of them" in lines[2]
     assert "takes 900 ms (-10.0 %)" in lines[2]
     assert "allow no plan with more of them; they would pay with links" in lines[3]
