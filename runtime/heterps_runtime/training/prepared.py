@@ -15,7 +15,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.models.losses import Loss, MeanLoss, SourceLoss
 from heterps_runtime.training.batches import BatchSource, ReadBatches, SyntheticBatches
-from heterps_runtime.training.collating import as_tensor
+from heterps_runtime.training.collating import as_tensor, collate_samples
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.sample_order import BEGINNING, Position, SampleOrder
 from heterps_runtime.training.samples import divided, samples_of
@@ -54,6 +54,10 @@ def first_batch(program: TrainingProgram, data: Any, size: int) -> tuple[Any, Te
         samples = list(islice(iter(data), size))
     if not samples:
         raise HeterpsError("data: is empty")
+    if program.collate is collate_samples and isinstance(samples[0], Mapping):
+        # What a model takes is numbers; what is none is for people.
+        texts = {key for key, value in samples[0].items() if isinstance(value, str | bytes)}
+        samples = [{k: v for k, v in sample.items() if k not in texts} for sample in samples]
     inputs, target = divided(program.collate(samples), program.target)
     if isinstance(inputs, Mapping):
         inputs = {name: value for name, value in inputs.items() if value is not None}

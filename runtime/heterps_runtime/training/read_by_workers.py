@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.batches import BatchSource, Needs, StepBatches
+from heterps_runtime.training.samples import reads_only
 
 # Steps that each worker is ahead.
 AHEAD = 2
@@ -111,6 +112,9 @@ class _Shuts:
 
 def _leave_rank(worker: int) -> None:
     """Makes a worker one that ends with its rank, and holds none of its connections."""
+    reads_only()
+    # Data in a row would give each worker a part of them; each goes through all, for its steps.
+    torch.utils.data._utils.worker._worker_info = None
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
 from heterps_configs.documents.model_profile import ModelSource
 from heterps_configs.errors import HeterpsError
@@ -26,6 +25,8 @@ from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.sample_order import Position, SampleOrder
 
 _NO_TARGET = torch.empty(0)
+# Not empty in a process that does nothing but read samples.
+_OWN_DRAWS: list[bool] = []
 
 
 class DueSamples(Protocol):
@@ -138,7 +139,7 @@ class IndexedSamples:
     @contextmanager
     def of_step(self, step: int) -> Iterator[DueSamples]:
         """See `Samples`."""
-        draws = (self._order.seed, step) if get_worker_info() is not None else None
+        draws = (self._order.seed, step) if _OWN_DRAWS else None
         yield _Indexed(self._batching, self._order.indices(step), draws)
 
 
@@ -185,6 +186,11 @@ class _Indexed:
             first = index if isinstance(index, int) else index[0]
             seed_draws((*self._draws, first))
         return read(index)
+
+
+def reads_only() -> None:
+    """Says that this process does nothing but read samples: its generators are theirs."""
+    _OWN_DRAWS.append(True)
 
 
 def seed_draws(numbers: Sequence[int]) -> None:

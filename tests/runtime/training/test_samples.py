@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
 
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import InputSpecification, ModelSource
@@ -214,6 +215,24 @@ def test_a_sample_draws_the_same_whoever_reads_it_and_whenever() -> None:
     assert torch.equal(later.of_step(1).batches[2][0]["weight"], second[2][0]["weight"])
     for reading in (whole, part, later):
         reading.close()
+
+
+class Sharded(IterableDataset[dict[str, Any]]):
+    """Gives each worker of a loader a part, as data sets of Hugging Face do."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        info, data = get_worker_info(), Rows(13)
+        first, stride = (0, 1) if info is None else (info.id, info.num_workers)
+        return (data[index] for index in range(first, len(data), stride))
+
+
+def test_every_step_has_its_samples_where_workers_go_through_data_in_a_row() -> None:
+    reading = ReadByWorkers(_batches(Sharded()), Needs.all_of([0, 1, 2]), 3, num_workers=2)
+    for step in range(3):
+        found, expected = reading.of_step(step), _batches(Rows(13), shuffle=False)
+        for index, (_, target) in expected.read(step, Needs.all_of([0, 1, 2])).batches.items():
+            assert torch.equal(found.batches[index][1], target)
+    reading.close()
 
 
 def test_a_worker_that_ends_is_one_clear_error() -> None:
