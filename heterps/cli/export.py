@@ -17,7 +17,7 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="accelerate, megatron, torch-pipelining, torchtitan, vllm: the plan. "
+            help="accelerate, deepspeed, megatron, torch-pipelining, torchtitan, vllm: the plan. "
             "safetensors: weights as from_pretrained reads them.",
         ),
     ],

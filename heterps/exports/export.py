@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from heterps.exports.accelerate import to_accelerate
+from heterps.exports.deepspeed import to_deepspeed
 from heterps.exports.formats import Exported
 from heterps.exports.megatron import to_megatron, to_vllm
-from heterps.exports.torch_pipelining import to_torch_pipelining, to_torchtitan
+from heterps.exports.torch_pipelining import to_torch_pipelining
+from heterps.exports.torchtitan import to_torchtitan
 from heterps.exports.weights import write_weights
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, UnknownNameError
@@ -20,6 +22,7 @@ from heterps_envs.problem import Problem
 
 TARGETS: Mapping[str, Callable[[Problem, Plan], Exported]] = {
     "accelerate": to_accelerate,
+    "deepspeed": to_deepspeed,
     "megatron": to_megatron,
     "torch-pipelining": to_torch_pipelining,
     "torchtitan": to_torchtitan,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 from heterps.exports.formats import Exported
+from heterps.exports.predicted import offload_texts
 from heterps.exports.shape import (
     Blocks,
     Chain,
     blocks_of,
     blocks_of_stages,
+    devices_by_rank,
     equal_chains,
     equal_degree,
 )
@@ -48,9 +50,11 @@ def to_megatron(problem: Problem, plan: Plan) -> Exported:
             remarks.append(f"{recomputed} layers are recomputed in the plan, all of them by these")
     if plan.sharded_state:
         lines.append("--use-distributed-optimizer")
-    if job.schedule != "1f1b":
-        remarks.append(f"its schedule is 1F1B, the plan's is {job.schedule}")
-    remarks.append(f"ranks: {_order(plan, chain)}")
+    own = "interleaved" if len(chain.stages) > size else "1f1b"
+    if job.schedule != own:
+        remarks.append(f"its schedule is {own} then, the plan's is {job.schedule}")
+    remarks += offload_texts(problem, plan)
+    remarks.append(f"ranks: {' '.join(devices_by_rank(plan))}")
     return Exported({"arguments.txt": "\n".join(lines) + "\n"}, tuple(remarks))
 
 
@@ -102,15 +106,3 @@ def _pipeline_size(chain: Chain) -> int:
     if len(groups) % size or any(group != groups[i % size] for i, group in enumerate(groups)):
         raise HeterpsError("megatron: devices do not take their stages in turns, equally many each")
     return size
-
-
-def _order(plan: Plan, chain: Chain) -> str:
-    """Devices as its ranks count them: tensor groups first, then replicas, then stages."""
-    size = _pipeline_size(chain)
-    names = [
-        device
-        for position in range(size)
-        for pipeline in plan.pipelines
-        for device in plan.stage(pipeline.stages[position]).devices
-    ]
-    return " ".join(names)

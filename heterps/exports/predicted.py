@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from heterps.exports.shape import first_chain
 from heterps_configs.documents.plan import Bound, Pipeline, Plan
+from heterps_envs.engines.buffered_messages import passes_end_s
+from heterps_envs.engines.deepspeed_order import deepspeed_order
+from heterps_envs.engines.megatron_runs import MESSAGE_BUFFER_BYTES_PER_GPU
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.plan_arrays import plan_arrays
+from heterps_envs.schedule.reduce_buckets import reduce_buckets, reduce_s
 from heterps_envs.simulator.simulate import estimate
 
 
@@ -26,6 +32,38 @@ def samples_per_s_one_by_one(problem: Problem, plan: Plan) -> float:
     )
     found = estimate(replace(problem, job=alone), single)
     return job.micro_batch_size / found.step_time_s
+
+
+def samples_per_s_of_deepspeed(problem: Problem, plan: Plan) -> float:
+    """Throughput in DeepSpeed's order of passes and messages, with all sums of gradients behind it.
+
+    Every stage has one device of its own.
+    """
+    buffers = {
+        device.name: math.inf if device.type.kind == "cpu" else MESSAGE_BUFFER_BYTES_PER_GPU
+        for device in problem.cluster.devices
+    }
+    end_s = passes_end_s(problem, plan, deepspeed_order(plan), buffers, {})
+    for bucket in reduce_buckets(problem, plan):
+        done_s = max(end_s[name] for name in bucket.devices) + reduce_s(problem, bucket)
+        end_s.update(dict.fromkeys(bucket.devices, done_s))
+    arrays = plan_arrays(problem, plan)
+    devices = [group[0] for group in plan.device_groups]
+    optimizer_s = dict(zip(devices, arrays.optimizer_s.tolist(), strict=True))
+    step_time_s: float = max(end_s[name] + optimizer_s[name] for name in devices)
+    return problem.job.global_batch_size / step_time_s
+
+
+def offload_texts(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """What it means that a target keeps activations where they are, if the plan does not."""
+    count = sum(len(stage.offloaded_layers) for stage in plan.stages)
+    if not count:
+        return ()
+    stages = tuple(stage.changed(offloaded_layers=()) for stage in plan.stages)
+    needed = estimate(problem, plan.changed(stages=stages, bound=Bound())).memory_bytes
+    short = [name for name, size in needed.items() if size > problem.usable_bytes(name)]
+    lacks = f"memory is predicted to lack on {', '.join(short)}" if short else "they fit there"
+    return (f"activations that the plan offloads ({count} layers) stay on their devices: {lacks}",)
 
 
 def cost_text(problem: Problem, plan: Plan, samples_per_s: float) -> str:

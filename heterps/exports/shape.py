@@ -129,3 +129,13 @@ def blocks_of(profile: ModelProfile, target: str) -> Blocks:
 def blocks_of_stages(stages: tuple[Stage, ...], blocks: Blocks) -> list[list[int]]:
     """The numbers of the blocks on each stage."""
     return [[n for i in stage.layers if (n := blocks.number[i]) is not None] for stage in stages]
+
+
+def devices_by_rank(plan: Plan) -> list[str]:
+    """Devices as most tools count them: tensor groups first, then replicas, then stages.
+
+    Of stages that a device takes in turns, the first one counts.
+    """
+    chains = [[plan.stage(name) for name in pipeline.stages] for pipeline in plan.pipelines]
+    in_order = [name for across in zip(*chains, strict=True) for s in across for name in s.devices]
+    return list(dict.fromkeys(in_order))

@@ -1,27 +1,9 @@
-"""The script of an export for torch.distributed.pipelining."""
+"""Scripts: what those of several targets share, and that for torch.distributed.pipelining."""
 
 from __future__ import annotations
 
-# What both kinds of stages share. Doubled braces are single ones in the script.
-SCRIPT = '''"""{model} in {count} stages, as a plan of heterps says; one process for each device.
-
-    torchrun --nproc-per-node {size} train.py
-
-Rank by rank: {devices}. Weights, data and optimizer are examples; put your own there.
-"""
-
-import json
-from pathlib import Path
-
-import torch
-import torch.distributed as dist
-from torch.distributed.pipelining import {imports}, {schedule}
-
-NAMES = {names}
-NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, NUM_STEPS = {num_micro_batches}, {micro_batch_size}, 3
-
-
-def build_model() -> torch.nn.Module:
+# The model, and examples of its data. Doubled braces are single ones in the script.
+MODEL_AND_DATA = '''def build_model() -> torch.nn.Module:
 {build}
 
 
@@ -42,7 +24,27 @@ def example(batch_size: int) -> tuple[list[torch.Tensor], torch.Tensor]:
 def loss_function(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     if target.dtype == torch.int64:
         return torch.nn.functional.cross_entropy(output.flatten(0, -2), target.flatten())
-    return torch.nn.functional.mse_loss(output, target)
+    return torch.nn.functional.mse_loss(output, target)'''
+# What both kinds of stages share.
+SCRIPT = '''"""{model} in {count} stages, as a plan of heterps says; one process for each device.
+
+    torchrun --nproc-per-node {size} train.py
+
+Rank by rank: {devices}. Weights, data and optimizer are examples; put your own there.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import {imports}, {schedule}
+
+NAMES = {names}
+NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, NUM_STEPS = {num_micro_batches}, {micro_batch_size}, 3
+
+
+{model_and_data}
 
 
 def first_output(output):

@@ -122,6 +122,7 @@ def test_blocks_of_each_stage_are_counted_for_vllm_and_named_for_torchtitan(
     ("target", "reason"),
     [
         ("accelerate", "stage s0 is split over several devices"),
+        ("deepspeed", "stage s0 is split over 2 devices"),
         ("megatron", "stages have 1 and 2 devices"),
         ("vllm", "stages have 1 and 2 devices"),
         ("torchtitan", "stages have 1 and 2 devices"),
