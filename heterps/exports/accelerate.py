@@ -39,11 +39,13 @@ def to_accelerate(problem: Problem, plan: Plan) -> Exported:
     places = _places(problem, [stage.devices[0] for stage in stages])
     device_of_layer = {i: stage.devices[0] for stage in stages for i in stage.layers}
     device_map = _device_map(problem, {i: places[name] for i, name in device_of_layer.items()})
-    memory = {str(place): f"{problem.usable_bytes(name)}B" for name, place in places.items()}
+    memory = {str(place): problem.usable_bytes(name) for name, place in places.items()}
     remarks = [
         "accelerate lets one micro-batch at a time through its devices: "
         + cost_text(problem, plan, samples_per_s_one_by_one(problem, plan))
     ]
+    if any(isinstance(place, int) for place in places.values()):
+        remarks.append("GPUs are numbers: make int of the keys that JSON has in max_memory.json")
     if len(plan.pipelines) > 1:
         remarks.append(f"only the first of {len(plan.pipelines)} pipelines is there")
     return Exported(

@@ -14,7 +14,13 @@ from heterps.exports import deepspeed_script
 from heterps.exports.deepspeed_remarks import remarks
 from heterps.exports.formats import Exported
 from heterps.exports.scripts import as_path, as_words, is_stack, model_and_data
-from heterps.exports.shape import Chain, blocks_of, devices_by_rank, equal_chains
+from heterps.exports.shape import (
+    Chain,
+    blocks_of,
+    check_micro_batches,
+    devices_by_rank,
+    equal_chains,
+)
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.documents.plan import Plan
@@ -85,8 +91,7 @@ def _chain(plan: Plan) -> Chain:
         raise HeterpsError(
             f"deepspeed: {twice[0]} has {devices.count(twice[0])} stages; each of its ranks has one"
         )
-    if len(set(plan.job.micro_batch_sizes)) > 1:
-        raise HeterpsError("deepspeed: micro-batches have unequal sizes; it knows one")
+    check_micro_batches(plan, "deepspeed")
     return chain
 
 

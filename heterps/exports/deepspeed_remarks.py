@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from heterps.exports.predicted import cost_text, offload_texts, samples_per_s_of_deepspeed
+from heterps.exports.predicted import cost_text, kept_texts, samples_per_s_of_deepspeed
 from heterps.exports.shape import Chain, devices_by_rank
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
@@ -18,7 +18,7 @@ def remarks(problem: Problem, plan: Plan, chain: Chain, has_script: bool) -> tup
             _speed(problem, plan),
             _script(plan, has_script),
             _state(plan, chain),
-            offload_texts(problem, plan),
+            kept_texts(problem, plan),
             (f"ranks: {' '.join(devices_by_rank(plan))}",),
         )
         for text in part

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 from heterps.exports.formats import Exported
-from heterps.exports.predicted import offload_texts
+from heterps.exports.predicted import kept_texts
 from heterps.exports.shape import (
     Blocks,
     Chain,
     blocks_of,
     blocks_of_stages,
+    check_micro_batches,
     devices_by_rank,
     equal_chains,
     equal_degree,
+    pipeline_ranks,
 )
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
@@ -29,9 +29,8 @@ def to_megatron(problem: Problem, plan: Plan) -> Exported:
     chain = equal_chains(plan, "megatron")
     degree = equal_degree(chain, "megatron")
     blocks = blocks_of(problem.profile, "megatron")
-    job, size = plan.job, _pipeline_size(chain)
-    if len(set(job.micro_batch_sizes)) > 1:
-        raise HeterpsError("megatron: micro-batches have unequal sizes; it knows one")
+    job, size = plan.job, pipeline_ranks(chain, "megatron")
+    check_micro_batches(plan, "megatron")
     arguments = {
         "--tensor-model-parallel-size": degree,
         "--pipeline-model-parallel-size": size,
@@ -53,13 +52,13 @@ def to_megatron(problem: Problem, plan: Plan) -> Exported:
     own = "interleaved" if len(chain.stages) > size else "1f1b"
     if job.schedule != own:
         remarks.append(f"its schedule is {own} then, the plan's is {job.schedule}")
-    remarks += offload_texts(problem, plan)
+    remarks += kept_texts(problem, plan)
     remarks.append(f"ranks: {' '.join(devices_by_rank(plan))}")
     return Exported({"arguments.txt": "\n".join(lines) + "\n"}, tuple(remarks))
 
 
 def to_vllm(problem: Problem, plan: Plan) -> Exported:
-    """`environment.sh`: how many blocks each stage has; and vLLM's two sizes.
+    """`environment.sh`: how many blocks each stage has; `config.yaml`: how many ranks.
 
     Raises:
         HeterpsError: The plan is not what vLLM can do.
@@ -70,16 +69,18 @@ def to_vllm(problem: Problem, plan: Plan) -> Exported:
     empty = [stage.name for stage, own in zip(chain.stages, numbers, strict=True) if not own]
     if empty:
         raise HeterpsError(f"vllm: stage {empty[0]} has no block; each of its stages has one")
+    if pipeline_ranks(chain, "vllm") < len(chain.stages):
+        raise HeterpsError("vllm: devices have several stages each; each of its ranks has one")
     counts = ",".join(str(len(own)) for own in numbers)
     sizes = {
-        "tensor_parallel_size": degree,
-        "pipeline_parallel_size": len(chain.stages),
-        "data_parallel_size": chain.num_replicas,
+        "tensor-parallel-size": degree,
+        "pipeline-parallel-size": len(chain.stages),
+        "data-parallel-size": chain.num_replicas,
     }
     return Exported(
         {
             "environment.sh": f"export VLLM_PP_LAYER_PARTITION={counts}\n",
-            "arguments.json": json.dumps(sizes, indent=1) + "\n",
+            "config.yaml": "".join(f"{name}: {value}\n" for name, value in sizes.items()),
         },
         ("vLLM answers requests and trains nothing: the plan's step time says nothing of it",),
     )
@@ -93,16 +94,3 @@ def megatron_layout(chain: Chain, blocks: Blocks) -> str:
         middle = f"t*{len(own)}" if len(own) > 1 else "t" * len(own)
         rows.append(("E" if first else "") + middle + ("L" if last else ""))
     return "|".join(rows)
-
-
-def _pipeline_size(chain: Chain) -> int:
-    """Ranks of a pipeline: several stages on one, in turns, are its virtual stages.
-
-    Raises:
-        HeterpsError: Devices do not take their stages in turns.
-    """
-    groups = [stage.devices for stage in chain.stages]
-    size = len(set(groups))
-    if len(groups) % size or any(group != groups[i % size] for i, group in enumerate(groups)):
-        raise HeterpsError("megatron: devices do not take their stages in turns, equally many each")
-    return size

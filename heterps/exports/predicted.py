@@ -54,16 +54,29 @@ def samples_per_s_of_deepspeed(problem: Problem, plan: Plan) -> float:
     return problem.job.global_batch_size / step_time_s
 
 
-def offload_texts(problem: Problem, plan: Plan) -> tuple[str, ...]:
-    """What it means that a target keeps activations where they are, if the plan does not."""
-    count = sum(len(stage.offloaded_layers) for stage in plan.stages)
-    if not count:
+def kept_texts(problem: Problem, plan: Plan, recomputes: bool = True) -> tuple[str, ...]:
+    """What it means that a target keeps activations where they are, if the plan does not.
+
+    Args:
+        problem: What the plan answers.
+        plan: Whose activations are meant.
+        recomputes: Whether the target computes layers again; none offloads activations.
+    """
+    changes = {"offloaded_layers": "offloads"}
+    if not recomputes:
+        changes["recompute_layers"] = "computes again"
+    told = [
+        f"{verb} ({count} layers)"
+        for field, verb in changes.items()
+        if (count := sum(len(getattr(stage, field)) for stage in plan.stages))
+    ]
+    if not told:
         return ()
-    stages = tuple(stage.changed(offloaded_layers=()) for stage in plan.stages)
+    stages = tuple(stage.changed(**dict.fromkeys(changes, ())) for stage in plan.stages)
     needed = estimate(problem, plan.changed(stages=stages, bound=Bound())).memory_bytes
     short = [name for name, size in needed.items() if size > problem.usable_bytes(name)]
     lacks = f"memory is predicted to lack on {', '.join(short)}" if short else "they fit there"
-    return (f"activations that the plan offloads ({count} layers) stay on their devices: {lacks}",)
+    return (f"activations that the plan {' or '.join(told)} stay on their devices: {lacks}",)
 
 
 def cost_text(problem: Problem, plan: Plan, samples_per_s: float) -> str:

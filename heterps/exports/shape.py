@@ -104,6 +104,31 @@ def equal_degree(chain: Chain, target: str) -> int:
     return degrees[0]
 
 
+def pipeline_ranks(chain: Chain, target: str) -> int:
+    """Ranks of a pipeline: several stages on one, in turns, are its virtual stages.
+
+    Raises:
+        HeterpsError: Devices do not take their stages in turns.
+    """
+    groups = [stage.devices for stage in chain.stages]
+    size = len(set(groups))
+    if len(groups) % size or any(group != groups[i % size] for i, group in enumerate(groups)):
+        raise HeterpsError(
+            f"{target}: devices do not take their stages in turns, equally many each"
+        )
+    return size
+
+
+def check_micro_batches(plan: Plan, target: str) -> None:
+    """Refuses micro-batches of several sizes.
+
+    Raises:
+        HeterpsError: There are such.
+    """
+    if len(set(plan.job.micro_batch_sizes)) > 1:
+        raise HeterpsError(f"{target}: micro-batches have unequal sizes; it knows one")
+
+
 def blocks_of(profile: ModelProfile, target: str) -> Blocks:
     """The model's stack of blocks.
 

@@ -6,7 +6,7 @@ import json
 
 from heterps.exports import torch_script
 from heterps.exports.formats import Exported
-from heterps.exports.predicted import offload_texts
+from heterps.exports.predicted import kept_texts
 from heterps.exports.scripts import STACKS, as_path, as_words, is_stack, model_and_data
 from heterps.exports.shape import blocks_of, blocks_of_stages
 from heterps_configs.documents.model_profile import ModelSource
@@ -74,7 +74,7 @@ def to_torch_pipelining(problem: Problem, plan: Plan) -> Exported:
     if source.kind == "huggingface":
         files["config.json"] = json.dumps(source.config, indent=1) + "\n"
     examples = "weights, data and optimizer of the script are examples"
-    return Exported(files, (examples, *offload_texts(problem, plan)))
+    return Exported(files, (examples, *kept_texts(problem, plan, recomputes=False)))
 
 
 def _stages(problem: Problem, stages: list[Stage], source: ModelSource) -> str:

@@ -16,11 +16,11 @@ import pytest
 from heterps.exports.export import export_plan
 from heterps.exports.predicted import samples_per_s_of_deepspeed
 from heterps.planning.problems import load_problem
-from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.plan import LayerRange
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from tests.heterps.exports.test_export import ONE, chain_of
+from tests.heterps.exports.small_plans import ONE, chain_of
 
 TWO = ((0, 9), (10, 15))
 
@@ -85,16 +85,6 @@ def test_recomputed_layers_are_named_one_by_one(problem: Problem, tmp_path: Path
     assert config["pipeline"] == {"activation_checkpoint_interval": 1, "use_reentrant": False}
 
 
-def test_activations_that_would_be_offloaded_are_told(problem: Problem, tmp_path: Path) -> None:
-    plan = chain_of(problem, (("a100-0",), ("v100-0",)), cuts=TWO)
-    first, last = plan.stages
-    offloading = plan.changed(stages=(first.changed(offloaded_layers=(1, 2)), last))
-    for target in ("deepspeed", "megatron", "torchtitan", "torch-pipelining"):
-        remarks = export_plan(problem, offloading, target, tmp_path / target)
-        (told,) = [text for text in remarks if "offloads" in text]
-        assert told.endswith("(2 layers) stay on their devices: they fit there")
-
-
 def test_a_model_that_is_no_sequence_gets_its_parts_alone(tmp_path: Path) -> None:
     problem = load_problem("gpt2", "a100-v100", global_batch_size=8, micro_batch_size=2)
     plan = chain_of(problem, (("a100-0",), ("v100-0",)), cuts=((0, 6), (7, 13)))
@@ -108,18 +98,8 @@ def test_a_model_that_is_no_sequence_gets_its_parts_alone(tmp_path: Path) -> Non
     assert any("there is no train.py" in text for text in remarks)
 
 
-def in_turns(problem: Problem) -> Plan:
-    return chain_of(
-        problem,
-        (("a100-0",), ("v100-0",), ("a100-0",), ("v100-0",)),
-        cuts=((0, 3), (4, 7), (8, 11), (12, 15)),
-    )
-
-
 def test_what_its_pipeline_cannot_do_is_refused(tmp_path: Path) -> None:
     problem = load_problem("llama-tiny", "a100-v100", global_batch_size=7, micro_batch_size=2)
-    with pytest.raises(HeterpsError, match="a100-0 has 2 stages; each of its ranks has one"):
-        export_plan(problem, in_turns(problem), "deepspeed", tmp_path / "turns")
     plan = chain_of(problem, (("a100-0", "a100-1"), ("v100-0",)), cuts=TWO)
     with pytest.raises(HeterpsError, match="stage s0 is split over 2 devices"):
         export_plan(problem, plan, "deepspeed", tmp_path / "groups")

@@ -18,7 +18,7 @@ from heterps.cli.app import main
 from heterps.exports.export import NAMES, export_plan, export_weights
 from heterps.exports.predicted import samples_per_s_one_by_one
 from heterps.planning.problems import load_problem
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.problem import Problem
 from heterps_runtime.models.build import build_module
@@ -30,9 +30,7 @@ from heterps_runtime.state.checkpoint_files import (
 )
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.layout import VALUE, checkpoint_key
-
-# Of llama-tiny's 16 layers, the first is the embedding and the last the head.
-CUTS = ((0, 4), (5, 10), (11, 15))
+from tests.heterps.exports.small_plans import CUTS, ONE, chain_of
 
 
 @pytest.fixture(scope="module")
@@ -40,39 +38,9 @@ def problem() -> Problem:
     return load_problem("llama-tiny", "a100-v100", global_batch_size=8, micro_batch_size=2)
 
 
-def chain_of(
-    problem: Problem, *chains: tuple[tuple[str, ...], ...], cuts: tuple[tuple[int, int], ...] = CUTS
-) -> Plan:
-    """A plan of chains of device groups, with the same cuts."""
-    stages, pipelines = list[Stage](), list[Pipeline]()
-    count = problem.job.num_micro_batches
-    for number, chain in enumerate(chains):
-        names = []
-        for (first, last), devices in zip(cuts, chain, strict=True):
-            names.append(f"s{len(stages)}")
-            stages.append(
-                Stage(name=names[-1], first_layer=first, last_layer=last, devices=devices)
-            )
-        own = tuple(range(number, count, len(chains)))
-        pipelines.append(Pipeline(stages=tuple(names), micro_batches=own))
-    return Plan(
-        model=problem.profile.name,
-        model_fingerprint=problem.profile.layers_fingerprint(),
-        num_layers=problem.profile.num_layers,
-        cluster=problem.cluster.name,
-        job=problem.job,
-        stages=tuple(stages),
-        pipelines=tuple(pipelines),
-        planner="test",
-    )
-
-
-ONE = (("a100-0",), ("a100-1",), ("v100-0",))
-
-
 def test_a_device_map_has_a_place_for_every_parameter(problem: Problem, tmp_path: Path) -> None:
     plan = chain_of(problem, ONE)
-    (remark,) = export_plan(problem, plan, "accelerate", tmp_path / "out")
+    remark, _ = export_plan(problem, plan, "accelerate", tmp_path / "out")
     device_map = json.loads((tmp_path / "out" / "device_map.json").read_text())
     assert problem.profile.source is not None
     for name, _ in build_module(problem.profile.source).named_parameters():
@@ -81,7 +49,9 @@ def test_a_device_map_has_a_place_for_every_parameter(problem: Problem, tmp_path
         index = int(layer[1]) + 1 if layer else 0 if "embed" in name else 15
         assert places == {next(i for i, (a, b) in enumerate(CUTS) if a <= index <= b)}, name
     memory = json.loads((tmp_path / "out" / "max_memory.json").read_text())
-    assert list(memory) == ["0", "1", "2"]
+    assert memory == {
+        str(i): problem.usable_bytes(name) for i, name in enumerate(("a100-0", "a100-1", "v100-0"))
+    }
     # Nothing overlaps there.
     assert "instead of the plan's" in remark
     assert samples_per_s_one_by_one(problem, plan) > 0
@@ -109,12 +79,15 @@ def test_blocks_of_each_stage_are_counted_for_vllm_and_named_for_torchtitan(
     plan = chain_of(problem, ONE)
     export_plan(problem, plan, "vllm", tmp_path / "vllm")
     assert "VLLM_PP_LAYER_PARTITION=4,6,4\n" in (tmp_path / "vllm/environment.sh").read_text()
+    assert (tmp_path / "vllm/config.yaml").read_text().splitlines() == [
+        "tensor-parallel-size: 1", "pipeline-parallel-size: 3", "data-parallel-size: 1",
+    ]  # fmt: skip
     export_plan(problem, plan, "torchtitan", tmp_path / "titan")
     fields = json.loads((tmp_path / "titan/parallelism.json").read_text())
     assert fields["pipeline_parallel_degree"] == 3
     parts = fields["module_fqns_per_model_part"]
     assert [part[0] for part in parts] == ["tok_embeddings", "layers.4", "layers.10"]
-    assert parts[-1][-3:] == ["layers.13", "norm", "output"]
+    assert parts[-1][-3:] == ["layers.13", "norm", "lm_head"]
     assert sum(map(len, parts)) == 17
 
 
@@ -136,6 +109,88 @@ def test_what_a_target_cannot_express_is_refused_and_nothing_is_left(
     with pytest.raises(HeterpsError, match=reason):
         export_plan(problem, plan, target, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_activations_that_a_target_keeps_are_told(problem: Problem, tmp_path: Path) -> None:
+    plan = chain_of(problem, (("a100-0",), ("v100-0",)), cuts=((0, 9), (10, 15)))
+    first, last = plan.stages
+    stages = first.changed(offloaded_layers=(1, 2)), last.changed(recompute_layers=(11,))
+    told = "activations that the plan offloads (2 layers) stay on their devices: they fit there"
+    for target in ("deepspeed", "megatron", "torchtitan"):
+        remarks = export_plan(problem, plan.changed(stages=stages), target, tmp_path / target)
+        assert told in remarks
+    # torch's schedules compute nothing again either.
+    remarks = export_plan(problem, plan.changed(stages=stages), "torch-pipelining", tmp_path / "t")
+    assert told.replace(" stay", " or computes again (1 layers) stay") in remarks
+
+
+def test_a_tied_head_is_refused_where_stages_cannot_share_it(
+    problem: Problem, tmp_path: Path
+) -> None:
+    first, last = problem.profile.layers[0], problem.profile.layers[-1]
+    shared = last.changed(tied_to=first.name, tied_parameters=first.num_parameters)
+    layers = (*problem.profile.layers[:-1], shared)
+    tied = replace(problem, profile=problem.profile.changed(layers=layers))
+    for target in ("torchtitan", "torch-pipelining"):
+        with pytest.raises(HeterpsError, match="share a parameter"):
+            export_plan(tied, chain_of(tied, ONE), target, tmp_path / target)
+    export_plan(tied, chain_of(tied, ONE), "deepspeed", tmp_path / "deepspeed")
+    assert 'TiedLayerSpec, "embedding"' in (tmp_path / "deepspeed/train.py").read_text()
+
+
+def in_turns(problem: Problem) -> Plan:
+    """Two devices with two stages each."""
+    return chain_of(
+        problem,
+        (("a100-0",), ("v100-0",), ("a100-0",), ("v100-0",)),
+        cuts=((0, 3), (4, 7), (8, 11), (12, 15)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("deepspeed", "a100-0 has 2 stages; each of its ranks has one"),
+        ("torchtitan", "its 1F1B has one on each rank"),
+        ("torch-pipelining", "the schedule 1f1b has one stage on each device"),
+        ("vllm", "each of its ranks has one"),
+    ],
+)
+def test_stages_in_turns_are_refused_where_a_rank_has_one(
+    problem: Problem, tmp_path: Path, target: str, reason: str
+) -> None:
+    with pytest.raises(HeterpsError, match=reason):
+        export_plan(problem, in_turns(problem), target, tmp_path / "out")
+
+
+def test_stages_in_turns_are_virtual_stages(tmp_path: Path) -> None:
+    problem = load_problem(
+        "llama-tiny", "a100-v100", global_batch_size=8, micro_batch_size=2, schedule="interleaved"
+    )
+    remarks = export_plan(problem, in_turns(problem), "megatron", tmp_path / "megatron")
+    arguments = (tmp_path / "megatron/arguments.txt").read_text()
+    assert "--pipeline-model-parallel-size 2\n" in arguments
+    assert "--pipeline-model-parallel-layout Et*3|t*4|t*4|t*3L\n" in arguments
+    # Several stages on a rank are its interleaved schedule: nothing to remark.
+    assert remarks == ("ranks: a100-0 v100-0",)
+    export_plan(problem, in_turns(problem), "torchtitan", tmp_path / "titan")
+    words = (tmp_path / "titan/arguments.txt").read_text().splitlines()
+    assert words[3:6] == [
+        "--parallelism.pipeline_parallel_degree 2",
+        "--parallelism.pipeline_parallel_schedule Interleaved1F1B",
+        "--parallelism.pipeline_parallel_microbatch_size 2",
+    ]
+    assert words[6].split()[1:] == [
+        "tok_embeddings,layers.0,layers.1,layers.2",
+        "layers.3,layers.4,layers.5,layers.6",
+        "layers.7,layers.8,layers.9,layers.10",
+        "layers.11,layers.12,layers.13,norm,lm_head",
+    ]
+    assert words[7:] == [
+        "--training.local_batch_size 8",
+        "--training.global_batch_size 8",
+        "--training.disable_cuda_graphs",
+    ]
 
 
 def test_pipelines_that_differ_are_refused(problem: Problem, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from heterps.exports.read_megatron import read_megatron
 from heterps.planning.problems import load_problem
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.problem import Problem
-from tests.heterps.exports.test_export import chain_of
+from tests.heterps.exports.small_plans import chain_of
 
 Heterps = Callable[..., Any]
 # llama-tiny has 14 blocks between its embedding and its head.
