@@ -32,8 +32,10 @@ def as_groups_run_it(problem: Problem, plan: Plan, *, is_traced: bool = True) ->
     if not is_traced:
         return known or None
     profile, reasons = with_whole_layers(problem.profile, problem.job.dtype)
-    if not reasons:
+    if profile == problem.profile:
         return known or None
+    if not reasons:
+        return replace(problem, profile=profile)
     (first, reason), others = next(iter(reasons.items())), len(reasons) - 1
     more = f" and {others} more of its layers stay" if others else " stays"
     warnings.warn(
@@ -45,6 +47,8 @@ def as_groups_run_it(problem: Problem, plan: Plan, *, is_traced: bool = True) ->
 def with_whole_layers(profile: ModelProfile, dtype: Dtype) -> tuple[ModelProfile, dict[str, str]]:
     """A profile that splits what a run splits, and why its other layers stay whole, by layer.
 
+    Where ranks of a run cannot share a head of keys and values, it stays on one of them.
+
     Args:
         profile: With the source of its model.
         dtype: Of the job.
@@ -52,14 +56,20 @@ def with_whole_layers(profile: ModelProfile, dtype: Dtype) -> tuple[ModelProfile
     from heterps_runtime.tensor_parallel.plan import find_splits
 
     assert profile.source is not None, "a model is built to find out"
-    found = find_splits(profile.source, dtype).reasons
+    found = find_splits(profile.source, dtype)
     reasons = {
-        layer.name: found[layer.name]
+        layer.name: found.reasons[layer.name]
         for layer in profile.layers
-        if layer.tensor_split is not None and layer.name in found
+        if layer.tensor_split is not None and layer.name in found.reasons
+    }
+    splits = {layer.name: layer.tensor_split for layer in profile.layers}
+    known = {
+        name: None if name in reasons else split.by_key_values()
+        for name, split in splits.items()
+        if split is not None and (name in reasons or name in found.not_shared)
     }
     layers = tuple(
-        layer.changed(tensor_split=None) if layer.name in reasons else layer
+        layer.changed(tensor_split=known[layer.name]) if layer.name in known else layer
         for layer in profile.layers
     )
     return profile.changed(layers=layers), reasons

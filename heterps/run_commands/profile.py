@@ -144,8 +144,10 @@ def _why_whole(profile: ModelProfile) -> dict[str, list[str]]:
     if profile.source is None:
         return {}
     found: dict[str, list[str]] = {}
+    splits = find_splits(profile.source, profile.dtype)
     for what, reasons in (
-        ("a group keeps it whole", find_splits(profile.source, profile.dtype).reasons),
+        ("a group keeps it whole", splits.reasons),
+        ("a key/value head stays on one device, with its queries", splits.not_shared),
         (
             "a group cannot split it by batch",
             find_batch_calls(profile.source, profile.dtype).reasons,

@@ -151,6 +151,19 @@ class FinerSplit(DividedNumbers):
     num_units: PositiveCount
 
 
+class KeyValueSplit(DividedNumbers):
+    """What of a layer's split belongs to heads of keys and values, each of several query heads.
+
+    A device has it for each head that its query heads use. So in a group of more devices than there
+    are such heads, several have the same.
+
+    Attributes:
+        num_units: How many heads of keys and values there are.
+    """
+
+    num_units: PositiveCount
+
+
 class TensorSplit(DividedNumbers):
     """What of a layer can be split over the devices of a tensor-parallel group.
 
@@ -164,6 +177,9 @@ class TensorSplit(DividedNumbers):
         forward_sums: Bytes of each sum over the group in the forward pass.
         backward_sums: The same in the backward pass.
         finer: Of the split's numbers, what divides into more units than that.
+        key_values: Where units are query heads that share heads of keys and values: of the split's
+            numbers, what belongs to these. A device has all queries of some of them, or some
+            queries of one.
     """
 
     unit: TensorUnit
@@ -171,6 +187,18 @@ class TensorSplit(DividedNumbers):
     forward_sums: tuple[Bytes, ...] = ()
     backward_sums: tuple[Bytes, ...] = ()
     finer: tuple[FinerSplit, ...] = ()
+    key_values: KeyValueSplit | None = None
+
+    @property
+    def key_value_heads(self) -> int:
+        """How many its units share; 0 where each unit has its own."""
+        return self.key_values.num_units if self.key_values else 0
+
+    def by_key_values(self) -> TensorSplit:
+        """The same where only whole heads of keys and values are handed out, with their queries."""
+        if self.key_values is None:
+            return self
+        return self.changed(num_units=self.key_values.num_units, key_values=None)
 
     @model_validator(mode="after")
     def _is_finer_in_part(self) -> Self:
@@ -179,10 +207,17 @@ class TensorSplit(DividedNumbers):
             for own in self.finer
             if own.num_units <= self.num_units
         ]
+        heads = self.key_value_heads
+        if heads and (self.num_units % heads or self.num_units == heads):
+            problems.append(
+                f"key_values: {self.num_units} query heads cannot share {heads} equally"
+            )
+        parts = [*self.finer, *([self.key_values] if self.key_values else [])]
         for field in DIVIDED_NUMBERS:
-            part, whole = sum(getattr(own, field) for own in self.finer), getattr(self, field)
+            part, whole = sum(getattr(own, field) for own in parts), getattr(self, field)
             if part > whole * (1 + _ROUNDING):
-                problems.append(f"finer: {part:g} {field} are more than the split's, {whole:g}")
+                name = "finer and key_values" if self.key_values else "finer"
+                problems.append(f"{name}: {part:g} {field} are more than the split's, {whole:g}")
         if problems:
             raise InconsistentError(problems)
         return self

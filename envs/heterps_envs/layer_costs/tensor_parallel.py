@@ -3,7 +3,8 @@
 Of what a layer can split (`TensorSplit`), every device of a group has its share, in the whole units
 that a run deals it (`group_slice`): heads by heads, columns by columns. The rest of the layer is on
 each of them. What crosses cuts is whole on all of them. A layer that cannot be split, or has fewer
-units than there are devices, stays as it is.
+units than there are devices, stays as it is. Keys and values that several query heads share are on
+each device that has some of these (`query_head_ranges`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from heterps_configs.documents.model_profile import (
     TensorSplit,
 )
 from heterps_envs.arrays import Floats
-from heterps_envs.layer_costs.group_slice import Share, fraction_of
+from heterps_envs.layer_costs.group_slice import Share, fraction_of, key_value_fraction_of
 
 
 class Splits:
@@ -68,21 +69,30 @@ class SplitUnits(NamedTuple):
 
     Attributes:
         counts: Each with the most devices of a group that splits such layers.
+        key_values: Heads of keys and values that query heads share, likewise.
     """
 
     counts: frozenset[tuple[int, int]]
+    key_values: frozenset[tuple[int, int]] = frozenset()
 
     @classmethod
     def of(cls, profile: ModelProfile) -> SplitUnits:
         """Those of a model's layers."""
         splits = [layer.tensor_split for layer in profile.layers if layer.tensor_split]
         return cls(
-            frozenset((count, split.num_units) for split in splits for count in _unit_counts(split))
+            frozenset(
+                (count, split.num_units) for split in splits for count in _unit_counts(split)
+            ),
+            frozenset((own.key_value_heads, own.num_units) for own in splits if own.key_values),
         )
 
     def leave_rests(self, degree: int) -> bool:
         """Whether of an even group of `degree` some devices get a unit more than others."""
-        return any(count % degree for count, most in self.counts if degree <= most)
+        return any(count % degree for count, most in self.counts if degree <= most) or any(
+            max(heads, degree) % min(heads, degree)
+            for heads, most in self.key_values
+            if degree <= most
+        )
 
 
 def sum_seconds(
@@ -129,6 +139,12 @@ def split_at(layer: LayerProfile, degree: int) -> TensorSplit | None:
     return split
 
 
+def dealt_units(split: TensorSplit, degree: int) -> int:
+    """Into how many parts a group of `degree` deals what a layer has fewest of."""
+    heads = split.key_value_heads
+    return heads if heads >= degree else split.num_units
+
+
 def _split_layer(layer: LayerProfile, degree: int, share: Share) -> LayerProfile:
     split = split_at(layer, degree)
     if split is None:
@@ -155,7 +171,7 @@ def _split_layer(layer: LayerProfile, degree: int, share: Share) -> LayerProfile
         if layer.cast_bytes is None
         else layer.cast_bytes * (1 - of_parameters + of_parameters * held.share_of_parameters),
         parameter_sizes=_split_sizes(layer.parameter_sizes, split.parameters, degree)
-        if share is None and not held.is_uneven
+        if share is None and not held.is_uneven and degree <= (split.key_value_heads or degree)
         else (),
         tensor_split=None,
     )
@@ -170,9 +186,14 @@ class _Held:
 
     def __init__(self, split: TensorSplit, degree: int, share: Share) -> None:
         self._split = split
-        self._own = fraction_of(share, degree, split.num_units)
-        self._finer = [(e, fraction_of(share, degree, e.num_units)) for e in split.finer]
-
+        heads, key_values = split.num_units, split.key_values
+        self._own = fraction_of(share, degree, heads, split.key_value_heads)
+        self._others: list[tuple[DividedNumbers, Fraction]] = [
+            (e, fraction_of(share, degree, e.num_units)) for e in split.finer
+        ]
+        if key_values is not None:
+            part = key_value_fraction_of(share, degree, heads, key_values.num_units)
+            self._others.append((key_values, part))
         self.is_uneven = any(units % degree for units in _unit_counts(split))
 
     @property
@@ -188,10 +209,10 @@ class _Held:
             field: Of the split.
             whole: Of the layer.
         """
-        finer = [(_number(each, field), part) for each, part in self._finer]
+        others = [(_number(each, field), part) for each, part in self._others]
         own = _number(self._split, field)
-        coarse = own - sum(divided for divided, _ in finer)
-        return whole - own + sum(_part(each, part) for each, part in ((coarse, self._own), *finer))
+        rest = own - sum(divided for divided, _ in others)
+        return whole - own + sum(_part(each, part) for each, part in ((rest, self._own), *others))
 
 
 def _number(divided: DividedNumbers, field: str) -> float:

@@ -3,7 +3,8 @@
 Replicas, and the ends of a tie, hold the same parameters. In groups that split alike, the ranks at
 one position hold the same part of each, and sum it as it is. In groups that split differently, a
 parameter is cut at the edges of all their slices, and each region is summed by all who hold it.
-What several ranks of one group hold is the same there: one of them adds it, the others listen.
+What several ranks of one group hold whole is the same there: one of them adds, the others listen.
+Of keys and values whose queries are on several ranks (`shared_heads`), each has a term: all add.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def gradient_buckets(
         else:
             bucket = GradientBucket(groups)
             buckets.append(bucket)
-        for ranks, listening, box in _rings(held, _places(specification, name, held)):
+        for ranks, listening, box in _rings(held, places_of(specification, name, held)):
             bucket.rings.setdefault((ranks, listening), []).append(Region(name, box))
     return buckets
 
@@ -150,10 +151,16 @@ def _groups_of(specification: RunSpecification, bucket: ReduceBucket) -> frozens
     return frozenset(tuple(specification.ranks[name] for name in own) for own in members)
 
 
-def _places(
+def places_of(
     specification: RunSpecification, name: str, held: Held
 ) -> dict[int, TensorSlice | None]:
-    """What each rank has of a parameter."""
+    """What each rank has of a parameter; of one group's, the same or nothing in common.
+
+    Args:
+        specification: Of the run.
+        name: Of the parameter.
+        held: Who holds it.
+    """
     split = specification.splits.get(name)
     found: dict[int, TensorSlice | None] = {}
     for group in held.groups:
@@ -167,13 +174,24 @@ def _rings(
     held: Held, places: Mapping[int, TensorSlice | None]
 ) -> Iterator[tuple[_Ranks, frozenset[int], Box | None]]:
     """The sums of one parameter."""
-    ways = {tuple(places[rank] for rank in group) for group in held.groups}
-    if len(ways) == 1:
+    if len(ways_of(held, places)) == 1:
         for ranks in zip(*held.groups, strict=True):
             yield tuple(sorted(ranks)), frozenset(), None
         return
     for box in cut(boxes_of(held.shape, None)[0], places.values()):
         holders = [[r for r in group if contains(places[r], box)] for group in held.groups]
-        listening = frozenset(rank for own in holders for rank in own[1:])
+        listening = frozenset(rank for own in holders for rank in own[1:] if places[rank] is None)
         ranks = tuple(sorted(rank for own in holders for rank in own))
         yield ranks, listening, None if not any(places.values()) else box
+
+
+def ways_of(
+    held: Held, places: Mapping[int, TensorSlice | None]
+) -> set[tuple[TensorSlice | None, ...]]:
+    """In which ways groups hold a parameter.
+
+    Args:
+        held: Who holds it.
+        places: Of each rank.
+    """
+    return {tuple(places[rank] for rank in group) for group in held.groups}

@@ -16,6 +16,7 @@ from heterps_runtime.stages.gradient_buckets import Held, Region, gradient_bucke
 from heterps_runtime.stages.gradient_norm import clip_gradients, scale_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use_loss_scale
+from heterps_runtime.stages.shared_heads import SharedHeads
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
 from heterps_runtime.stages.state_shards import ShardedState
@@ -148,6 +149,7 @@ class OwnedStages:
         self.group = next((own for own in groups if self._rank in own), (self._rank,))
         self._held = _held(gathered, groups)
         self._buckets = gradient_buckets(specification, self._held)
+        self._shared = SharedHeads(specification, self._held, self.group, self._rank)
         self._sums: dict[int, GradientSum | RegionSum | None] = {}
         self._sharded = ShardedState(
             self.parameters,
@@ -177,6 +179,7 @@ class OwnedStages:
         self.max_gradient_norm = specification.max_gradient_norm
         together = {ranks for bucket in self._buckets for ranks, _ in bucket.rings}
         together.update(*(bucket.meetings for bucket in self._buckets))
+        together.update(self._shared.sums)
         if self.waits_for_norm:
             together.add(self.ranks)
         communicator.groups([ranks for ranks in together if len(ranks) > 1])
@@ -199,14 +202,17 @@ class OwnedStages:
 
     def stands_for(self, name: str) -> bool:
         """Whether this rank's part of a parameter is that which counts, of all that hold it."""
-        has_own_part = self.position == 0 or name in self.slices
-        return has_own_part and min(self._held[name].groups, key=min) == self.group
+        return self._has_own_part(name) and min(self._held[name].groups, key=min) == self.group
 
     def saves_state_of(self, name: str) -> bool:
         """Whether this rank saves the optimizer's state of what it steps of a parameter."""
         if name in self._sharded.stepped:
-            return self.position == 0 or name in self.slices
+            return self._has_own_part(name)
         return self.stands_for(name)
+
+    def _has_own_part(self, name: str) -> bool:
+        """Whether no rank in front of this one in its group has the same of a parameter."""
+        return self._shared.is_first(name) if name in self.slices else self.position == 0
 
     def saves_counts_of(self, name: str) -> bool:
         """Whether it saves what of that state is no part of the whole: counts of steps."""
@@ -317,6 +323,7 @@ class OwnedStages:
         """
         self.start_unscheduled_sums(messenger)
         self.finish_sums()
+        self._shared.sum_terms(self.parameters, messenger)
         if self.loss_scale is not None:
             norm = self._squared_norm(messenger)
             self._gradient_factor = self.loss_scale.gradient_factor(

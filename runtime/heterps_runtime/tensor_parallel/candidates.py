@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
 
 from torch import nn
 
@@ -39,13 +38,9 @@ def candidates(
     found: dict[str, ParameterSplit] = {}
     reasons: dict[str, str] = {}
     for layer in traced.layers:
-        own = sorted(layer.parameters & traced.parameters.keys())
-        pieces = [traced.parameters[name].piece for name in own]
-        # Queries of a head go with its keys and values.
-        heads = gcd(*(piece.num_units for piece in pieces if piece.unit == "heads"))
-        for name in own:
+        for name in sorted(layer.parameters & traced.parameters.keys()):
             try:
-                found[name] = _split(name, traced, holders[name], heads)
+                found[name] = _split(name, traced, holders[name])
             except ValueError as error:
                 reasons.setdefault(layer.name, f"{name} {error}")
     return found, reasons
@@ -96,7 +91,6 @@ def _split(
     name: str,
     traced: TracedSplit,
     holders: Sequence[_Holder],
-    heads: int,
 ) -> ParameterSplit:
     """How a parameter is split.
 
@@ -118,7 +112,6 @@ def _split(
         if num_units % _EXPERT_COLUMNS == 0:
             num_units //= _EXPERT_COLUMNS
     elif is_linear_layer(part):
-        num_units = heads if piece.unit == "heads" else num_units
         if attribute == "weight":
             dim = int((piece.role == "row") != (type(part).__name__ == "Conv1D"))
         if piece.role != "row" and len(part.weight.shape) == 2:  # type: ignore[arg-type]
@@ -129,11 +122,13 @@ def _split(
     elif not isinstance(part, nn.modules.batchnorm._BatchNorm):
         raise ValueError(f"belongs to a {type(part).__name__}, which is not known to be split")
     sections = sections or ((0, shape[dim]),)
-    if any(length % num_units for _, length in sections):
-        raise ValueError(f"has {shape[dim]} numbers, which do not divide into {num_units}")
+    num_parts = piece.num_parts if piece.is_key_value else num_units
+    if any(length % num_parts for _, length in sections):
+        raise ValueError(f"has {shape[dim]} numbers, which do not divide into {num_parts}")
     return ParameterSplit(
         role=piece.role, unit=piece.unit, num_units=num_units, dim=dim, sections=sections,
         least_units=num_units, of_experts=piece.of_experts,
+        key_value_heads=piece.key_value_heads, is_key_value=piece.is_key_value,
     )  # fmt: skip
 
 

@@ -6,16 +6,16 @@ own numbers on each rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
+from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.random_numbers import draws_numbers
-from heterps_runtime.tensor_parallel.parameter_split import SplitDraw
+from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit, SplitDraw
 
 
 def sliced_draws(
@@ -36,6 +36,40 @@ def sliced_draws(
     return sliced
 
 
+def split_draw(
+    whole: Sequence[int],
+    part: Sequence[int],
+    plan: Mapping[str, ParameterSplit],
+    unit: str,
+    group: GroupSlice,
+) -> SplitDraw | None:
+    """How the random numbers of a unit are split, from both shapes; None where they are not.
+
+    Args:
+        whole: Shape of what one process draws.
+        part: Shape of a rank's.
+        plan: How parameters are split.
+        unit: Of the model.
+        group: The rank's place.
+    """
+    dims = [dim for dim, pair in enumerate(zip(whole, part, strict=True)) if pair[0] != pair[1]]
+    if len(dims) != 1:
+        return None
+    (dim,) = dims
+    for name, split in plan.items():
+        if not unit or name.startswith(f"{unit}."):
+            draw = SplitDraw(
+                dim=dim,
+                size=whole[dim],
+                num_units=split.num_units,
+                key_value_heads=split.key_value_heads,
+            )
+            start, stop = draw.range_of(group)
+            if whole[dim] % split.num_units == 0 and part[dim] == stop - start:
+                return draw
+    return None
+
+
 class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, draws: Sequence[SplitDraw | None], group: GroupSlice) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -48,9 +82,8 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         draw = next(self._rest, None)
         if draw is None:
             return func(*args, **kwargs)
-        first, end = unit_ranges(draw.num_units, self._group.shares)[self._group.rank]
-        width = draw.size // draw.num_units
-        start, size = first * width, (end - first) * width
+        start, stop = draw.range_of(self._group)
+        size = stop - start
         tensor: Tensor = args[0]
         name = func._schema.name
         if name == "aten::bernoulli_":

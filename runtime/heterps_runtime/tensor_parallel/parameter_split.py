@@ -7,8 +7,12 @@ from typing import Literal
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.model_profile import TensorUnit
-from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
+from heterps_envs.layer_costs.group_slice import GroupSlice, used_key_values
 from heterps_runtime.tensor_parallel.slices import TensorSlice
+
+# Attributes of modules that count heads of keys and values, and the queries of each.
+KEY_VALUE_COUNTS = ("num_key_value_heads", "num_kv_heads")
+QUERY_COUNTS = ("num_key_value_groups",)
 
 
 class SplitDraw(Document):
@@ -18,11 +22,19 @@ class SplitDraw(Document):
         dim: Along which they are split.
         size: Of that dimension, whole.
         num_units: Into how many parts it can be.
+        key_value_heads: See `ParameterSplit`.
     """
 
     dim: int
     size: int
     num_units: int
+    key_value_heads: int = 0
+
+    def range_of(self, group: GroupSlice) -> tuple[int, int]:
+        """Start and stop of a rank's part."""
+        first, end = group.units(self.num_units, self.key_value_heads)
+        width = self.size // self.num_units
+        return first * width, end * width
 
 
 class ParameterSplit(Document):
@@ -46,6 +58,10 @@ class ParameterSplit(Document):
         counts: Attributes of modules (`path.name`) that count what of it there is in whole.
         draws: By unit of the model, for each time that it draws random numbers in a pass, how they
             are split; None where all ranks use all.
+        key_value_heads: Where units are query heads that share heads of keys and values, how many
+            of these there are; else 0.
+        is_key_value: Whether it belongs to these. A rank has those that its queries use: several
+            may have the same, each a term of its gradient.
     """
 
     role: Literal["column", "row", "inside"]
@@ -60,19 +76,56 @@ class ParameterSplit(Document):
     outputs: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     draws: Mapping[str, tuple[SplitDraw | None, ...]] = {}
+    key_value_heads: int = 0
+    is_key_value: bool = False
 
     def units(self, group: GroupSlice) -> tuple[int, int]:
         """First unit of a rank, and the one behind its last."""
-        return unit_ranges(self.num_units, group.shares)[group.rank]
+        return group.units(self.num_units, self.key_value_heads)
+
+    def key_values(self, group: GroupSlice) -> tuple[int, int]:
+        """First head of keys and values that a rank's queries use, and the one behind the last."""
+        return used_key_values(self.units(group), self.num_units, self.key_value_heads)
+
+    def with_whole_key_values(self) -> ParameterSplit:
+        """The same where queries that use one head of keys and values stay on one rank."""
+        if not self.key_value_heads:
+            return self
+        return self.changed(num_units=self.key_value_heads, key_value_heads=0, is_key_value=False)
+
+    def may_count(self, count: str, whole: int) -> bool:
+        """Whether an attribute of a module may count what a rank has a part of."""
+        if self.key_value_heads and count in (*KEY_VALUE_COUNTS, *QUERY_COUNTS):
+            return whole in (self.key_value_heads, self.num_units // self.key_value_heads)
+        return whole % self.num_units == 0
+
+    def counted(self, count: str, whole: int, group: GroupSlice) -> int:
+        """What an attribute of a module counts on a rank.
+
+        Args:
+            count: The attribute.
+            whole: What it counts where nothing is split.
+            group: The rank's place.
+        """
+        first, end = self.units(group)
+        if self.key_value_heads:
+            start, stop = self.key_values(group)
+            if count in KEY_VALUE_COUNTS:
+                return stop - start
+            if count in QUERY_COUNTS:
+                return (end - first) // (stop - start)
+        return whole // self.num_units * (end - first)
 
     def slice(self, shape: Sequence[int], group: GroupSlice) -> TensorSlice | None:
         """What a rank has of a tensor with this shape; None: all of it."""
         if group.degree < 2 or self.least_units < group.degree:
             return None
-        first, end = self.units(group)
+        num_parts, (first, end) = self.num_units, self.units(group)
+        if self.is_key_value:
+            num_parts, (first, end) = self.key_value_heads, self.key_values(group)
         ranges = []
         for start, length in self.sections:
-            width = length // self.num_units
+            width = length // num_parts
             ranges.append((start + first * width, start + end * width))
         return TensorSlice(tuple(shape), self.dim, tuple(ranges))
 

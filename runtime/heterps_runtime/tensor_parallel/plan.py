@@ -7,9 +7,8 @@ be carried out is whole on every rank, and `why_not` says why.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import chain, combinations
 from typing import NamedTuple
 
 from torch import nn
@@ -17,12 +16,14 @@ from torch import nn
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.documents.plan import Stage
-from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
+from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.initialise import place
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.tensor_parallel.candidates import candidates, without_layers
+from heterps_runtime.tensor_parallel.counts import subsets_of_counts
+from heterps_runtime.tensor_parallel.draws import split_draw
 from heterps_runtime.tensor_parallel.parameter_split import (
     ParameterSplit,
     SplitDraw,
@@ -34,14 +35,9 @@ from heterps_runtime.tracing.trace import trace_split
 
 # The rank that splits are tried with: another part than half, so that halves are told from parts.
 _TRIED = GroupSlice(0, (0.25, 0.75))
+# Ranks for each head of keys and values, where ranks share them: the first has some of its queries.
+_TRIED_SHARING = 2
 _TRIED_SAMPLES = 2
-# Names of attributes that may count what a rank has a part of; the likeliest first.
-_COUNTS = (
-    "split_size", "num_heads", "num_attention_heads", "n_heads", "n_head", "num_key_value_heads",
-    "num_kv_heads", "num_key_value_groups", "all_head_size", "inner_dim", "embed_dim",
-    "hidden_size", "intermediate_size",
-)  # fmt: skip
-_MOST_COUNTS = 3
 
 
 class SplitPlan(NamedTuple):
@@ -50,10 +46,13 @@ class SplitPlan(NamedTuple):
     Attributes:
         parameters: By canonical name.
         reasons: By layer, why it stays whole on every rank though the cost model splits it.
+        not_shared: By layer, why queries that use one head of keys and values stay on one rank
+            though the cost model splits them.
     """
 
     parameters: dict[str, ParameterSplit]
     reasons: dict[str, str]
+    not_shared: dict[str, str]
 
 
 def split_plan(source: ModelSource, dtype: Dtype = "float32") -> dict[str, ParameterSplit]:
@@ -75,7 +74,7 @@ def _found_splits(source: str, dtype: Dtype) -> SplitPlan:
     finder = _Finder(ModelSource.model_validate_json(source), dtype)
     while finder.parameters() and not finder.succeeds():
         pass
-    return SplitPlan(finder.parameters(), finder.reasons)
+    return SplitPlan(finder.parameters(), finder.reasons, finder.not_shared)
 
 
 def why_not(profile: ModelProfile, plan: SplitPlan, stage: Stage) -> str | None:
@@ -88,8 +87,14 @@ def why_not(profile: ModelProfile, plan: SplitPlan, stage: Stage) -> str | None:
     """
     for index in sorted(set(stage.layers).difference(stage.unsplit_layers)):
         layer = profile.layers[index]
-        if split_at(layer, stage.degree) is not None and layer.name in plan.reasons:
-            return f"{profile.name}: layer {layer.name}: {plan.reasons[layer.name]}"
+        split = split_at(layer, stage.degree)
+        if split is None:
+            continue
+        reasons = plan.reasons
+        if 0 < split.key_value_heads < stage.degree:
+            reasons = plan.not_shared | reasons
+        if layer.name in reasons:
+            return f"{profile.name}: layer {layer.name}: {reasons[layer.name]}"
     return None
 
 
@@ -98,6 +103,7 @@ class _Finder:
 
     Attributes:
         reasons: Of layers that stay whole.
+        not_shared: Of layers whose heads of keys and values each stay on one rank.
     """
 
     def __init__(self, source: ModelSource, dtype: Dtype) -> None:
@@ -128,11 +134,23 @@ class _Finder:
         self._draws: dict[str, dict[str, tuple[SplitDraw | None, ...]]] = {}
         self._shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
         self._candidates, self.reasons = candidates(module, traced)
+        self.not_shared: dict[str, str] = {}
         self._whole: Seen | None = None
+        self._tried = _TRIED
 
     def parameters(self) -> dict[str, ParameterSplit]:
         """What is split, as far as it is known to run."""
-        found = without_layers(self._layers, self._candidates, self.reasons)
+        together = {
+            name
+            for layer in self._layers
+            if layer.name in self.not_shared
+            for name in layer.parameters
+        }
+        shared = {
+            name: split.with_whole_key_values() if name in together else split
+            for name, split in self._candidates.items()
+        }
+        found = without_layers(self._layers, shared, self.reasons)
         return {
             name: split.changed(
                 ends_in_loss=name == self._head,
@@ -158,7 +176,7 @@ class _Finder:
         return True
 
     def _try(self, counts: Mapping[str, tuple[str, ...]]) -> Seen:
-        """Runs a rank's part.
+        """Runs a rank's part; where groups may share heads of keys and values, one of those too.
 
         Raises:
             ProbeError: It is not what it should be.
@@ -166,17 +184,24 @@ class _Finder:
         if self._whole is None:
             whole = build_module(self._source, dtype=self._dtype)
             self._whole = self._run(Probe(whole, self._units))
-        module = build_module(self._source, dtype=self._dtype)
         plan = {
             name: split.changed(counts=counts.get(name, ()))
             for name, split in self.parameters().items()
         }
+        sizes = {_TRIED_SHARING * split.key_value_heads for split in plan.values()} - {0}
+        groups = [_TRIED, *(GroupSlice(0, (1 / size,) * size) for size in sorted(sizes))]
+        seen, *_ = [self._try_on(self._whole, plan, group) for group in groups]
+        return seen
+
+    def _try_on(self, whole: Seen, plan: Mapping[str, ParameterSplit], group: GroupSlice) -> Seen:
+        self._tried = group
+        module = build_module(self._source, dtype=self._dtype)
         group_pass = ProbePass()
-        names, holders = _on_one_rank(module, plan, group_pass)
+        names, holders = _on_one_rank(module, plan, group_pass, group)
         probe = Probe(module, self._units, names, holders)
         group_pass.probe = probe
         seen = self._run(probe)
-        self._compare(self._whole, seen)
+        self._compare(whole, seen)
         return seen
 
     def _run(self, probe: Probe) -> Seen:
@@ -208,8 +233,11 @@ class _Finder:
         if name is not None:
             (failed,) = (layer for layer in self._layers if layer.name == name)
             alike = [layer for layer in alike if layer.kind == failed.kind] or alike
+        found = self.reasons
+        if self._tried != _TRIED and any(each.name not in self.not_shared for each in alike):
+            found = self.not_shared
         for layer in alike:
-            self.reasons[layer.name] = f"{error.path or 'the model'} cannot be split: {error}"
+            found[layer.name] = f"{error.path or 'the model'} cannot be split: {error}"
 
     def _find_entering(self, error: ProbeError) -> bool:
         """Lets a whole parameter get all of its gradient, and those of the same place in layers."""
@@ -251,8 +279,8 @@ class _Finder:
             own = [name for name in plan if name.startswith(f"{path}.")]
             if not own or not path:
                 continue
-            kind, units = type(module.get_submodule(path)), plan[own[0]].num_units
-            for names in _subsets(module.get_submodule(path), units):
+            kind = type(module.get_submodule(path))
+            for names in subsets_of_counts(module.get_submodule(path), plan[own[0]]):
                 counts = dict(self._counts)
                 for other, part in module.named_modules():
                     first = next((name for name in plan if name.startswith(f"{other}.")), None)
@@ -319,43 +347,30 @@ class _Finder:
             if found == shapes or first is None or len(found) != len(shapes):
                 continue
             self._draws[first] = {
-                unit: tuple(_draw(*pair, plan, unit) for pair in zip(shapes, found, strict=True))
+                unit: tuple(
+                    split_draw(*pair, plan, unit, _TRIED)
+                    for pair in zip(shapes, found, strict=True)
+                )
             }
-
-
-def _draw(
-    whole: Sequence[int], part: Sequence[int], plan: Mapping[str, ParameterSplit], unit: str
-) -> SplitDraw | None:
-    """How the random numbers of a unit are split, from both shapes; None where they are not."""
-    dims = [dim for dim, pair in enumerate(zip(whole, part, strict=True)) if pair[0] != pair[1]]
-    if len(dims) != 1:
-        return None
-    (dim,) = dims
-    for name, split in plan.items():
-        if not unit or name.startswith(f"{unit}."):
-            first, end = unit_ranges(split.num_units, _TRIED.shares)[_TRIED.rank]
-            width, rest = divmod(whole[dim], split.num_units)
-            if not rest and part[dim] == width * (end - first):
-                return SplitDraw(dim=dim, size=whole[dim], num_units=split.num_units)
-    return None
 
 
 def _on_one_rank(
     module: nn.Module,
     plan: Mapping[str, ParameterSplit],
     group_pass: ProbePass,
+    group: GroupSlice = _TRIED,
     *,
     keeps_logits: bool = False,
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Makes a meta module the part of a rank; names of what is split, and paths that hold it."""
     canonical = canonical_names(module)
     before = dict(module.named_parameters())
-    slices = slices_of(plan, {name: tuple(p.shape) for name, p in before.items()}, _TRIED)
+    slices = slices_of(plan, {name: tuple(p.shape) for name, p in before.items()}, group)
     local = {name: before[name].new_empty(piece.local_shape) for name, piece in slices.items()}
     placed = place(module, local, canonical)
     own = {name: placed.get(name, parameter) for name, parameter in before.items()}
     split_buffers(module, slices, own)
-    split_module(module, plan, slices, _TRIED, group_pass, own, keeps_logits)
+    split_module(module, plan, slices, group, group_pass, own, keeps_logits)
     held = {id(parameter) for parameter in placed.values()}
     holders = frozenset(
         path
@@ -371,15 +386,3 @@ def _ancestors(path: str) -> Iterator[str]:
     while path:
         path = path.rpartition(".")[0]
         yield path
-
-
-def _subsets(part: nn.Module, units: int) -> Iterator[tuple[str, ...]]:
-    """Attributes that may be counts, in the order in which they are tried."""
-    found = [
-        name
-        for name in _COUNTS
-        if isinstance(vars(part).get(name), int) and not vars(part)[name] % units
-    ]
-    return chain.from_iterable(
-        combinations(found, size) for size in range(1, min(len(found), _MOST_COUNTS) + 1)
-    )

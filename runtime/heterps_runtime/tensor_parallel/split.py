@@ -63,12 +63,11 @@ def split_module(
         maker = module.get_submodule(path)
         maker.__dict__["forward"] = _with_entering_output(_own_forward(maker), group_pass)
     for name in slices:
-        first, end = plan[name].units(group)
         for count in plan[name].counts:
             path, _, attribute = count.rpartition(".")
             holder = module.get_submodule(path)
             whole = getattr(holder, attribute)
-            setattr(holder, attribute, whole // plan[name].num_units * (end - first))
+            setattr(holder, attribute, plan[name].counted(attribute, whole, group))
         for path, draws in plan[name].draws.items():
             unit = module.get_submodule(path)
             unit.__dict__["forward"] = sliced_draws(unit.forward, draws, group)

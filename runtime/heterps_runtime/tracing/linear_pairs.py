@@ -28,6 +28,8 @@ class Region:
         inside: Names of parameters between them with a number for each output (batch norm).
         has_attention: Whether heads are split.
         num_units: Heads, columns or channels.
+        heads: Where each layer split by outputs makes heads of one kind, how many of these: keys
+            and values may have fewer than queries. By path; else empty.
     """
 
     columns: frozenset[str]
@@ -35,6 +37,7 @@ class Region:
     inside: frozenset[str]
     has_attention: bool
     num_units: int
+    heads: Mapping[str, int]
 
 
 @dataclass
@@ -194,7 +197,20 @@ def regions(
             frozenset().union(*(flow.inside.get(column, ()) for column in columns)),
             any(column in flow.heads for column in columns),
             num_units,
+            _heads_of_one_kind(flow, sizes, columns),
         )
+
+
+def _heads_of_one_kind(
+    flow: Flow, sizes: Mapping[str, tuple[int, int]], columns: set[str]
+) -> dict[str, int]:
+    """Heads of each column; none where one has queries, keys and values packed, or no heads."""
+    if not columns <= flow.heads.keys():
+        return {}
+    own = {column: divmod(sizes[column][1], flow.heads[column][1]) for column in columns}
+    if any(rest or flow.heads[column][0] % heads for column, (heads, rest) in own.items()):
+        return {}
+    return {column: heads for column, (heads, _) in own.items()}
 
 
 def _num_units(

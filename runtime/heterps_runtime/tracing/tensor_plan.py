@@ -36,12 +36,22 @@ class Piece(NamedTuple):
     Attributes:
         num_units: Into how many parts it can be.
         of_experts: Whether it has a place for each expert.
+        key_value_heads: Where its units are query heads that share heads of keys and values, how
+            many of these there are; else 0.
+        is_key_value: Whether it belongs to these, and comes in as many parts.
     """
 
     role: Role
     unit: TensorUnit
     num_units: int
     of_experts: bool = False
+    key_value_heads: int = 0
+    is_key_value: bool = False
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts there are of the parameter itself."""
+        return self.key_value_heads if self.is_key_value else self.num_units
 
 
 def tensor_plan(module: nn.Module, flow: Flow) -> dict[str, Piece]:
@@ -53,12 +63,14 @@ def tensor_plan(module: nn.Module, flow: Flow) -> dict[str, Piece]:
         unit: TensorUnit = "heads" if region.has_attention else "columns"
         if any(_is_convolution(module, path) for path in region.rows):
             unit = "channels"
+        most = max(region.heads.values(), default=region.num_units)
         for path in region.columns:
+            num_units = region.heads.get(path, region.num_units)
             for name in ("weight", "bias"):
                 role: Role = "column" if name == "weight" else "inside"
-                plan[f"{path}.{name}"] = Piece(role, unit, region.num_units)
+                plan[f"{path}.{name}"] = Piece(role, unit, num_units)
         for path in region.rows:
-            plan[f"{path}.weight"] = Piece("row", unit, region.num_units)
+            plan[f"{path}.weight"] = Piece("row", unit, most)
         for name in region.inside:
             plan[name] = Piece("inside", unit, region.num_units)
     plan |= _vocabulary(module)

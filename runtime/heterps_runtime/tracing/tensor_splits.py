@@ -7,7 +7,6 @@ device reads the whole, and gets a term of its gradient.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -17,10 +16,12 @@ from torch import Tensor, nn
 from heterps_configs.documents.model_profile import (
     DIVIDED_NUMBERS,
     FinerSplit,
+    KeyValueSplit,
     TensorSplit,
 )
 from heterps_runtime.models.layers import Layer
 from heterps_runtime.models.recording import canonical_names
+from heterps_runtime.tracing.common_heads import Unit, UnitFlow, unit_of, with_common_heads
 from heterps_runtime.tracing.linear_pairs import flow_of, linear_sizes
 from heterps_runtime.tracing.operation_log import (
     EMBEDDING,
@@ -59,7 +60,7 @@ def tensor_splits(
     """
     layer_of_call = _layer_of_call(layers)
     names = _with_copies(log, parameters)
-    plan = _with_common_heads(layers, _pieces(module, layers, log, names))
+    plan = _pieces(module, layers, log, names)
     found = _Division(plan, names, layer_of_call, len(layers)).run(log)
     return _as_documents(module, layers, plan, found, batch_size)
 
@@ -84,7 +85,7 @@ def split_parameters(
     pieces = _pieces(module, layers, log, names)
     sizes, owners = linear_sizes(module), parameter_owners(module)
     weights = {
-        name: (sizes[owners[name]][1], piece.num_units)
+        name: (sizes[owners[name]][1], piece.num_parts)
         for name, piece in pieces.items()
         if piece.role == "column" and piece.unit != "vocabulary" and name in owners
     }
@@ -102,17 +103,7 @@ def _pieces(
     module: nn.Module, layers: Sequence[Layer], log: OperationLog, names: Mapping[int, str]
 ) -> dict[str, Piece]:
     flow = flow_of(log, names, parameter_owners(module), _layer_of_call(layers))
-    return tensor_plan(module, flow)
-
-
-def _with_common_heads(layers: Sequence[Layer], plan: Mapping[str, Piece]) -> dict[str, Piece]:
-    """Queries go with their keys and values: all heads of a layer divide into as many units."""
-    found = dict(plan)
-    for layer in layers:
-        own = [n for n in layer.parameters if n in plan and plan[n].unit == "heads"]
-        units = math.gcd(*(plan[name].num_units for name in own))
-        found |= {name: plan[name]._replace(num_units=units) for name in own}
-    return found
+    return with_common_heads(layers, tensor_plan(module, flow))
 
 
 # Of a layer's numbers, those that are counted operation by operation.
@@ -127,17 +118,17 @@ class _Sums:
     """Running sums of one layer.
 
     Attributes:
-        divided: What divides into how many units.
+        divided: What divides into which units.
     """
 
     def __init__(self) -> None:
-        self.divided: dict[int, dict[_Counted, float]] = {}
+        self.divided: dict[Unit, dict[_Counted, float]] = {}
         self.forward_sums: list[float] = []
         self.backward_sums: dict[int, float] = {}
 
-    def add(self, number: _Counted, units: int, value: float) -> None:
-        """More of what divides into so many units."""
-        own = self.divided.setdefault(units, {})
+    def add(self, number: _Counted, unit: Unit, value: float) -> None:
+        """More of what divides into these units."""
+        own = self.divided.setdefault(unit, {})
         own[number] = own.get(number, 0.0) + value
 
 
@@ -157,7 +148,7 @@ class _Division:
     """One walk over the passes.
 
     Attributes:
-        split: By memory of the tensors of which every device has a part, into how many units they
+        split: By memory of the tensors of which every device has a part, into which units they
             divide.
         whole: Of a copy of a whole tensor, the memory and the bytes of that tensor.
     """
@@ -170,7 +161,8 @@ class _Division:
         num_layers: int,
     ) -> None:
         self._plan, self._names, self._layer_of_call = plan, names, layer_of_call
-        self.split: dict[int, int] = {}
+        self._flow = UnitFlow(plan.values())
+        self.split: dict[int, Unit] = {}
         self.whole: dict[int, tuple[int, float]] = {}
         self.sums = [_Sums() for _ in range(num_layers)]
 
@@ -198,18 +190,20 @@ class _Division:
         memories = [memory_of(tensor) for tensor in operation.read]
         pieces = [self._plan[self._names[m]] for m in memories if self._names.get(m) in self._plan]
         made = [tensor for tensor in operation.made if memory_of(tensor) not in self._names]
-        counts = [piece.num_units for piece in pieces]
-        counts += [self.split[memory] for memory in memories if memory in self.split]
-        if not counts:
+        units = [unit_of(piece) for piece in pieces]
+        units += [self.split[memory] for memory in memories if memory in self.split]
+        if not units:
             if operation.is_copy and made:
                 self.whole[memory_of(made[0])] = self._origin(operation.read[0])
             return
-        units = min(counts)
+        unit = min(units)
         way: _Counted = "backward_flops" if operation.is_backward else "forward_flops"
-        sums.add(way, units, operation.flops)
+        sums.add(way, unit, operation.flops)
         ends = self._ends(operation, pieces)
         if not ends:
-            self.split.update((memory_of(tensor), units) for tensor in made)
+            self.split.update(
+                (memory_of(tensor), self._flow.made(operation, tensor, unit)) for tensor in made
+            )
         for memory, size in operation.moved:
             if memory in self.split:
                 sums.add("memory_traffic_bytes", self.split[memory], size)
@@ -285,17 +279,22 @@ def _as_documents(
             splits.append(None)
             continue
         smallest = min(own.values(), key=lambda piece: piece.num_units)
-        units = {piece.num_units for piece in own.values()} | sums.divided.keys()
+        units = {unit_of(piece) for piece in own.values()} | sums.divided.keys()
         by_units = {
-            count: _divided_numbers(
-                {n: sizes[n] for n in own if own[n].num_units == count},
+            unit: _divided_numbers(
+                {n: sizes[n] for n in own if unit_of(own[n]) == unit},
                 tied,
                 tables,
-                sums.divided.get(count, {}),
+                sums.divided.get(unit, {}),
                 batch_size,
             )
-            for count in sorted(units)
+            for unit in sorted(units)
         }
+        key_values = [
+            KeyValueSplit(num_units=unit.key_value_heads, **numbers)
+            for unit, numbers in by_units.items()
+            if unit.key_value_heads and numbers["parameters"]
+        ]
         splits.append(
             TensorSplit(
                 unit=smallest.unit,
@@ -303,10 +302,11 @@ def _as_documents(
                 forward_sums=tuple(size / batch_size for size in sums.forward_sums),
                 backward_sums=tuple(size / batch_size for size in sums.backward_sums.values()),
                 finer=tuple(
-                    FinerSplit(num_units=count, **numbers)
-                    for count, numbers in by_units.items()
-                    if count > num_units
+                    FinerSplit(num_units=unit.num_units, **numbers)
+                    for unit, numbers in by_units.items()
+                    if unit.num_units > num_units
                 ),
+                key_values=key_values[0] if key_values else None,
                 **{
                     name: sum(numbers[name] for numbers in by_units.values())
                     for name in DIVIDED_NUMBERS

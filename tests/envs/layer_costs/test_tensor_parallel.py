@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +12,18 @@ from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import (
     FinerSplit,
+    KeyValueSplit,
     LayerProfile,
     Measurement,
     ModelProfile,
     TensorSplit,
 )
-from heterps_envs.layer_costs.group_slice import GroupSlice, unit_ranges
+from heterps_envs.layer_costs.group_slice import (
+    GroupSlice,
+    query_head_ranges,
+    unit_ranges,
+    used_key_values,
+)
 from heterps_envs.layer_costs.tensor_parallel import (
     Splits,
     SplitUnits,
@@ -168,3 +176,105 @@ def test_devices_get_whole_heads_and_whole_columns_as_a_run_deals_them(
 def test_only_groups_that_units_do_not_divide_into_have_unlike_devices() -> None:
     units = SplitUnits.of(_profile(4))
     assert [degree for degree in range(1, 7) if units.leave_rests(degree)] == [3]
+
+
+_SHARES = st.lists(st.integers(1, 9), min_size=2, max_size=12)
+
+
+@given(key_values=st.integers(1, 6), queries=st.integers(2, 7), parts=_SHARES)
+def test_a_device_has_all_queries_of_some_keys_and_values_or_some_of_one(
+    key_values: int, queries: int, parts: list[int]
+) -> None:
+    heads, shares = key_values * queries, tuple(part / sum(parts) for part in parts)
+    if heads < len(shares):
+        return
+    ranges = query_head_ranges(heads, key_values, shares)
+    covered = sorted(head for start, stop in ranges for head in range(start, stop))
+    assert covered == list(range(heads))
+    for start, stop in ranges:
+        assert start < stop
+        first, last = used_key_values((start, stop), heads, key_values)
+        assert last - first == 1 or (start, stop) == (first * queries, last * queries)
+    # A device with a larger share has no fewer.
+    counts = [stop - start for start, stop in ranges]
+    for one, other in permutations(range(len(parts)), 2):
+        assert parts[one] <= parts[other] or counts[one] >= counts[other]
+
+
+def test_devices_beyond_the_keys_and_values_share_them_as_evenly_as_they_can() -> None:
+    def counts(heads: int, key_values: int, *parts: int) -> list[int]:
+        shares = tuple(part / sum(parts) for part in parts)
+        return [stop - start for start, stop in query_head_ranges(heads, key_values, shares)]
+
+    assert counts(28, 4, *[1] * 8) == [4, 4, 4, 4, 3, 3, 3, 3]  # Qwen2 7B
+    assert counts(32, 8, *[1] * 16) == [2] * 16
+    assert counts(8, 2, 1, 1, 1) == [4, 2, 2]
+    assert counts(8, 2, 1, 1, 2) == [2, 2, 4]
+    assert counts(8, 2, 3, 1, 3, 1) == [3, 1, 3, 1]
+    # No more devices than keys and values: whole ones, as without sharing.
+    assert counts(28, 4, 3, 1) == [21, 7]
+
+
+def _sharing() -> TensorSplit:
+    """Eight query heads of 10 parameters, two of keys and values of 6."""
+    key_values = KeyValueSplit(num_units=2, parameters=12, activation_bytes=4.0, forward_flops=40.0)
+    return TensorSplit(
+        unit="heads",
+        num_units=8,
+        parameters=80 + 12,
+        activation_bytes=16.0 + 4.0,
+        forward_flops=800.0 + 40.0,
+        key_values=key_values,
+    )
+
+
+def _layer_of(split: TensorSplit) -> ModelProfile:
+    layer = LayerProfile(
+        name="a", kind="Block", num_parameters=split.parameters + 5,
+        forward_flops=split.forward_flops + 1, backward_flops=2,
+        activation_bytes=split.activation_bytes + 3, output_bytes=0, tensor_split=split,
+    )  # fmt: skip
+    return ModelProfile(name="m", layers=(layer,))
+
+
+@pytest.mark.parametrize(
+    ("shares", "queries", "key_values"),
+    [
+        ((0.5, 0.5), [4, 4], [1, 1]),
+        ((0.25,) * 4, [2, 2, 2, 2], [1, 1, 1, 1]),
+        ((0.5, 0.25, 0.25), [4, 2, 2], [1, 1, 1]),
+        ((0.125,) * 8, [1] * 8, [1] * 8),
+    ],
+)
+def test_each_device_has_the_keys_and_values_of_its_queries(
+    shares: tuple[float, ...], queries: list[int], key_values: list[int]
+) -> None:
+    profile = _layer_of(_sharing())
+    for rank, (own, used) in enumerate(zip(queries, key_values, strict=True)):
+        place = GroupSlice(rank, shares)
+        held = split_profile(profile, len(shares), place).layers[0]
+        assert held.num_parameters == 5 + 10 * own + 6 * used
+        assert held.activation_bytes == pytest.approx(3 + 2 * own + 2 * used)
+        assert held.forward_flops == pytest.approx(1 + 100 * own + 20 * used)
+    if len(set(shares)) == 1:
+        largest = split_profile(profile, len(shares)).layers[0]
+        assert largest.num_parameters == 5 + 10 * max(queries) + 6 * max(key_values)
+
+
+def test_a_profile_that_knows_no_shared_keys_and_values_leaves_the_layer_whole_as_before() -> None:
+    known = _layer_of(_sharing())
+    data = known.to_mapping()
+    split = data["layers"][0]["tensor_split"]
+    del split["key_values"]
+    before = ModelProfile.from_mapping(
+        data | {"layers": [{**data["layers"][0], "tensor_split": {**split, "num_units": 2}}]}
+    )
+    assert before.layers[0].tensor_split == _sharing().by_key_values()
+    assert split_profile(before, 2).layers == split_profile(known, 2).layers
+    assert split_profile(before, 4).layers[0].num_parameters == 97
+    assert split_profile(known, 4).layers[0].num_parameters == 5 + 20 + 6
+
+
+def test_groups_whose_devices_cannot_share_keys_and_values_evenly_have_unlike_ones() -> None:
+    units = SplitUnits.of(_layer_of(_sharing()))
+    assert [degree for degree in range(1, 10) if units.leave_rests(degree)] == [3, 5, 6, 7]

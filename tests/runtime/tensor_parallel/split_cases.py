@@ -16,6 +16,15 @@ from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_models import CONFIGS, IMAGE_MODELS, TOKENS
 
 _LLAMA_LIKE = {**CONFIGS["llama"], "num_key_value_heads": 4, "num_hidden_layers": 2}
+# Biases, dropout of what heads attend to, and the same table in front and behind.
+_SHARED_KEYS = {
+    **CONFIGS["llama"],
+    "model_type": "qwen2",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 2,
+    "attention_dropout": 0.2,
+    "tie_word_embeddings": True,
+}
 _BERT_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
 _GPT2_DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}
 
@@ -59,6 +68,9 @@ def _source(name: str) -> ModelSource:
         "one key": {"num_attention_heads": 8, "num_key_value_heads": 1, "num_hidden_layers": 2},
         "one normed key": _LLAMA_LIKE
         | {"model_type": "qwen3", "head_dim": 8, "num_key_value_heads": 1},
+        "shared keys": _SHARED_KEYS,
+        "shared keys, no dropout": _SHARED_KEYS | {"attention_dropout": 0.0},
+        "shared normed keys": _SHARED_KEYS | {"model_type": "qwen3", "head_dim": 8},
         "gpt2": {"n_layer": 2, **_GPT2_DROPOUT},
         "bert": {"num_hidden_layers": 2, **_BERT_DROPOUT},
         "vit": {"num_hidden_layers": 2, **_BERT_DROPOUT},

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heterps_envs.layer_costs.group_slice import GroupSlice
+from heterps_envs.layer_costs.tensor_parallel import split_profile
 from heterps_runtime.models.build import Arguments
 from heterps_runtime.models.data import make_batch
+from heterps_runtime.models.flop_formulas import flops_of
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
 from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
@@ -124,6 +127,96 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
         assert len(outputs) == 2 * 2
     if keeps or name not in LANGUAGE_MODELS:
         assert group.num_sums == num_sums
+
+
+@pytest.mark.parametrize("name", ["shared keys", "shared normed keys"])
+@pytest.mark.parametrize(
+    "shares", [(0.5, 0.5), (0.4, 0.3, 0.3), (0.25,) * 4, (0.4, 0.1, 0.2, 0.1, 0.2), (0.125,) * 8]
+)
+def test_ranks_that_share_a_key_and_value_have_terms_of_its_gradient(
+    name: str, shares: tuple[float, ...]
+) -> None:
+    """Eight queries of two keys and values; some ranks have one query."""
+    case, group = case_of(name), ThreadGroup(len(shares))
+    assert case.found.reasons == case.found.not_shared == {}
+    loss, gradients, _ = _alone(name)
+    # The norm of keys computes in float32, whatever the format.
+    most = 1e-6 if name == "shared normed keys" else 1e-10
+
+    def work(rank: int) -> tuple[StageModule, float, dict[str, Tensor]]:
+        place = GroupSlice(rank, shares)
+        split, sums = case.found.parameters, group.sums(rank)
+        stage = _built(case, split=split, group=place, sums=sums, keeps_logits=True)
+        return (stage, *_trained(case, stage))
+
+    found = group.run(work)
+    for stage, own_loss, own in found:
+        assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
+        assert own.keys() == gradients.keys()
+        held = [other for other, _, _ in found]
+        assert stage.slices.keys() & stage.parameter_names() == case.found.parameters.keys()
+        for key in own:
+            piece = stage.slices.get(key)
+            expected = gradients[key] if piece is None else piece.of(gradients[key])
+            terms = [
+                terms[key]
+                for other, (_, _, terms) in zip(held, found, strict=True)
+                if other is stage or (piece is not None and other.slices[key] == piece)
+            ]
+            assert len(terms) == 1 or case.found.parameters[key].is_key_value
+            total = torch.stack(terms).sum(0)
+            torch.testing.assert_close(total, expected, rtol=0, atol=most, msg=key)
+    keys = [stage.slices["model.layers.0.self_attn.k_proj.weight"] for stage, _, _ in found]
+    assert len(set(keys)) == 2
+    # No more sums than without sharing, in the passes.
+    counted = [layer.tensor_split for layer in case.profile.layers if layer.tensor_split]
+    num_sums = sum(len(split.forward_sums) + len(split.backward_sums) for split in counted)
+    num_sums += sum(len(split.entering) for split in case.found.parameters.values())
+    assert group.num_sums == num_sums
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the products of what one thread does."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        if "_scaled_dot_product" in name:  # two products, and of the backward pass five
+            query, key = args[1:3] if name.endswith("_backward") else args[:2]
+            products = 5 if name.endswith("_backward") else 2
+            self.flops += products * 2 * query.numel() * key.shape[-2]
+        else:
+            self.flops += flops_of(func, args, kwargs or {}, result) or 0.0
+        return result
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.4, 0.3, 0.3), (0.25,) * 4, (0.125,) * 8])
+def test_ranks_hold_and_compute_what_is_counted_where_they_share_keys_and_values(
+    shares: tuple[float, ...],
+) -> None:
+    """Parameters of every layer, and the products of all passes."""
+    case, group = case_of("shared keys, no dropout"), ThreadGroup(len(shares))
+
+    def work(rank: int) -> tuple[StageModule, float]:
+        place, sums = GroupSlice(rank, shares), group.sums(rank)
+        split = case.found.parameters
+        stage = _built(case, split=split, group=place, sums=sums, keeps_logits=True)
+        with _Counter() as counter:
+            _trained(case, stage)
+        return stage, counter.flops
+
+    for rank, (stage, flops) in enumerate(group.run(work)):
+        layers = split_profile(case.profile, len(shares), GroupSlice(rank, shares)).layers
+        for index, layer in enumerate(layers):
+            users = stage.parameter_layers
+            own = [p for n, p in stage.parameters_by_name().items() if index in users[n]]
+            assert sum(parameter.numel() for parameter in own) == layer.num_parameters
+        counted = sum(layer.forward_flops + layer.backward_flops for layer in layers)
+        assert SAMPLES * counted == pytest.approx(flops, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "resnet"])

@@ -28,7 +28,7 @@ def test_a_llama_block_is_split_by_heads_and_columns() -> None:
     # 4 heads of 8, of which keys and values have 2; 64 columns.
     layer = profile_of("llama").layers[1]
     split = _split(layer)
-    assert (split.unit, split.num_units) == ("heads", 2)
+    assert (split.unit, split.num_units) == ("heads", 4)
     # Query and output 32 x 32, key and value 32 x 16, gate, up and down 32 x 64; norms are whole.
     assert split.parameters == 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64
     assert split.parameters == layer.num_parameters - 2 * HIDDEN
@@ -51,6 +51,29 @@ def test_a_llama_block_is_split_by_heads_and_columns() -> None:
     assert split.forward_sums == split.backward_sums == (STATE, STATE)
     # Outputs of query, key, value, gate, up; inputs of output and down.
     assert split.deferred_bytes == TOKENS * FLOAT * (32 + 2 * 16 + 2 * 64 + 32 + 64)
+    # What goes wherever queries go: key and value, until they are repeated for every head.
+    shared = split.key_values
+    assert shared is not None
+    assert (shared.num_units, shared.parameters) == (2, 2 * 32 * 16)
+    assert shared.forward_flops == TOKENS * 2 * 2 * 32 * 16
+    assert shared.backward_flops == 2 * shared.forward_flops
+    assert shared.activation_bytes == 0
+    assert shared.deferred_bytes == TOKENS * FLOAT * 2 * 16
+
+
+def test_keys_and_values_that_an_attention_reads_unrepeated_are_kept_by_their_heads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRANSFORMERS_SDPA_FORCE_GQA", "1")
+    source = profile_of("llama").source
+    assert source is not None
+    split = _split(trace_source(source, "llama").layers[1])
+    shared = split.key_values
+    assert shared is not None
+    # Query and output, 32 each, and a number of each head; key and value 16 each.
+    assert shared.activation_bytes == TOKENS * FLOAT * 2 * 16
+    assert split.activation_bytes == TOKENS * FLOAT * (2 * HIDDEN + 4 + 2 * 16 + 4 * COLUMNS)
+    assert shared.backward_flops == 2 * TOKENS * 2 * 2 * 32 * 16
 
 
 def test_a_gpt2_block_is_split_with_its_packed_queries_keys_and_values() -> None:
@@ -95,7 +118,7 @@ def _mixtral() -> ModelProfile:
 def test_a_mixtral_block_is_split_inside_of_its_experts() -> None:
     layer = _mixtral().layers[1]
     split = _split(layer)
-    assert (split.unit, split.num_units) == ("heads", 2)
+    assert (split.unit, split.num_units, split.key_value_heads) == ("heads", 4, 2)
     # As in Llama, with 4 experts; the router, 32 x 4, is whole, and so are the norms.
     assert split.parameters == 2 * 32 * 32 + 2 * 32 * 16 + 4 * 3 * 32 * 64
     assert split.parameters == layer.num_parameters - 4 * HIDDEN - 2 * HIDDEN

@@ -26,7 +26,7 @@ from heterps_agents.systems.hap.search import best_program
 from heterps_agents.systems.hap.ways import SizedLayer, chain_of
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Floats
-from heterps_envs.layer_costs.tensor_parallel import split_at
+from heterps_envs.layer_costs.tensor_parallel import dealt_units, split_at
 from heterps_envs.problem import Problem
 
 
@@ -131,7 +131,7 @@ def _groups_over(
     )
     unsplit = {*whole, *by_batch}
     splits = [split_at(layer, len(names)) for i, layer in enumerate(layers) if i not in unsplit]
-    counts = [split.num_units for split in splits if split is not None]
+    counts = [dealt_units(split, len(names)) for split in splits if split is not None]
     units = min([*counts, *([problem.job.micro_batch_size] if by_batch else [])], default=0)
     if units < len(names):
         return
