@@ -1,6 +1,7 @@
 """Placing with options, and with the size of micro-batches left open."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +12,13 @@ from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
-from heterps_configs.documents.job import Strategy
-from heterps_envs.problem import PLAIN
+from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.library import load_cluster
+from heterps_envs.problem import PLAIN, Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
+from heterps_runtime.huggingface.source import huggingface_source
+from heterps_runtime.tracing.trace import trace_source
 
 ALL = OPEN.changed(chooses_micro_batch=False)
 
@@ -28,6 +33,40 @@ def test_what_fits_on_no_pod_fits_with_groups_that_compute_again() -> None:
     assert result.estimate.step_time_s <= even.cost
     assert result.bound.step_time_s is not None
     assert result.bound.step_time_s <= result.estimate.step_time_s
+
+
+def _qwen2() -> ModelProfile:
+    """Four layers of the 7B model: 28 query heads, of which seven share a key and value."""
+    config = {
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+    }
+    return trace_source(huggingface_source(config, sequence_length=4096), "qwen2")
+
+
+def test_a_group_may_have_more_devices_than_keys_and_values() -> None:
+    """One sample at a time: a group of eight is faster than any two of four."""
+    cluster = load_cluster("h100-pod")
+    node = cluster.changed(nodes=cluster.nodes[:1], inter_node_link=None)
+    job = Job(global_batch_size=1, micro_batch_size=1, dtype="bfloat16")
+    asked = Strategy(tensor_parallel=(1, 2, 4, 8))
+    problem = Problem(profile=_qwen2(), cluster=node, job=job, strategy=asked)
+    result = place(problem)
+    assert [stage.degree for stage in result.plan.stages] == [8]
+    # As profiles were before: a key and value with all of its queries on one device.
+    layers = [
+        layer.changed(tensor_split=layer.tensor_split and layer.tensor_split.by_key_values())
+        for layer in problem.profile.layers
+    ]
+    before = replace(problem, profile=problem.profile.changed(layers=layers))
+    with_fewer = place(before)
+    assert all(stage.degree < 8 for stage in with_fewer.plan.stages)
+    assert result.estimate.step_time_s < with_fewer.estimate.step_time_s
 
 
 def test_options_never_make_a_plan_worse() -> None:

@@ -6,12 +6,15 @@ import pytest
 
 from benchmarks.parity.models import profile_of
 from benchmarks.parity.plans import plan_of, problem_of
-from heterps.planning.runnable import as_groups_run_it
+from heterps.planning.runnable import as_groups_run_it, with_whole_layers
+from heterps_configs.documents.plan import Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.specification.build import build_specification
+from heterps_runtime.tensor_parallel.plan import why_not
+from tests.runtime.tensor_parallel.split_cases import case_of
 
 
 def _prepare(problem: Problem, shape: str) -> None:
@@ -31,6 +34,23 @@ def test_layers_that_no_group_of_a_run_can_split_are_counted_as_whole() -> None:
     assert known is not None
     assert any(layer.tensor_split is not None for layer in known.profile.layers)
     _prepare(known, "groups")
+
+
+def test_queries_that_no_group_of_a_run_can_part_are_counted_together() -> None:
+    case = case_of("own attention")
+    four = Stage(
+        name="s",
+        first_layer=0,
+        last_layer=case.profile.num_layers - 1,
+        devices=("d0", "d1", "d2", "d3"),
+    )
+    assert why_not(case.profile, case.found, four) is not None
+    known, reasons = with_whole_layers(case.profile, "float32")
+    assert reasons == {}
+    assert why_not(known, case.found, four) is None
+    for layer, before in zip(known.layers, case.profile.layers, strict=True):
+        assert before.tensor_split is not None
+        assert layer.tensor_split == before.tensor_split.by_key_values() != before.tensor_split
 
 
 def test_a_plan_without_groups_builds_no_model() -> None:

@@ -45,6 +45,36 @@ def _hidden_layers() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), Block(), Block(), nn.Linear(8, 5))
 
 
+class _Attention(nn.Module):
+    """Four queries of two keys and values; its code says how often it repeats these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.out = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.key, self.value = nn.Linear(32, 16), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            made.unflatten(-1, (-1, 8)).transpose(1, 2)
+            for made in (self.query(x), self.key(x), self.value(x))
+        )
+        key, value = (made.repeat_interleave(2, dim=1) for made in (key, value))
+        heads = nn.functional.scaled_dot_product_attention(query, key, value)
+        output: Tensor = self.out(heads.transpose(1, 2).flatten(2))
+        return x + output
+
+
+class _Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([_Attention(), _Attention()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
 class Case(NamedTuple):
     """A model, its profile, and what of it is split."""
 
@@ -63,6 +93,8 @@ def case_of(name: str) -> Case:
 def _source(name: str) -> ModelSource:
     if name == "perceptron":
         return factory_source(register_factory(_hidden_layers), ["x=8:float32"])
+    if name == "own attention":
+        return factory_source(register_factory(_Own), ["x=6,32:float32"])
     changes: dict[str, dict[str, Any]] = {
         "llama": {"num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 2},
         "one key": {"num_attention_heads": 8, "num_key_value_heads": 1, "num_hidden_layers": 2},

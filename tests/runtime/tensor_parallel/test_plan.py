@@ -40,6 +40,22 @@ def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
     assert sorted(split.backward_sums) == [head, head, state, state]
 
 
+def test_a_model_that_always_repeats_keys_for_as_many_queries_keeps_these_together() -> None:
+    case = case_of("own attention")
+    profile, found = case.profile, case.found
+    split = profile.layers[0].tensor_split
+    assert split is not None
+    assert (split.num_units, split.key_value_heads) == (4, 2)
+    assert found.reasons == {}
+    assert found.not_shared.keys() == {layer.name for layer in profile.layers}
+    assert {own.num_units for own in found.parameters.values()} == {2}
+    assert why_not(profile, found, _pair(case)) is None
+    four = _pair(case).changed(devices=("d0", "d1", "d2", "d3"))
+    reason = why_not(profile, found, four)
+    assert reason is not None
+    assert "blocks.0.out cannot be split" in reason
+
+
 def test_what_cannot_be_run_is_named_with_its_reason() -> None:
     # It returns zeros for the distances of all heads, of which a rank would have some.
     case = case_of("t5")
