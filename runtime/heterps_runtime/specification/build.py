@@ -203,7 +203,8 @@ def _splits(problem: Problem, plan: Plan) -> dict[str, ParameterSplit]:
     if degree == 1:
         return {}
     # Most runs have no groups: they need no tracing.
-    from heterps_runtime.tensor_parallel.plan import find_splits, why_not
+    from heterps_runtime.tensor_parallel.found_splits import why_not
+    from heterps_runtime.tensor_parallel.plan import find_splits
 
     assert problem.profile.source is not None
     found = find_splits(problem.profile.source, plan.job.dtype)
@@ -214,7 +215,7 @@ def _splits(problem: Problem, plan: Plan) -> dict[str, ParameterSplit]:
                 f"{reason}; the group of stage {stage.name!r} cannot run it: place it with "
                 f"--tensor-parallel 1, or name the layer in the stage's whole_layers"
             )
-    return found.parameters
+    return found.as_counted(problem.profile)
 
 
 def _batch_calls(problem: Problem, plan: Plan) -> tuple[BatchCall, ...]:

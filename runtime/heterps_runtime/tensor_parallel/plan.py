@@ -1,7 +1,7 @@
 """Which parameters of a model a group splits, found once for all ranks, and tried on fake tensors.
 
 The same parameters as the cost model counts (`tracing.tensor_splits`). A layer whose split cannot
-be carried out is whole on every rank, and `why_not` says why.
+be carried out is whole on every rank, and `found_splits.why_not` says why.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.model_profile import ModelSource
 from heterps_envs.layer_costs.group_slice import GroupSlice
-from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.initialise import place
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.tensor_parallel.candidates import candidates, without_layers
 from heterps_runtime.tensor_parallel.counts import subsets_of_counts
 from heterps_runtime.tensor_parallel.draws import split_draw
+from heterps_runtime.tensor_parallel.found_splits import SplitPlan
 from heterps_runtime.tensor_parallel.parameter_split import (
+    QUERY_COUNTS,
     ParameterSplit,
     SplitDraw,
     slices_of,
@@ -38,21 +37,6 @@ _TRIED = GroupSlice(0, (0.25, 0.75))
 # Ranks for each head of keys and values, where ranks share them: the first has some of its queries.
 _TRIED_SHARING = 2
 _TRIED_SAMPLES = 2
-
-
-class SplitPlan(NamedTuple):
-    """What a group of ranks can split of a model.
-
-    Attributes:
-        parameters: By canonical name.
-        reasons: By layer, why it stays whole on every rank though the cost model splits it.
-        not_shared: By layer, why queries that use one head of keys and values stay on one rank
-            though the cost model splits them.
-    """
-
-    parameters: dict[str, ParameterSplit]
-    reasons: dict[str, str]
-    not_shared: dict[str, str]
 
 
 def split_plan(source: ModelSource, dtype: Dtype = "float32") -> dict[str, ParameterSplit]:
@@ -74,28 +58,8 @@ def _found_splits(source: str, dtype: Dtype) -> SplitPlan:
     finder = _Finder(ModelSource.model_validate_json(source), dtype)
     while finder.parameters() and not finder.succeeds():
         pass
-    return SplitPlan(finder.parameters(), finder.reasons, finder.not_shared)
-
-
-def why_not(profile: ModelProfile, plan: SplitPlan, stage: Stage) -> str | None:
-    """Why layers of a stage cannot be run by its group as they are counted; None where they can.
-
-    Args:
-        profile: Of the model.
-        plan: Of the same model.
-        stage: Says which layers the group splits.
-    """
-    for index in sorted(set(stage.layers).difference(stage.unsplit_layers)):
-        layer = profile.layers[index]
-        split = split_at(layer, stage.degree)
-        if split is None:
-            continue
-        reasons = plan.reasons
-        if 0 < split.key_value_heads < stage.degree:
-            reasons = plan.not_shared | reasons
-        if layer.name in reasons:
-            return f"{profile.name}: layer {layer.name}: {reasons[layer.name]}"
-    return None
+    unshared = finder.parameters(shares=False)
+    return SplitPlan(finder.parameters(), finder.reasons, finder.not_shared, unshared)
 
 
 class _Finder:
@@ -138,29 +102,40 @@ class _Finder:
         self._whole: Seen | None = None
         self._tried = _TRIED
 
-    def parameters(self) -> dict[str, ParameterSplit]:
-        """What is split, as far as it is known to run."""
-        together = {
+    def parameters(self, *, shares: bool = True) -> dict[str, ParameterSplit]:
+        """What is split, as far as it is known to run.
+
+        Args:
+            shares: Whether ranks may share heads of keys and values.
+        """
+        apart = {
             name
             for layer in self._layers
-            if layer.name in self.not_shared
+            if layer.name in self.not_shared or not shares
             for name in layer.parameters
         }
-        shared = {
-            name: split.with_whole_key_values() if name in together else split
+        candidates = {
+            name: split.with_whole_key_values() if name in apart else split
             for name, split in self._candidates.items()
         }
-        found = without_layers(self._layers, shared, self.reasons)
+        found = without_layers(self._layers, candidates, self.reasons)
         return {
             name: split.changed(
                 ends_in_loss=name == self._head,
                 entering=tuple(sorted(self._entering.get(name, ()))),
                 outputs=tuple(sorted(self._outputs.get(name, ()))),
-                counts=self._counts.get(name, ()),
+                counts=self._counts_of(name, split),
                 draws=self._draws.get(name, {}),
             )
             for name, split in found.items()
         }
+
+    def _counts_of(self, name: str, split: ParameterSplit) -> tuple[str, ...]:
+        """Where whole heads of keys and values are dealt, each has all of its queries."""
+        counts = self._counts.get(name, ())
+        if split.key_value_heads or not self._candidates[name].key_value_heads:
+            return counts
+        return tuple(count for count in counts if count.rpartition(".")[2] not in QUERY_COUNTS)
 
     def succeeds(self) -> bool:
         """Tries the splits; where they fail, changes something about them."""

@@ -13,7 +13,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.tensor_parallel.plan import why_not
+from heterps_runtime.tensor_parallel.found_splits import why_not
 from tests.runtime.tensor_parallel.split_cases import case_of
 
 

@@ -174,6 +174,29 @@ def test_what_several_ranks_have_is_written_once_and_read_by_groups_of_any_size(
                 assert torch.equal(found.optimizer[name][key], state), (name, key)
 
 
+def test_a_run_under_an_older_profile_splits_what_that_counts() -> None:
+    """It knows only whole keys and values: a group of more ranks keeps the layer whole."""
+    layers = [
+        layer.changed(tensor_split=layer.tensor_split and layer.tensor_split.by_key_values())
+        for layer in _profile().layers
+    ]
+    problem = _problem(_profile().changed(layers=layers))
+    for size in (2, 4):
+        plan = _plan(problem, (size,))
+        run = _float64(problem, plan)
+        counted = problem.at_degree(size).profile.layers
+        for owned in run.owned.values():
+            (module,) = owned.modules.values()
+            assert (KEY in owned.slices) == (size == 2)
+            for index, layer in enumerate(counted):
+                own = [
+                    p for n, p in owned.parameters.items() if index in module.parameter_layers[n]
+                ]
+                assert sum(parameter.numel() for parameter in own) == layer.num_parameters
+        losses, _ = reference_training(run.specification.changed(num_steps=2))
+        assert [run.step() for _ in range(2)] == pytest.approx(losses, rel=0, abs=1e-12)
+
+
 @cache
 def _wide_profile() -> ModelProfile:
     """Wide enough that its tensors, not what belongs to them, are its memory."""

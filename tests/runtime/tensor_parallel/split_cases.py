@@ -11,7 +11,8 @@ from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.tensor_parallel.plan import SplitPlan, find_splits
+from heterps_runtime.tensor_parallel.found_splits import SplitPlan
+from heterps_runtime.tensor_parallel.plan import find_splits
 from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_models import CONFIGS, IMAGE_MODELS, TOKENS
 

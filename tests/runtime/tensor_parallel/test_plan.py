@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import TypeAdapter
 
 from heterps_configs.documents.plan import Stage
+from heterps_runtime.tensor_parallel.found_splits import why_not
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
-from heterps_runtime.tensor_parallel.plan import why_not
 from tests.runtime.small_models import TOKENS
 from tests.runtime.tensor_parallel.split_cases import Case, case_of
 
