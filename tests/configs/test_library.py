@@ -170,6 +170,7 @@ def test_copying_an_unknown_name_suggests_near_ones() -> None:
         library.copy("a100-v100", ".", kind="models")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_shipped_is_described_in_one_line(kind: str) -> None:
     for name, text in library.describe(kind):

@@ -15,6 +15,7 @@ def test_imports_go_down_the_five_floors_only() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

@@ -24,6 +24,7 @@ def test_every_package_ships_its_types(name: str) -> None:
     assert (PACKAGES[name] / "py.typed").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_module_says_what_it_is(name: str) -> None:
     silent = [

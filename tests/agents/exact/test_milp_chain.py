@@ -39,6 +39,7 @@ def best_by_trying(tables: CostTables, counts: list[int], max_replicas: int) -> 
     return float(evaluate(codes, kernel_tables(tables))[0].min())
 
 
+@pytest.mark.slow
 @settings(max_examples=360, deadline=None)
 @given(SEEDS, st.sampled_from([[1], [1, 1], [1, 1, 1]]))
 def test_solver_programme_and_brute_force_agree_on_single_devices(

@@ -196,6 +196,7 @@ def open_problem(seed: int) -> Problem:
     return replace(with_splits(problem), strategy=ways)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_planners_claim_of_plans_with_options_holds_against_brute_force(seed: int) -> None:
     problem = open_problem(seed)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from heterps_agents.auto import AutoPlanner
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
@@ -85,6 +86,7 @@ def test_the_sum_of_a_tied_embedding_does_not_cross_slow_links() -> None:
     assert len({problem.device_named[stage.devices[0]].node for stage in ends}) == 1
 
 
+@pytest.mark.slow
 def test_under_gpipe_no_placement_that_1f1b_finds_is_missed() -> None:
     profile, cluster = load_profile("llama-7b"), load_cluster("h100-pod")
     jobs = [Job(dtype=profile.dtype, schedule=name) for name in ("gpipe", "1f1b")]
@@ -104,6 +106,7 @@ def test_auto_with_few_evaluations_simulates_no_worse_than_a_search_with_as_many
     assert auto_s <= search_s
 
 
+@pytest.mark.slow
 def test_a_limit_in_seconds_is_used_and_never_gives_a_worse_plan() -> None:
     profile = load_profile("resnet-50")
     problem = Problem(profile, load_cluster("a100-v100"), Job(dtype=profile.dtype))

@@ -62,6 +62,7 @@ def simulated_cost_of(problem: Problem, plan: Plan) -> float:
     return sum(price[name] for name in plan.devices) * plan.predicted_step_time_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_every_plan_fits_and_none_beats_the_exact_one(case: str, make_problem: MakeProblem) -> None:
     problem = make_problem(**PROBLEMS[case])
@@ -171,6 +172,7 @@ def test_auto_without_the_exact_solver_is_never_worse_than_greedy(
     assert simulated_cost_of(problem, plan) <= simulated_cost_of(problem, greedy) * 1.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_auto_is_never_worse_than_exact_or_greedy_in_the_simulator(
     case: str, make_problem: MakeProblem

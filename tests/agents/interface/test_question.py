@@ -53,6 +53,7 @@ def run(
     return cost, budget.evaluations_used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("is_price", [False, True])
 def test_no_search_beats_the_exact_solver_or_spends_more_than_it_may(

@@ -34,6 +34,7 @@ def renamed(data: dict[str, Any], order: list[int], split: bool) -> Cluster:
     return Cluster.from_mapping({**data, "name": "renamed", "nodes": nodes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ["exact", "greedy", "auto"])
 @settings(max_examples=8, deadline=None)
 @given(order=st.permutations(range(2)), split=st.booleans())

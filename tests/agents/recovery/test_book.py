@@ -86,6 +86,7 @@ def opened() -> Iterator[Opened]:
         yield Opened(book, messages)
 
 
+@pytest.mark.slow
 def test_every_loss_has_valid_plans_that_cost_no_planning(opened: Opened) -> None:
     problem = problem_of("sequential", global_batch_size=16)
     plan = plan_of(problem, [(0, "d0"), (4, "d1|d2")])
@@ -105,6 +106,7 @@ def test_every_loss_has_valid_plans_that_cost_no_planning(opened: Opened) -> Non
             assert each.repeated_s == pytest.approx((2 if "d0" in lost else 0) * each.step_s)
 
 
+@pytest.mark.slow
 def test_another_plan_or_other_devices_are_not_in_the_book(opened: Opened) -> None:
     problem = problem_of("sequential", global_batch_size=16)
     plan = plan_of(problem, [(0, "d0"), (4, "d1|d2")])
@@ -117,6 +119,7 @@ def test_another_plan_or_other_devices_are_not_in_the_book(opened: Opened) -> No
     assert opened.book.find(now._replace(plan=other), names - {"d0"}) is None
 
 
+@pytest.mark.slow
 def test_a_new_plan_begins_the_book_anew_and_prepares_for_what_may_come_back(
     opened: Opened, make_problem: MakeProblem
 ) -> None:
@@ -141,6 +144,7 @@ def test_what_cannot_be_tolerated_is_said_with_its_reason(
     assert "needs at least" in text
 
 
+@pytest.mark.slow
 def test_more_effort_replaces_a_plan_that_was_made_anew_only_by_a_faster_one(
     make_problem: MakeProblem,
 ) -> None:

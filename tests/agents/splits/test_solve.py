@@ -238,6 +238,7 @@ def test_noncontiguous_is_better_where_a_chain_alternates() -> None:
     assert split.is_proven
 
 
+@pytest.mark.slow
 def test_wide_graphs_get_a_split_and_a_bound_in_time() -> None:
     """Every node reads two of the sixty before it: no order has few open nets."""
     rng = np.random.default_rng(0)

@@ -33,6 +33,7 @@ def system(name: str) -> System:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("name", system_names())
 def test_a_shipped_model_gets_a_plan_that_simulates_or_one_line_that_says_why_not(
@@ -60,6 +61,7 @@ def test_a_shipped_model_gets_a_plan_that_simulates_or_one_line_that_says_why_no
         assert 0 < own_cost.seconds * rounds < 1.5 * shown.step_time_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", system_names())
 def test_a_model_that_fits_nowhere_is_refused_by_the_systems_name(name: str) -> None:
     problem = shipped("llama-70b", "h100-pod")

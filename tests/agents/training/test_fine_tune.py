@@ -14,6 +14,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem_sets.chains import generate
 
 
+@pytest.mark.slow
 def test_fine_tuning_changes_a_copy(random_policy: Policy) -> None:
     before = {name: value.copy() for name, value in random_policy.weights.items()}
     tuned = fine_tune(random_policy, generate(1, seed=8), seconds=2.0, seed=1)

@@ -59,6 +59,7 @@ def finite_scores(scores: dict[str, float]) -> list[str]:
     return [name for name, value in scores.items() if np.isfinite(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CURVES)
 def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: str) -> None:
     result, seen = trained[kind]
@@ -121,6 +122,7 @@ def test_equal_seeds_give_equal_policies(trained: Runs, tmp_path: Path, kind: st
         np.testing.assert_array_equal(again.policy.weights[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "steps"),
     # Of chains while the first run imitates, and later.

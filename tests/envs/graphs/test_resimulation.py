@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
@@ -63,6 +64,7 @@ def walked(seed: int, nodes: tuple[int, int], steps: int) -> tuple[int, int, int
     return int(within), int(beyond), int(wrong)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6))
 @example(seed=1500)  # one device alone

@@ -75,6 +75,7 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
     return problem, plan
 
 
+@pytest.mark.slow
 @given(runs())
 def test_the_lists_are_those_of_the_definition(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

@@ -160,6 +160,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
     return problem, bind(problem, placement, planner="test", seed=0)
 
 
+@pytest.mark.slow
 @given(planned())
 @settings(max_examples=150, deadline=None)
 def test_curves_begin_and_end_with_the_state_and_reach_the_peak(
@@ -248,6 +249,7 @@ def misses(seeds: range) -> tuple[int, list[str]]:
     return num_fitting, missed
 
 
+@pytest.mark.slow
 def test_placements_that_planners_call_fitting_fit() -> None:
     num_fitting, missed = misses(range(500))
     assert num_fitting > 300

@@ -354,6 +354,7 @@ def test_gradients_of_the_last_layers_leave_while_those_of_the_first_are_compute
     assert estimate(*without_overlap(problem, plan)).step_time_s == pytest.approx(28 + 8)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=6),
     st.integers(1, 3),

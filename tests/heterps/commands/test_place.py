@@ -73,6 +73,7 @@ def test_the_table_names_devices_and_where_layer_times_come_from(
     assert "layer times   measured" in out
 
 
+@pytest.mark.slow
 def test_a_cheaper_plan_keeps_the_throughput_floor(heterps: Heterps, blocks: Path) -> None:
     options = ("place", blocks, "--cluster", "a100-v100", "--json")
     fastest = heterps(*options).data["estimate"]
@@ -131,6 +132,7 @@ def test_a_model_too_large_says_what_does_not_fit_and_by_how_much(
     assert " bytes" not in outcome.err
 
 
+@pytest.mark.slow
 def test_planning_imports_neither_torch_nor_stable_baselines(blocks: Path) -> None:
     code = (
         "import sys\n"

@@ -21,6 +21,7 @@ def policy(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_policy_of_ones_own_places_and_is_compared(
     heterps: Heterps, blocks: Path, policy: Path
 ) -> None:

@@ -35,6 +35,7 @@ def trace(heterps: Heterps, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_replay_compares_three_ways_to_go_on(heterps: Heterps, plan: Path, trace: Path) -> None:
     outcome = heterps("simulate", plan, "--trace", trace, "--json")
     assert outcome.code == 0, outcome.err
@@ -50,6 +51,7 @@ def test_a_replay_compares_three_ways_to_go_on(heterps: Heterps, plan: Path, tra
     assert outcome.data["settings"]["restart_s"] == 9.0
 
 
+@pytest.mark.slow
 def test_table_and_figure_name_what_was_lost(
     heterps: Heterps, plan: Path, trace: Path, tmp_path: Path
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_trace_goes_to_stdout_where_no_file_is_named(heterps: Heterps) -> None
     assert parse_spot_trace(outcome.out).duration_s == 3600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -117,6 +117,7 @@ def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> N
         controller.replan(change(tight, plan, lost=("fast",)))
 
 
+@pytest.mark.slow
 def test_a_prepared_loss_costs_no_planning_and_the_next_ones_are_prepared_then(
     problem: Problem,
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_prepared_loss_costs_no_planning_and_the_next_ones_are_prepared_then(
         assert controller.decisions[1].lost == ("fast",)
 
 
+@pytest.mark.slow
 def test_a_plan_that_drift_brought_is_what_the_book_prepares_for(problem: Problem) -> None:
     plan = chain(problem)
     kinds = {entry.devices[0].name: index for index, entry in enumerate(problem.classes)}

@@ -61,6 +61,7 @@ def test_the_best_candidate_is_no_slower_than_the_running_plan() -> None:
     assert exact.gain_spread_s(stale) > 0 == stale.gain_spread_s(stale)
 
 
+@pytest.mark.slow
 def test_the_process_answers_as_this_one_would() -> None:
     task = a_task()
     search = begun(task)
@@ -83,6 +84,7 @@ def test_a_search_that_is_closed_leaves_no_process() -> None:
     assert not is_alive(pid)
 
 
+@pytest.mark.slow
 def test_a_waiting_process_takes_the_next_search_and_ends_with_the_others() -> None:
     searches = BackgroundSearches()
     first = searches._spare
@@ -97,6 +99,7 @@ def test_a_waiting_process_takes_the_next_search_and_ends_with_the_others() -> N
     assert not is_alive(second.worker.pid)
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = (
         "from tests.heterps.online.test_process import a_task, begun\n"

@@ -101,6 +101,7 @@ def test_tensorboard_gets_scalars_hparams_figure_and_text(
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
+@pytest.mark.slow
 def test_all_shows_systems_of_papers_and_says_of_the_others_why_not(
     heterps: Heterps, blocks: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_all_shows_systems_of_papers_and_says_of_the_others_why_not(
     assert "refused: heterps-price: minimises the price of a sample" in said
 
 
+@pytest.mark.slow
 def test_systems_have_rows_only_where_they_are_asked_for(heterps: Heterps, blocks: Path) -> None:
     options = ("compare", blocks, "-c", "local-emulated", "--no-tensorboard", "--json")
     plain = heterps(*options, "--evaluations", 300).data["rows"]
@@ -128,6 +130,7 @@ def test_systems_have_rows_only_where_they_are_asked_for(heterps: Heterps, block
     assert rows["pipedream"]["reason"].startswith("pipedream: needs equal devices")
 
 
+@pytest.mark.slow
 def test_planners_that_train_are_left_out_where_that_takes_long_and_nobody_asks(
     blocks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +201,7 @@ def test_all_results_of_a_comparison_name_the_same_bound() -> None:
         assert f"simulated {result.estimate.step_time_s:.4g} s" in text
 
 
+@pytest.mark.slow
 def test_an_even_plan_of_a_kind_that_others_may_not_choose_has_no_gap_and_that_is_said(
     heterps: Heterps,
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_group_may_have_more_devices_than_keys_and_values() -> None:
     assert result.estimate.step_time_s < with_fewer.estimate.step_time_s
 
 
+@pytest.mark.slow
 def test_options_never_make_a_plan_worse() -> None:
     problem = load_problem("gpt2", "a100-v100-t4")
     sized = with_size(problem, 1)

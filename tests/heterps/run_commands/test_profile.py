@@ -32,6 +32,7 @@ def _run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_merged_and_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

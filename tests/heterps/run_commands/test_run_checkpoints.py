@@ -46,6 +46,7 @@ def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
     assert "has checkpoints already" in again.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

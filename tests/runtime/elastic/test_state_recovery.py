@@ -72,6 +72,7 @@ def _two_replicas(model: str) -> tuple[Problem, Plan]:
     return problem, plan
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:batch normalisation")
 @pytest.mark.parametrize(
     ("model", "lost"), [("gpt2", "d0"), ("gpt2", "d1"), ("resnet", "d0"), ("dropping", "d3")]
@@ -269,6 +270,7 @@ def _groups(problem: Problem) -> dict[str, Plan]:
     return {"replicas": replicas, "shared": sharing(replicas), "chain": grouped(problem, two)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "lost", "sources"),
     [
@@ -300,6 +302,7 @@ def test_slices_that_nobody_alive_has_are_read(
         assert 0 < _total(found)["local"] < 0.8 * state_bytes(state_of(every.owned["d0"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["replicas", "shared", "chain"])
 def test_memory_copies_of_slices_are_gone_on_from(before: str, tmp_path: Path) -> None:
     """Those of the ranks that have written counts of steps are lost."""
@@ -339,6 +342,7 @@ def test_parts_that_were_not_handed_out_count_where_they_were_stepped() -> None:
             assert torch.equal(parameter, expected[device][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_joining_device_gets_all_from_replicas_and_idle_ones_nothing(dtype: str) -> None:
     problem = problem_of("gpt2", dtype=dtype, optimizer="sgd-momentum")

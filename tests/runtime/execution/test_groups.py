@@ -24,6 +24,7 @@ from tests.runtime.small_runs import DEVICES
 SIZES = (4, 4, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule"),
     [*(("llama", schedule) for schedule in SCHEDULES), ("gpt2", "zero-bubble"), ("bert", "1f1b")],
@@ -33,6 +34,7 @@ def test_two_groups_in_a_chain(model: str, schedule: Schedule) -> None:
     check_parity(problem, grouped(problem, {"a": DEVICES[:2], "b": DEVICES[2:]}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["llama", "bert"])
 @pytest.mark.parametrize(
     ("groups", "shares"),
@@ -51,6 +53,7 @@ def test_unlike_groups_with_uneven_shares(
     check_parity(problem, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["llama", "gpt2"])
 @pytest.mark.parametrize(
     ("groups", "shares"),

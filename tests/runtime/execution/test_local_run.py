@@ -16,6 +16,7 @@ from tests.runtime.small_runs import chain_of, plan_of
 SIZES = (4, 4, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("model", ["llama", "gpt2", "bert", "resnet", "ctr"])
 def test_every_kind_of_model_under_every_schedule(model: str, schedule: Schedule) -> None:
@@ -51,6 +52,7 @@ def test_zero_bubble_puts_off_the_weights_of_linear_layers() -> None:
     assert sum(seen) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
 @pytest.mark.parametrize("model", ["llama", "gpt2", "resnet", "ctr", "in_place"])
 def test_recomputed_layers_change_nothing_but_memory(model: str, schedule: Schedule) -> None:
@@ -68,6 +70,7 @@ def test_recomputed_layers_change_nothing_but_memory(model: str, schedule: Sched
         assert dropped < kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule"), [("llama", "1f1b"), ("gpt2", "zero-bubble"), ("resnet", "1f1b")]
 )

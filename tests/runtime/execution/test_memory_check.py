@@ -90,6 +90,7 @@ def test_replicas_hold_a_copy_of_small_gradients_when_their_all_reduce_begins(
     assert reduce.after.gradients == reduce.after.parameters + 4 * FLOAT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gpt2", "ctr", "sequential"])
 def test_local_run_trains_like_one_process(model: str) -> None:
     problem = problem_of(model, global_batch_size=14)

@@ -53,6 +53,7 @@ def test_every_peak_is_within_two_per_cent_of_the_ledger(model: str, schedule: s
         ), (device, report)
 
 
+@pytest.mark.slow
 def test_attention_with_learned_distances_keeps_its_matrix_and_its_masks() -> None:
     """T5 at 64 tokens, as traced: no flash kernel makes the gradient of distances."""
     usual = problem_of("t5")

@@ -52,6 +52,7 @@ def _check(problem: Problem, plan: Plan) -> None:
             assert torch.equal(parameter, values.setdefault(name, parameter))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -63,6 +64,7 @@ def test_random_plans_train_with_overlapped_sums_as_without(
     _check(problem, plan_of(problem, *found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_tied_weights_and_depths_train_with_overlapped_sums_as_without(schedule: Schedule) -> None:
     problem = problem_of("gpt2", schedule=schedule, optimizer="sgd")

@@ -23,6 +23,7 @@ def _check_any_plan(data: st.DataObject, models: tuple[str, ...], schedule: Sche
     check_parity(problem, data.draw(plans(problem), label="plan"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
 @settings(_SETTINGS, max_examples=12)
@@ -40,6 +41,7 @@ def test_random_plans_of_real_models_train_like_one_process(
     _check_any_plan(data, SLOW, schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("model", ["structured", "long_skip", "frozen_middle", "dropping"])
 def test_unusual_boundaries_under_every_schedule(model: str, schedule: Schedule) -> None:
@@ -56,6 +58,7 @@ def test_unusual_boundaries_under_every_schedule(model: str, schedule: Schedule)
     check_parity(problem, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("model", ["llama", "resnet"])
 def test_micro_batches_of_unequal_size_under_every_schedule(model: str, schedule: Schedule) -> None:
@@ -63,6 +66,7 @@ def test_micro_batches_of_unequal_size_under_every_schedule(model: str, schedule
     check_parity(problem, chain_of(problem, 1, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_recomputed", [False, True])
 def test_running_statistics_are_those_of_one_process(is_recomputed: bool) -> None:
     """Also where layers are computed again: a micro-batch counts once."""

@@ -28,6 +28,7 @@ def _state_elements(run: LocalRun) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule"),
     [("llama", "1f1b"), ("gpt2", "gpipe"), ("sequential", "interleaved"), ("llama", "zero-bubble")],

@@ -11,6 +11,7 @@ from heterps_runtime.models.initialise import initial_values
 from tests.runtime.small_models import NAMES, initialise, source_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_any_subset_of_names_gets_the_values_of_the_whole_model(name: str) -> None:
     whole = dict(initialise(build_module(source_of(name)), seed=3).named_parameters())

@@ -104,6 +104,7 @@ def test_a_parameter_that_glue_reads_belongs_to_the_layers_behind_the_glue() -> 
     assert parameter_layers(layers)["scale"] == (0, len(layers) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_layers_cover_all_calls_once_and_every_cut_is_crossed(name: str) -> None:
     recording, layers = _recorded(name)
@@ -113,6 +114,7 @@ def test_layers_cover_all_calls_once_and_every_cut_is_crossed(name: str) -> None
     assert len({layer.name for layer in layers}) == len(layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_division_does_not_depend_on_the_batch_size(name: str) -> None:
     assert _recorded(name, 2)[1] == _recorded(name, 5)[1]

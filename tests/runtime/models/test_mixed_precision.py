@@ -68,6 +68,7 @@ def _differences(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", MIXED])
 @pytest.mark.parametrize("model", ["llama", "resnet"])
@@ -80,6 +81,7 @@ def test_a_pipeline_trains_bit_by_bit_what_one_process_trains(
     assert parameters == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", MIXED])
 def test_tied_and_replicated_weights_differ_by_the_rounding_of_their_sums(dtype: Dtype) -> None:
     losses, parameters, found = _differences("gpt2", dtype, is_replicated=True)
@@ -149,6 +151,7 @@ def test_micro_batches_share_the_copies_of_a_step() -> None:
     assert len(saved) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", MIXED])
 @pytest.mark.parametrize("model", ["sequential", "llama"])
 def test_peaks_are_predicted_within_three_per_cent(model: str, dtype: Dtype) -> None:

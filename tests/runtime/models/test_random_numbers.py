@@ -14,6 +14,7 @@ from tests.runtime.small_runs import chain_of, problem_of
 STEPS = 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [(), (1,), (3,), (2, 4, 6), (1, 2, 5)])
 @pytest.mark.parametrize("recomputes", [False, True])
 def test_dropout_is_the_same_under_every_plan(cuts: tuple[int, ...], recomputes: bool) -> None:

@@ -52,6 +52,7 @@ def _share(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> _Wire:
     return wire
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_arrives_is_what_the_rank_would_have_recorded(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -87,6 +87,7 @@ def test_stages_read_what_transformers_would_and_nothing_else(
         assert start.remarks() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_pipeline_from_weights_trains_like_one_process(
     folders: Callable[[str], Path], name: str

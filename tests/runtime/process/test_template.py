@@ -38,12 +38,14 @@ def template(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Templat
         yield made
 
 
+@pytest.mark.slow
 def test_it_prints_to_its_parent_and_tells_how_it_ended(template: Template, tmp_path: Path) -> None:
     process = template.fork(["a", "b"], WORD, tmp_path / "log")
     assert process.wait(10) == 7
     assert process.stdout.read() == "hello a b\n"
 
 
+@pytest.mark.slow
 def test_signals_reach_its_group(template: Template, tmp_path: Path) -> None:
     process = template.fork(["wait"], WORD, tmp_path / "log")
     assert process.stdout.readline() == "hello wait\n"
@@ -55,6 +57,7 @@ def test_signals_reach_its_group(template: Template, tmp_path: Path) -> None:
     assert process.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_request_may_be_longer_than_a_message(template: Template, tmp_path: Path) -> None:
     process = template.fork(["x" * 300_000], WORD, tmp_path / "log")
     assert len(process.stdout.read()) == len("hello ") + 300_000 + 1
@@ -68,6 +71,7 @@ def test_a_template_whose_answers_nobody_reads_ends_quietly(tmp_path: Path) -> N
     assert (tmp_path / "log").read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_descriptor_comes_with_its_number(template: Template, tmp_path: Path) -> None:
     read, write = os.pipe()
     process = template.fork([], WORD, tmp_path / "log", Passed(write, "WORD"))

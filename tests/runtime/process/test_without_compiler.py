@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _PROGRAM = """
 import sys, torch
 from heterps_runtime.process.without_compiler import keep_compiler_out
@@ -29,6 +31,7 @@ optimizer.step()
 """
 
 
+@pytest.mark.slow
 def test_the_compiler_is_imported_when_it_is_asked_for_and_not_before() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60
@@ -36,6 +39,7 @@ def test_the_compiler_is_imported_when_it_is_asked_for_and_not_before() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_imports_no_pipelining_of_torch() -> None:
     program = (
         "import sys, heterps_runtime.run.worker\n"
@@ -47,6 +51,7 @@ def test_a_worker_imports_no_pipelining_of_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_stage_whose_values_come_from_other_ranks_is_made_without_the_compiler() -> None:
     program = (
         "import sys, torch, heterps_runtime.run.worker\n"

@@ -245,6 +245,7 @@ def test_a_dtype_that_is_named_or_asked_for_is_the_traced_one(
         assert resolve_profile(reference, sequence_length=8, dtype=asked).dtype == expected
 
 
+@pytest.mark.slow
 def test_a_shipped_model_is_traced_again_for_another_length() -> None:
     shipped_profile = resolve_profile("llama-tiny")
     assert resolve_profile("llama-tiny", sequence_length=64) == shipped_profile

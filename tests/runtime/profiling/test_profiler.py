@@ -30,6 +30,7 @@ def measured() -> tuple[ModelProfile, list[Call]]:
     return profile, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["gpt2", "sequential", *(pytest.param(name, marks=pytest.mark.slow) for name in ("t5", "ctr"))],

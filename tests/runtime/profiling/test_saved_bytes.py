@@ -60,6 +60,7 @@ def _weighed(profile: ModelProfile, model: ObservedModel) -> Measurement:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:batch normalisation")
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "vit", "resnet", "ctr"])
 def test_measured_layers_add_up_to_what_a_stage_keeps(name: str) -> None:
@@ -77,6 +78,7 @@ def test_measured_layers_add_up_to_what_a_stage_keeps(name: str) -> None:
         assert told == really, (first, end)
 
 
+@pytest.mark.slow
 def test_masks_and_rotary_tables_are_told_apart() -> None:
     profile = profile_of("llama")
     model = ObservedModel.of(profile, SIZE)

@@ -59,6 +59,7 @@ def test_ranks_know_their_launcher_its_modules_and_one_another(tmp_path: Path) -
     assert len(ports) == 1
 
 
+@pytest.mark.slow
 def test_ranks_meet_where_nobody_else_can_reach_them(tmp_path: Path) -> None:
     program = (
         "import json, os\n"

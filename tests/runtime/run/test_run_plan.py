@@ -164,6 +164,7 @@ def test_interrupt_ends_all_processes(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_port_in_use_is_refused() -> None:
     problem = problem_of("sequential")
     with socket.socket() as taken:

@@ -40,6 +40,7 @@ def _specification(cut: int, model: str = "gpt2") -> RunSpecification:
     return build_specification(problem, plan, schedule, RunSettings(steps=3), devices=("d0",))
 
 
+@pytest.mark.slow
 def test_two_stages_on_one_device_train_like_one(
     communicator: Communicator, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_tied_parameter_on_one_device_is_one_parameter(communicator: Communicato
     assert shared[0] is shared[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:batch normalisation")
 @pytest.mark.parametrize("model", ["gpt2", "resnet"])
 def test_what_stays_on_its_rank_is_not_moved(

@@ -25,6 +25,7 @@ from tests.runtime.stages.test_stage import _assert_equal, _run_chain, _whole_mo
 NAMES = (*INPUTS, "t5", "swin", "convnext", "shortcut", "long_skip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_layer_can_be_a_stage_of_its_own(name: str) -> None:
     output, gradients, _ = _whole_model(name, 3)
@@ -61,6 +62,7 @@ def test_recordings_with_functions_can_be_sent() -> None:
         assert unpacked(content) == [recording]
 
 
+@pytest.mark.slow
 def test_a_run_in_one_process_equals_training_without_a_plan() -> None:
     for model in ("u_net", "residual", "digits", "functions_in_place", "activations"):
         problem = problem_with(model, "1f1b", (4, 4, 2))

@@ -33,6 +33,7 @@ def test_it_is_what_torch_does(max_norm: float) -> None:
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-6, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tied", "replicated"])
 def test_clipped_run_is_that_of_one_process(kind: str) -> None:
     # SGD, whose steps are as long as the gradient: AdamW would hide a wrong factor.

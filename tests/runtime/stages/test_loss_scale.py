@@ -90,6 +90,7 @@ def _with_grad_scaler(
     return losses, {name: master.detach() for name, master in masters.items()}, scales
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd-momentum"])
 @pytest.mark.parametrize("max_norm", [None, 0.05])
 @pytest.mark.parametrize("initial", [2.0**10, 2.0**30])

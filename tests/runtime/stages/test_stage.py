@@ -82,6 +82,7 @@ def _assert_equal(one: Gradients, other: Gradients) -> None:
         assert difference <= 1e-6 * max(1.0, largest), f"{name}: {difference}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("num_stages", [2, 3, 4])
 def test_a_chain_of_unequal_stages_equals_the_whole_model(name: str, num_stages: int) -> None:
@@ -91,6 +92,7 @@ def test_a_chain_of_unequal_stages_equals_the_whole_model(name: str, num_stages:
     _assert_equal(collected, gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "ctr", "sequential", "long_skip"])
 def test_every_single_layer_can_be_a_stage(name: str) -> None:
     output, gradients, _ = _whole_model(name, 2)
@@ -103,6 +105,7 @@ def test_every_single_layer_can_be_a_stage(name: str) -> None:
     _assert_equal(collected, gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_one_stage_of_all_layers_is_exactly_the_model(name: str) -> None:
     output, gradients, _ = _whole_model(name, 3)
@@ -114,6 +117,7 @@ def test_one_stage_of_all_layers_is_exactly_the_model(name: str) -> None:
     assert all(torch.equal(collected[key], gradients[key]) for key in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "resnet", "t5"])
 def test_a_ragged_micro_batch_runs_through_the_same_stages(name: str) -> None:
     stages = _stages(name, 3, 4)
@@ -127,6 +131,7 @@ def test_a_ragged_micro_batch_runs_through_the_same_stages(name: str) -> None:
         _assert_equal(collected, gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stage_holds_its_own_parameters_and_no_others(name: str) -> None:
     _, _, whole = _whole_model(name, 2)

@@ -83,6 +83,7 @@ def test_run_goes_on_under_other_cuts_as_if_it_had_not_stopped(
     assert reference == pytest.approx(_losses(resumed), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gpt2", "sequential"])
 def test_plain_torch_goes_on_from_a_checkpoint(
     communicator: Communicator, tmp_path: Path, model: str

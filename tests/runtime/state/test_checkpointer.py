@@ -102,6 +102,7 @@ def test_crash_in_the_middle_of_a_save_leaves_the_one_before(
     assert (folder / ".saving-step-000004" / "tensors-0.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_run_goes_on_from_its_remote_copies_alone(
     communicator: Communicator, tmp_path: Path
 ) -> None:

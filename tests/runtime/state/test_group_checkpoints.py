@@ -136,6 +136,7 @@ def test_all_that_plans_may_be_is_among_them() -> None:
     assert _kinds(plans) >= {*degrees, "uneven", "layers whole", "layers by batch", "shared state"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", NUM_PAIRS)
 def test_what_one_plan_writes_every_other_reads_and_writes_again(
     model: str, tmp_path: Path

@@ -33,6 +33,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_migration_is_like_loading_a_checkpoint_under_the_new_plan(data: st.DataObject) -> None:
@@ -79,6 +80,7 @@ def _num_missing(found: HeldState, before: HeldState) -> int:
     return count
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_groups_and_shared_state_move_as_a_checkpoint_is_loaded(data: st.DataObject) -> None:

@@ -80,6 +80,7 @@ def _alone(name: str) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
     return (*_trained(case, stage), stage.buffers_by_name())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shares"),
     [

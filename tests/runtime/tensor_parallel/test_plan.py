@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pydantic import TypeAdapter
 
 from heterps_configs.documents.plan import Stage
@@ -56,6 +57,7 @@ def test_a_model_that_always_repeats_keys_for_as_many_queries_keeps_these_togeth
     assert "blocks.0.out cannot be split" in reason
 
 
+@pytest.mark.slow
 def test_what_cannot_be_run_is_named_with_its_reason() -> None:
     # It returns zeros for the distances of all heads, of which a rank would have some.
     case = case_of("t5")

@@ -15,6 +15,7 @@ CONFIG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_scan_costs_what_its_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     source = huggingface_source(CONFIG, 16)
     for dtype in ("float32", "bfloat16"):

@@ -126,6 +126,7 @@ def test_the_program_for_given_shares_is_the_best_of_all_programs(chains: list[C
         assert found == pytest.approx(min(v[0] for v in programs(chain, shares[None])), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_program_and_shares_together_are_the_best_of_all(chains: list[Chain]) -> None:
     turns_were_worse = 0
     for chain in chains:

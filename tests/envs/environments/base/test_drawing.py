@@ -92,6 +92,7 @@ def test_wrappers_of_gymnasium_collect_the_pictures() -> None:
     assert len(env.render()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VECTOR)
 def test_native_environments_draw_each_episode(name: str) -> None:
     env = VECTOR[name]("rgb_array")

@@ -56,6 +56,7 @@ def test_passes_the_checkers_of_gymnasium_and_sb3() -> None:
         check_env_of_sb3(env.unwrapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput", "price"])
 def test_observations_stay_small_over_a_hundred_thousand_random_steps(objective: str) -> None:
     tables = generate(200, seed=11, classes=(2, 8), count_range=(1, 16))

@@ -46,6 +46,7 @@ def test_naming_the_package_imports_neither_gymnasium_nor_torch() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_observations_stay_small_over_a_hundred_thousand_random_steps() -> None:
     pool = ProblemPool.from_tables(generate(400, seed=11, classes=(2, 8), count_range=(1, 16)))
     env = StagePlacementVecEnv(pool, num_envs=500, seed=1)
