@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 
-import scipy.linalg.cython_blas as _compiled_code_multiplies_with_this  # noqa: F401
+import scipy
 from threadpoolctl import ThreadpoolController
+
+# Compiled code multiplies with this. All of `scipy.linalg` would take a tenth of a second.
+_BLAS = "scipy.linalg.cython_blas"
+
+
+def _load_blas() -> None:
+    """Loads the one extension module, without the package that it lies in."""
+    if _BLAS in sys.modules:
+        return
+    spec = PathFinder.find_spec(_BLAS, [f"{folder}/linalg" for folder in scipy.__path__])
+    assert spec is not None, "SciPy has no BLAS"
+    assert spec.loader is not None, "SciPy has no BLAS"
+    sys.modules[_BLAS] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+_load_blas()
 
 
 @contextmanager

@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.layer_costs.calibration import Factors, calibrate
 from heterps_envs.layer_costs.intervals import (
+    COVERAGE,
     INSIDE_ERROR,
+    PRIOR_WEIGHT,
+    QUANTILES,
     STATED_ERROR,
     error_interval,
     expected_error,
     leave_one_out_errors,
+    quantile,
     whole_model_error,
 )
 from heterps_envs.layer_costs.samples import DeviceSamples, device_samples, measurements_of
@@ -83,6 +88,12 @@ def test_measuring_more_types_narrows_the_interval() -> None:
     ends = samples_of(measured_profile([SLOW, FAST], KNOWN))
     two = error_interval(ends[0].balance + 0.5, ends, {"slow": 0.0, "fast": 0.0})
     assert two.high < none.high
+
+
+def test_quantiles_are_those_of_student_however_many_errors_there_are() -> None:
+    for count in range(len(QUANTILES) + 4):
+        exact = float(stdtrit(PRIOR_WEIGHT + count, (1 + COVERAGE) / 2))
+        assert quantile(count) == pytest.approx(exact, rel=1e-13)
 
 
 @pytest.mark.parametrize("seed", range(2))
