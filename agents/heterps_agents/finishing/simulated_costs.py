@@ -130,4 +130,4 @@ class SimulatedCosts:
         cost = graded_cost(step_time_s, price, 0.0, self._question.goal)
         if not can_run(self._problem, plan):
             cost *= CANNOT_RUN
-        return Simulated(cost, code, plan.changed(predicted_step_time_s=step_time_s))
+        return Simulated(cost, code, plan.changed_unchecked(predicted_step_time_s=step_time_s))

@@ -514,11 +514,24 @@ class ModelProfile(Document):
             for index, layer in enumerate(self.layers)
         )
 
+    @cached_property
+    def first_alike(self) -> tuple[int, ...]:
+        """For each layer, the index of the first one that differs from it in its name alone."""
+        known: dict[LayerProfile, int] = {}
+        return tuple(
+            known.setdefault(layer.changed_unchecked(name=""), index)
+            for index, layer in enumerate(self.layers)
+        )
+
     def layers_fingerprint(self) -> str:
         """Identifies the layers alone: equal for two profiles that differ only in measurements.
 
         What is known of tensors that layers share, and of buffers, does not tell layers apart.
         """
+        return self._layers_fingerprint
+
+    @cached_property
+    def _layers_fingerprint(self) -> str:
         unknown = {
             "saved_input_bytes": None,
             "saved_output_bytes": None,
@@ -534,8 +547,8 @@ class ModelProfile(Document):
             "tensor_split": None,
             "splits_by_batch": None,
         }
-        return self.changed(
-            layers=tuple(layer.changed(**unknown) for layer in self.layers),
+        return self.changed_unchecked(
+            layers=tuple(layer.changed_unchecked(**unknown) for layer in self.layers),
             measurements=(),
             description="",
             command="",

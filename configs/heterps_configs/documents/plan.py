@@ -54,7 +54,7 @@ class Stage(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        problems = list(self._share_problems())
+        problems, layers = list(self._share_problems()), self.layers
         if self.last_layer < self.first_layer:
             problems.append(
                 f"last_layer: {self.last_layer} lies before first_layer {self.first_layer}"
@@ -63,7 +63,7 @@ class Stage(Document):
             if getattr(self, field) and len(self.devices) == 1:
                 problems.append(f"{field}: one device has all of its layers whole; leave them out")
         for field in ("whole_layers", "batch_layers", "recompute_layers", "offloaded_layers"):
-            outside = [layer for layer in getattr(self, field) if layer not in self.layers]
+            outside = [layer for layer in getattr(self, field) if layer not in layers]
             if outside and not problems:
                 problems.append(
                     f"{field}: {', '.join(map(str, outside))} not among the stage's "

@@ -54,8 +54,16 @@ def split_profile(profile: ModelProfile, degree: int, share: Share = None) -> Mo
     if degree == 1:
         return profile
     measurements = profile.measurements if share is None else ()
+    split: list[LayerProfile] = []
+    for index, (layer, first) in enumerate(zip(profile.layers, profile.first_alike, strict=True)):
+        is_new = first == index
+        split.append(
+            _split_layer(layer, degree, share)
+            if is_new
+            else split[first].changed_unchecked(name=layer.name)
+        )
     return profile.changed(
-        layers=tuple(_split_layer(layer, degree, share) for layer in profile.layers),
+        layers=tuple(split),
         measurements=tuple(
             entry.changed(tensor_parallel=1)
             for entry in measurements

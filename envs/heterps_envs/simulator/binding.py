@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heterps_configs.documents.cluster import Device
 from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan, Stage
@@ -55,7 +55,10 @@ def bound_plan(
     """What `bind` returns, not simulated yet: its predicted step time is left out."""
     job = problem.job
     used = tuple(
-        replace(stage, replicas=min(stage.replicas, job.num_micro_batches)) for stage in placement
+        stage
+        if stage.replicas <= job.num_micro_batches
+        else replace(stage, replicas=job.num_micro_batches)
+        for stage in placement
     )
     _check_counts(problem, used)
     devices = _choose_devices(problem, used)
@@ -64,7 +67,7 @@ def bound_plan(
         for i, stage in enumerate(used)
     ]
     stages = tuple(
-        Stage(
+        Stage.unchecked(
             name=names[i][j],
             first_layer=stage.first_layer,
             last_layer=stage.last_layer,
@@ -79,15 +82,23 @@ def bound_plan(
     for m in range(job.num_micro_batches):
         routes.setdefault(tuple(group[m % len(group)] for group in names), []).append(m)
     pipelines = tuple(
-        Pipeline(stages=route, micro_batches=tuple(share)) for route, share in routes.items()
+        Pipeline.unchecked(stages=route, micro_batches=tuple(share))
+        for route, share in routes.items()
     )
-    plan = plan_of(problem, stages, pipelines, planner=planner, seed=seed, bound=bound)
     sharded = tuple(
-        LayerRange(first_layer=stage.first_layer, last_layer=stage.last_layer)
+        LayerRange.unchecked(first_layer=stage.first_layer, last_layer=stage.last_layer)
         for stage in used
         if stage.shards_state and stage.replicas > 1
     )
-    return plan.changed(sharded_state=sharded) if sharded else plan
+    return Plan.unchecked(
+        **_named(problem),
+        stages=stages,
+        pipelines=pipelines,
+        planner=planner,
+        seed=seed,
+        bound=bound,
+        sharded_state=sharded,
+    )
 
 
 def _layers(stage: PlacedStage) -> tuple[int, ...]:
@@ -105,19 +116,26 @@ def plan_of(
 ) -> Plan:
     """The plan for a problem of stages on named devices and their routes."""
     return Plan(
-        model=problem.profile.name,
-        model_reference=problem.model_reference,
-        model_fingerprint=problem.layers_fingerprint,
-        num_layers=problem.profile.num_layers,
-        cluster=problem.cluster.name,
-        cluster_reference=problem.cluster_reference,
-        job=problem.job,
+        **_named(problem),
         stages=stages,
         pipelines=pipelines,
         planner=planner,
         seed=seed,
         bound=bound,
     )
+
+
+def _named(problem: Problem) -> dict[str, Any]:
+    """The fields of a plan that say what it is for."""
+    return {
+        "model": problem.profile.name,
+        "model_reference": problem.model_reference,
+        "model_fingerprint": problem.layers_fingerprint,
+        "num_layers": problem.profile.num_layers,
+        "cluster": problem.cluster.name,
+        "cluster_reference": problem.cluster_reference,
+        "job": problem.job,
+    }
 
 
 def _check_counts(problem: Problem, placement: Placement) -> None:
@@ -255,7 +273,7 @@ def _replicas(
     free = _free_by_node(problem.classes[stage.device_class].devices, taken)
     part = slice(stage.first_layer, stage.last_layer + 1)
     in_turn = gcd(len(before), stage.replicas)
-    gradient_bytes = problem.at_degree(stage.degree).tables.gradient_bytes[part].sum()
+    gradient_bytes = problem.at_degree(stage.degree).gradient_bytes[part].sum()
     total_s, mine = 0.0, list[_Group]()
     for replica in range(stage.replicas):
         traffic = _Traffic(

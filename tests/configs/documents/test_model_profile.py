@@ -50,6 +50,19 @@ def test_measurements_do_not_change_what_the_layers_are() -> None:
     assert bare.fingerprint() != measured.fingerprint()
 
 
+def test_a_copy_knows_nothing_of_what_was_found_out_about_the_first_profile() -> None:
+    bare = ModelProfile.from_mapping(profile_data(3))
+    assert bare.layers_fingerprint()
+    assert bare.first_alike == (0, 0, 0)
+    layers = tuple(
+        layer.changed_unchecked(output_bytes=index) for index, layer in enumerate(bare.layers)
+    )
+    copy = bare.changed_unchecked(layers=layers)
+    assert copy.first_alike == (0, 1, 2)
+    assert copy.layers_fingerprint() == bare.changed(layers=layers).layers_fingerprint()
+    assert copy.layers_fingerprint() != bare.layers_fingerprint()
+
+
 def test_other_layers_have_another_fingerprint() -> None:
     other = profile_data()
     other["layers"][1]["output_bytes"] = 5

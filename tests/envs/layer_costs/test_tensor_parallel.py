@@ -119,6 +119,15 @@ def test_a_group_of_more_devices_than_units_leaves_the_layer_whole_and_sums_noth
     assert (forward_s[0], backward_s[0]) == (0, 0)
 
 
+def test_equal_layers_are_split_alike_and_keep_their_names() -> None:
+    layer = _profile(4).layers[0]
+    layers = tuple(layer.changed(name=name) for name in "abc")
+    split = split_profile(ModelProfile(name="m", layers=layers), 2).layers
+    assert [each.name for each in split] == ["a", "b", "c"]
+    assert {each.changed(name="a") for each in split} == {split[0]}
+    assert split[1].num_parameters < layer.num_parameters
+
+
 def test_a_split_profile_has_the_measurements_of_that_degree() -> None:
     assert [x.forward_s for x in split_profile(_profile(4), 2).measurements] == [(0.6,)]
     assert split_profile(_profile(4), 4).measurements == ()

@@ -14,9 +14,9 @@ from heterps_configs.documents.plan import Bound, LayerRange, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.binding import bind, bound_plan
 from heterps_envs.simulator.simulate import estimate
-from tests.envs.small_problems import chain_problem, device_type, placements
+from tests.envs.small_problems import chain_problem, device_type, placements, with_splits
 
 
 @given(st.data(), st.integers(1, 9))
@@ -51,6 +51,20 @@ def test_a_plan_names_what_it_was_made_from() -> None:
     assert plan.model_fingerprint == problem.profile.layers_fingerprint()
     assert plan.predicted_step_time_s == estimate(problem, plan).step_time_s
     assert Plan.from_mapping(plan.to_mapping()) == plan
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+@pytest.mark.parametrize("way", [{"recompute": True}, {"offload": True}, {"shards_state": True}])
+def test_what_is_bound_without_checks_is_what_checks_make_of_it(
+    replicas: int, way: dict[str, bool]
+) -> None:
+    problem = with_splits(
+        chain_problem([1] * 4, [1] * 4, num_micro_batches=4, counts=(16, 2), speeds=(1, 2))
+    )
+    stages = PlacedStage(0, 2, 0, replicas, degree=2, **way), PlacedStage(3, 3, 1, 2)
+    plan = bound_plan(problem, stages, planner="test", seed=3)
+    assert Plan.from_mapping(plan.to_mapping()) == plan
+    assert Plan.from_mapping(plan.to_mapping()).to_mapping() == plan.to_mapping()
 
 
 @pytest.fixture
