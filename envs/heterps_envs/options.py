@@ -21,7 +21,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import CostTables, RingLinks, StageOptions
 from heterps_envs.layer_costs.memory import LayerMemory
-from heterps_envs.layer_costs.memory_rule import memory_rule
+from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_envs.problem import Problem
 
@@ -188,7 +188,7 @@ def _all_options(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...
 def _least_bytes(problem: Problem, option: StageOption) -> tuple[Floats, Floats, Floats]:
     """(L,) each: what a layer holds in any stage, what its replicas share, what a pass leaves."""
     own, job = problem.at_degree(option.degree), problem.job
-    tied = np.array([layer.tied_parameters for layer in own.profile.layers], dtype=float)
+    tied = own.tied_parameters
     weights = (own.parameters - tied) * job.weight_bytes_per_parameter
     moments = np.maximum(own.trained_parameters - tied, 0.0) * job.optimizer_bytes_per_parameter
     saved = own.layer_memory.own_bytes[:, option.device_class] * (option.memory == "keep")
@@ -257,12 +257,7 @@ def _column(problem: Problem, option: StageOption) -> _Column:
     own, kind, job = problem.at_degree(option.degree), option.device_class, problem.job
     times, memory = own.layer_times, own.layer_memory
     forward_s, backward_s = times.forward_s[:, kind], times.backward_s[:, kind]
-    rule, besides_bytes = own.memory_rule, 0.0
-    if option.degree > 1 or option.memory != "keep":
-        # As many stages as there are groups: where others are smaller, more is held, and the
-        # simulator says so.
-        groups = np.maximum(problem.tables.device_count // option.degree, 1)
-        rule = memory_rule(_kept(memory, option.memory), own.gradient_bytes, job, groups)
+    rule, besides_bytes = _rule(problem, option.degree, option.memory), 0.0
     if option.memory == "recompute":
         backward_s, besides_bytes = backward_s + forward_s, _most_again(memory, kind)
     if option.memory == "offload":
@@ -284,6 +279,21 @@ def _column(problem: Problem, option: StageOption) -> _Column:
         # Below 0 where the rest alone is too much: then not even a layer without bytes fits.
         memory_bytes=float(usable - rule.reserve_bytes[kind] - besides_bytes),
     )
+
+
+def _rule(problem: Problem, degree: int, action: Memory) -> MemoryRule:
+    """What counts as memory; found once for all classes."""
+    own, key = problem.at_degree(degree), (_rule, degree, action)
+    if degree == 1 and action == "keep":
+        return own.memory_rule
+    known = problem.derived.get(key)
+    if not isinstance(known, MemoryRule):
+        # As many stages as there are groups: where others are smaller, more is held, and the
+        # simulator says so.
+        groups = np.maximum(problem.tables.device_count // degree, 1)
+        kept = _kept(own.layer_memory, action)
+        problem.derived[key] = known = memory_rule(kept, own.gradient_bytes, problem.job, groups)
+    return known
 
 
 def _kept(memory: LayerMemory, action: Memory) -> LayerMemory:

@@ -66,6 +66,8 @@ class Problem:
         whole: The problem that `at_degree` was asked of; None: this one.
         known_links: What follows from the cluster alone, see `links`; of another one: made anew.
         known_splits: The same of the profile: its layers at each degree.
+        slower: The same with the slowest links: what layers take and hold is found there, once; of
+            other layers, devices or jobs: none.
     """
 
     profile: ModelProfile
@@ -83,6 +85,7 @@ class Problem:
     whole: Problem | None = field(default=None, repr=False, compare=False)
     known_links: Links | None = field(default=None, repr=False, compare=False)
     known_splits: Splits | None = field(default=None, repr=False, compare=False)
+    slower: Problem | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Copies of a problem (`dataclasses.replace`) share what is known of both documents."""
@@ -90,6 +93,16 @@ class Problem:
             object.__setattr__(self, "known_links", Links(self.cluster))
         if self.known_splits is None or self.known_splits.profile is not self.profile:
             object.__setattr__(self, "known_splits", Splits(self.profile))
+        if self.slower is not None and not self._has_layers_of(self.slower):
+            object.__setattr__(self, "slower", None)
+
+    def _has_layers_of(self, other: Problem) -> bool:
+        """Whether all that layers take and hold is what it is in another problem."""
+        fields = "profile", "cluster", "job", "training", "share", "members"
+        own = self.nodes_apart, self.degree
+        return own == (other.nodes_apart, other.degree) and all(
+            getattr(self, name) is getattr(other, name) for name in fields
+        )
 
     def __repr__(self) -> str:
         """One line: a profile and a cluster have hundreds."""
@@ -120,13 +133,19 @@ class Problem:
             return whole
         found = whole._at_degree.get((degree, share))
         if found is None:
-            group = whole._group(degree, share)
-            assert whole.known_splits is not None, "set when the problem was made"
-            estimator = whole.layer_times.estimator
-            profile = profile_on_group(whole.known_splits, group, whole.job, estimator)
-            found = replace(whole, profile=profile, degree=degree, share=share, whole=whole)
+            found = whole._split(degree, share)
             whole._at_degree[degree, share] = found
         return found
+
+    def _split(self, degree: int, share: Share) -> Problem:
+        slower = self.slower and self.slower.at_degree(degree, share)
+        if slower is not None:
+            profile, share = slower.profile, slower.share
+        else:
+            assert self.known_splits is not None, "set when the problem was made"
+            group, estimator = self._group(degree, share), self.layer_times.estimator
+            profile = profile_on_group(self.known_splits, group, self.job, estimator)
+        return replace(self, profile=profile, degree=degree, share=share, whole=self, slower=slower)
 
     def for_stage(self, stage: Stage, rank: int | None = None) -> Problem:
         """The problem with layers as a device of a stage's group has them.
@@ -152,6 +171,8 @@ class Problem:
             whole_layers: That each device computes.
             batch_layers: Of one stage, that each device computes for its samples.
         """
+        if whole_layers == () and batch_layers == ():
+            return self
         layers, whole = self.profile.layers, self.whole or self
         kept = frozenset(own for own in whole_layers if layers[own].tensor_split is not None)
         by_batch = frozenset(batch_layers)
@@ -257,7 +278,11 @@ class Problem:
         apart = nodes_apart or self.nodes_apart
         is_fastest = self.has_fastest_links if has_fastest_links is None else has_fastest_links
         whole = self.whole and self.whole._viewed(apart, is_fastest)
-        return replace(self, nodes_apart=apart, has_fastest_links=is_fastest, whole=whole)
+        is_faster = is_fastest and not self.has_fastest_links and apart == self.nodes_apart
+        return replace(
+            self, nodes_apart=apart, has_fastest_links=is_fastest, whole=whole,
+            slower=self if is_faster else None,
+        )  # fmt: skip
 
     @cached_property
     def plain(self) -> Problem:
@@ -378,6 +403,8 @@ class Problem:
     @cached_property
     def layer_times(self) -> LayerTimes:
         """(L, T) seconds for each layer and class, and where they come from."""
+        if self.slower is not None:
+            return self.slower.layer_times
         if self.whole is not None and self.members:
             whole, degree = self.whole, self.degree
             columns = [(whole.at_degree(degree, s).layer_times, kind) for kind, s in self.members]
@@ -404,6 +431,8 @@ class Problem:
     @cached_property
     def layer_memory(self) -> LayerMemory:
         """What layers keep of one micro-batch, for each layer and class."""
+        if self.slower is not None:
+            return self.slower.layer_memory
         return layer_memory(self.profile, [entry.type for entry in self.classes], self.job)
 
     @cached_property
@@ -414,6 +443,8 @@ class Problem:
     @cached_property
     def memory_rule(self) -> MemoryRule:
         """What planners count as memory."""
+        if self.slower is not None:
+            return self.slower.memory_rule
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
         return memory_rule(self.layer_memory, self.gradient_bytes, self.job, counts)
 
@@ -432,13 +463,21 @@ class Problem:
         """(L,) of them, those that are not frozen."""
         return np.array([layer.trained_parameters for layer in self.profile.layers], dtype=float)
 
+    @cached_property
+    def tied_parameters(self) -> Floats:
+        """(L,) of them, those that another layer has, too."""
+        return np.array([layer.tied_parameters for layer in self.profile.layers], dtype=float)
+
+    @cached_property
+    def _cast_bytes(self) -> Floats:
+        return np.array(self.profile.cast_bytes(self.job.dtype))
+
     def state_bytes(self, rule: MemoryRule) -> Floats:
         """(L,) of weights, their copies, gradients and optimizer state, as a rule counts them."""
         frozen = self.parameters - self.trained_parameters
         held = self.trained_parameters * self.job.state_bytes_per_parameter
         held = held + frozen * self.job.weight_bytes_per_parameter
-        copies = np.array(self.profile.cast_bytes(self.job.dtype))
-        return np.asarray(held + copies - rule.apart_bytes)
+        return np.asarray(held + self._cast_bytes - rule.apart_bytes)
 
     @cached_property
     def tables(self) -> CostTables:

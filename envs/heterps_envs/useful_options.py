@@ -145,21 +145,22 @@ def dropped_columns(tables: CostTables) -> dict[int, tuple[int | None, str]]:
 def _is_no_worse(tables: CostTables, one: int, two: int, left: list[int]) -> bool:
     """Whether an option takes no more than another one of its class, memory aside."""
     options = tables.stage_options
+    if options.devices_of_option[one] > options.devices_of_option[two]:
+        return False
     # Shared state divides the optimizer's seconds by as many replicas as there may be.
     most = _most_replicas(tables, two) if options.shards_state[two] else 1
     if options.shards_state[one]:
         if not options.shards_state[two]:
             return False
         most = 1
-    columns = (
-        (tables.forward_s[:, one], tables.forward_s[:, two]),
-        (tables.backward_s[:, one], tables.backward_s[:, two]),
-        (tables.optimizer_s[:, one], tables.optimizer_s[:, two] / most),
-        (options.gradient_bytes[:, one], options.gradient_bytes[:, two]),
-        (options.devices_of_option[one], options.devices_of_option[two]),
-        (tables.price_usd_per_hour[one], tables.price_usd_per_hour[two]),
+    return (
+        bool(tables.price_usd_per_hour[one] <= tables.price_usd_per_hour[two])
+        and bool((tables.forward_s[:, one] <= tables.forward_s[:, two]).all())
+        and bool((tables.backward_s[:, one] <= tables.backward_s[:, two]).all())
+        and bool((tables.optimizer_s[:, one] <= tables.optimizer_s[:, two] / most).all())
+        and bool((options.gradient_bytes[:, one] <= options.gradient_bytes[:, two]).all())
+        and _has_no_slower_links(tables, one, two, left)
     )
-    return all(np.all(a <= b) for a, b in columns) and _has_no_slower_links(tables, one, two, left)
 
 
 def _has_no_slower_links(tables: CostTables, one: int, two: int, left: list[int]) -> bool:

@@ -195,6 +195,30 @@ def test_tables_are_for_one_micro_batch_in_the_jobs_dtype() -> None:
     assert tables.output_bytes.tolist() == [12, 0]  # nothing crosses behind the last layer
 
 
+def test_the_fastest_links_change_nothing_that_layers_take_and_hold() -> None:
+    problem = Problem(load_profile("llama-7b"), load_cluster("h100-pod"), Job())
+    slowest, fastest = problem.views[-2:]
+    anew = replace(problem, has_fastest_links=True)
+    assert fastest.slower is slowest
+    assert anew.slower is None
+    for degree in (1, 2, 4):
+        seen, own = fastest.at_degree(degree), anew.at_degree(degree)
+        assert seen.layer_times is slowest.at_degree(degree).layer_times
+        for name in ("forward_s", "state_bytes", "activation_bytes", "memory_bytes", "latency_s"):
+            np.testing.assert_array_equal(getattr(seen.tables, name), getattr(own.tables, name))
+        np.testing.assert_array_equal(
+            seen.layer_memory.chain_bytes(), own.layer_memory.chain_bytes()
+        )
+
+
+def test_another_job_takes_nothing_from_the_view_with_the_slowest_links() -> None:
+    problem = Problem(load_profile("llama-7b"), load_cluster("h100-pod"), Job())
+    fastest = problem.views[-1]
+    larger = replace(fastest, job=Job(micro_batch_size=2))
+    assert larger.slower is None
+    assert (larger.layer_times.forward_s > fastest.layer_times.forward_s).any()
+
+
 def test_too_many_classes_are_refused_with_their_number() -> None:
     groups = [
         DeviceGroup(name=f"d{i}", type="t", price_usd_per_hour=i) for i in range(MAX_CLASSES + 1)

@@ -24,9 +24,14 @@ NUM_STAGES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 def even_codes(question: Question, most: int) -> list[Code]:
     """The best of them by the closed form, at most so many; those that fit come first."""
-    codes = {code.tobytes(): code for code in _all(question)}
-    question.budget.spend(len(codes))
-    return sorted(codes.values(), key=question.cost)[:most]
+    known = {} if question.problem is None else question.problem.derived
+    key = even_codes, question.goal
+    ranked = known.get(key)
+    if not isinstance(ranked, list):
+        codes = {code.tobytes(): code for code in _all(question)}
+        known[key] = ranked = sorted(codes.values(), key=question.cost)
+    question.budget.spend(len(ranked))
+    return [code.copy() for code in ranked[:most]]
 
 
 def _all(question: Question) -> Iterator[Code]:
@@ -64,5 +69,6 @@ def _cut(question: Question, kinds: Integers, replicas: Integers) -> Code:
     rows = np.arange(1, count + 1)
     stops = rows + np.maximum.accumulate(np.maximum(stops - rows, 0))
     stops = np.minimum(stops, layers - count + rows)
-    stages = np.stack([stops, kinds, replicas], axis=1).astype(np.int64)
-    return code_of(np.ascontiguousarray(stages), count)
+    stages = np.empty((count, 3), np.int64)
+    stages[:, 0], stages[:, 1], stages[:, 2] = stops, kinds, replicas
+    return code_of(stages, count)

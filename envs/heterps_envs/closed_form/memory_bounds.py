@@ -78,12 +78,15 @@ def work_s(tables: CostTables) -> Floats:
     wait = np.zeros_like(work)
     before_s = np.concatenate([[0.0], np.cumsum(tables.compute_s.min(axis=1))])
     message_s = _least_message_s(tables)
+    least_s: dict[tuple[int, int], float] = {}
     for kind, memory in enumerate(tables.memory_bytes):
         first = np.searchsorted(sums[:, kind], sums[1:, kind] - memory * (1 + ROUNDING), "left")
-        for layer in np.flatnonzero(first[: tables.num_layers]):
-            start = min(int(first[layer]), int(layer))
+        for layer in np.flatnonzero(first[: tables.num_layers]).tolist():
+            start = min(int(first[layer]), layer)
             if start > 0:
-                wait[layer, kind] = before_s[start] + message_s[start : layer + 1].min()
+                if (start, layer) not in least_s:
+                    least_s[start, layer] = float(message_s[start : layer + 1].min())
+                wait[layer, kind] = before_s[start] + least_s[start, layer]
         wait[:, kind] *= alone[:, kind] / max(memory, LEAST_ROOM_BYTES)
     fits = (alone <= tables.memory_bytes) & (tables.most_replicas > 0)
     return np.where(fits, tables.stage_options.devices_of_option * (work + wait), np.inf)

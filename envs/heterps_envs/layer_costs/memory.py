@@ -253,11 +253,12 @@ def _saved_at_cuts(profile: ModelProfile, traced: Floats, scale: float) -> tuple
 
 def _num_sent(profile: ModelProfile) -> NDArray[np.int64]:
     """(L,) tensors that cross the cut behind each layer; 0 where it is not known."""
-    found = np.zeros(profile.num_layers, np.int64)
+    change = [0] * (profile.num_layers + 1)
     for index, layer in enumerate(profile.layers):
         for num_cuts, _ in layer.sent:
-            found[index : index + num_cuts] += 1
-    return found
+            change[index] += 1
+            change[min(index + num_cuts, profile.num_layers)] -= 1
+    return np.cumsum(change[:-1], dtype=np.int64)
 
 
 def _passing(profile: ModelProfile, scale: float) -> Floats:
