@@ -89,7 +89,7 @@ def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers
 
 def _rules(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListRules:
     room, num_layers = in_flight_micro_batches(plan), plan.num_layers
-    held = held_micro_batches(problem, plan)
+    held = held_micro_batches(problem, plan) if plan.job.schedule == "zero-bubble" else room
     depth = np.array([num_layers - 1 - stage.first_layer for stage in plan.stages])
     mode = {"gpipe": GPIPE, "zero-bubble": SPLIT}.get(plan.job.schedule, EAGER)
     rules = ListRules(

@@ -118,14 +118,10 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
         len(plan.share),
     )
     is_fixed = rules.mode == FIXED
-    nothing = np.zeros(num_stages, np.int64)
-    stages = np.stack(
-        [
-            plan.stage_device, rules.forward_rank, rules.backward_rank, rules.room, rules.held,
-            nothing, nothing, nothing,
-        ],
-        axis=1,
-    )  # fmt: skip
+    stages = np.zeros((num_stages, 8), np.int64)
+    stages[:, DEVICE], stages[:, RANK] = plan.stage_device, rules.forward_rank
+    stages[:, RANK + 1] = rules.backward_rank
+    stages[:, ROOM], stages[:, HELD] = rules.room, rules.held
     by_device = np.argsort(plan.stage_device, kind="stable")
     devices = np.zeros((num_devices, 8), np.int64)
     sorted_devices = plan.stage_device[by_device]

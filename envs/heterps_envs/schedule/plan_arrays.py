@@ -13,8 +13,9 @@ from heterps_configs.documents.cluster import HostTimes
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.workload import workload
+from heterps_envs.schedule.workload import stage_cost
 
 
 class PlanArrays(NamedTuple):
@@ -77,13 +78,14 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    work = workload(problem, plan)
+    check_plan(problem, plan)
     groups = plan.device_groups
     devices = {group[0]: index for index, group in enumerate(groups)}
     stages = {stage.name: index for index, stage in enumerate(plan.stages)}
-    costs = [work.stages[name] for name in stages]
+    costs = [stage_cost(problem, stage) for stage in plan.stages]
+    sizes = problem.job.micro_batch_sizes
     routes = [[stages[name] for name in pipeline.stages] for pipeline in plan.pipelines]
-    pipeline_of = np.zeros(len(work.shares), np.int64)
+    pipeline_of = np.zeros(len(sizes), np.int64)
     front, behind = np.full((2, len(routes), len(stages)), -1, np.int64)
     for index, (pipeline, route) in enumerate(zip(plan.pipelines, routes, strict=True)):
         pipeline_of[list(pipeline.micro_batches)] = index
@@ -115,7 +117,7 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         ),
         output_bytes=np.array([cost.output_bytes for cost in costs]),
         pipeline_of=pipeline_of,
-        share=np.array(work.shares),
+        share=np.array([size / problem.job.micro_batch_size for size in sizes]),
         front=front,
         behind=behind,
         first_stage=np.array([route[0] for route in routes], np.int64),
@@ -165,7 +167,8 @@ def _links(
 
 def _optimizer_s(problem: Problem, plan: Plan) -> Floats:
     """(D,) of the device of each group that takes longest."""
-    seconds, parts = defaultdict[str, float](float), state_parts(plan)
+    seconds = defaultdict[str, float](float)
+    parts = state_parts(plan) if plan.sharded_state else np.ones(plan.num_layers)
     for stage in plan.stages:
         for name, own in problem.by_rank(stage):
             column = own.tables.optimizer_s[:, problem.class_of[name]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,16 +92,34 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
                 kinds.append(GATHER)
     shares += [1.0] * (len(at) - len(shares))
     added = np.bincount(np.searchsorted(stop, at), minlength=len(devices))
+    new = _Inserted(np.array(at), len(schedule.kind))
     return replace(
         schedule,
         offsets=schedule.offsets + np.concatenate([[0], np.cumsum(added)]),
-        kind=np.insert(schedule.kind, at, kinds),
-        stage=np.insert(schedule.stage, at, -1),
-        micro_batch=np.insert(schedule.micro_batch, at, bucket_at),
-        peer=np.insert(schedule.peer, at, -1),
+        kind=new.into(schedule.kind, kinds),
+        stage=new.into(schedule.stage, -1),
+        micro_batch=new.into(schedule.micro_batch, bucket_at),
+        peer=new.into(schedule.peer, -1),
         overlaps_reduce=overlaps,
-        ready_share=np.insert(np.ones(len(schedule.kind)), at, shares),
+        ready_share=new.into(np.ones(len(schedule.kind)), shares),
     )
+
+
+class _Inserted:
+    """What `np.insert` does, for several arrays of one length."""
+
+    def __init__(self, at: Integers, length: int) -> None:
+        order = np.argsort(at, kind="stable")
+        self._at = np.empty_like(at)
+        self._at[order] = at[order] + np.arange(len(at))
+        self._is_old = np.ones(length + len(at), bool)
+        self._is_old[self._at] = False
+
+    def into(self, old: NDArray[Any], new: Sequence[float] | int) -> NDArray[Any]:
+        """Puts values before the places that were given, in their order."""
+        found = np.empty(len(self._is_old), old.dtype)
+        found[self._is_old], found[self._at] = old, new
+        return found
 
 
 class _Passes(NamedTuple):

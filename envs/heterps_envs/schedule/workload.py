@@ -112,7 +112,17 @@ def own_share(problem: Problem, stage: Stage, device: str) -> float:
 
 
 def stage_cost(problem: Problem, stage: Stage) -> StageCost:
-    """What a stage takes for one full micro-batch."""
+    """What a stage takes for one full micro-batch; found once for equal stages on equal devices."""
+    kinds = tuple(problem.class_of[name] for name in stage.devices)
+    layers = stage.first_layer, stage.last_layer, stage.recompute_layers, stage.offloaded_layers
+    key = stage_cost, kinds, *layers, stage.tensor_shares, stage.whole_layers, stage.batch_layers
+    known = problem.derived.get(key)
+    if not isinstance(known, StageCost):
+        problem.derived[key] = known = _stage_cost(problem, stage)
+    return known._replace(device=stage.devices[0])
+
+
+def _stage_cost(problem: Problem, stage: Stage) -> StageCost:
     own = problem.for_stage(stage)
     tables, times = own.tables, own.layer_times
     part, device = slice(stage.first_layer, stage.last_layer + 1), stage.devices[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
+from operator import itemgetter
 
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan, Stage
@@ -87,6 +89,8 @@ def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
         reason = _tie_split_unlike(profile, plan, {owner, *users})
         if reason is not None:
             return reason
+    if not profile.tied_layers and _hold_each_layer_alike(plan):
+        return None
     # Hundreds of replicas are alike: of each layer and way to hold it, stages by their devices.
     holders: dict[int, dict[_Held, dict[tuple[str, ...], Stage]]] = defaultdict(dict)
     sharded = plan.sharded_layers
@@ -107,6 +111,15 @@ def not_run_yet(profile: ModelProfile, plan: Plan) -> str | None:
                     )
             holders[layer].setdefault(held, {}).setdefault(stage.devices, stage)
     return None
+
+
+def _hold_each_layer_alike(plan: Plan) -> bool:
+    """Whether stages with a layer in common are groups of one kind."""
+    ways = sorted(
+        {(each.first_layer, each.last_layer, each.split) for each in plan.stages},
+        key=itemgetter(0, 1),
+    )
+    return all(front[1] < behind[0] for front, behind in pairwise(ways))
 
 
 def _tie_split_unlike(profile: ModelProfile, plan: Plan, tied: set[int]) -> str | None:
