@@ -63,7 +63,7 @@ BATCH, MICRO_BATCH = 4, 1
 STEP_S = 0.12
 BLOCK = 5
 # Of samples from far away: what each of them takes, and how many processes read them.
-WAIT_S, NUM_WORKERS = 0.02, 8
+WAIT_S, NUM_WORKERS = 0.15, 8
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
         "loss": lambda: disturbed(30 if options.quick else 300),
         "samples": lambda: interrupted(3 if options.quick else 50, options.seed),
         "loader": lambda: loader(6 if options.quick else 40),
-        "workers": lambda: far_away(3 if options.quick else 15),
+        "workers": lambda: far_away(3 if options.quick else 11),
     }
     rows = [part() for name, part in parts.items() if options.only in (None, name)]
     report("real", rows, {row["what"]: row["found"] for row in rows}, options)
@@ -229,7 +229,7 @@ def loader(repeats: int) -> dict[str, Any]:
 
 
 def far_away(repeats: int) -> dict[str, Any]:
-    """The same where each sample takes as long as two thirds of a step on the whole batch."""
+    """The same where the samples of a batch take longer than a step."""
     program = text_llama.make()
     slow = replace(program, data=_FarAway(program.data))
     medians = _steps({"thread": slow, "processes": replace(slow, num_workers=NUM_WORKERS)}, repeats)
