@@ -1,5 +1,7 @@
 """Placements for the simulator to choose from."""
 
+import pytest
+
 from heterps_agents.auto import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
@@ -10,6 +12,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
 
+@pytest.mark.slow
 def test_auto_knows_what_searches_find_with_other_links_inside_a_class() -> None:
     """Alone, they answer every view of equal nodes; one view here hides the better placement."""
     profile = load_profile("resnet-152")

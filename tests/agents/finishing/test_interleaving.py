@@ -75,6 +75,7 @@ def test_replicas_pass_their_chunks_in_turn() -> None:
     assert after.feasible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "strategy"),
     [

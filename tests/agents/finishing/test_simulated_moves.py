@@ -96,6 +96,7 @@ def test_under_gpipe_no_placement_that_1f1b_finds_is_missed() -> None:
     assert feasible_step_time_s(problem, plan) <= 1.001 * feasible_step_time_s(problem, found)
 
 
+@pytest.mark.slow
 def test_auto_with_few_evaluations_simulates_no_worse_than_a_search_with_as_many() -> None:
     profile, cluster = load_profile("resnet-152"), load_cluster("a100-v100-t4")
     problem = Problem(profile, cluster, Job(dtype=profile.dtype))

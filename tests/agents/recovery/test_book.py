@@ -133,6 +133,7 @@ def test_a_new_plan_begins_the_book_anew_and_prepares_for_what_may_come_back(
     assert opened.book.num_pages == 3
 
 
+@pytest.mark.slow
 def test_what_cannot_be_tolerated_is_said_with_its_reason(
     opened: Opened, make_problem: MakeProblem
 ) -> None:

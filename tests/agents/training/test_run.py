@@ -101,6 +101,7 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     assert min(picture.width, picture.height) >= 400
 
 
+@pytest.mark.slow
 def test_the_scores_are_those_of_the_objective(trained: Runs) -> None:
     chains, prices, graphs = (trained[kind].result.scores for kind in ("chains", "price", "graphs"))
     assert {"greedy_gap_median", "beam64_solved", "longer/beam16_gap_p95"} <= chains.keys()
@@ -115,6 +116,7 @@ def test_policies_for_prices_read_them(trained: Runs, kind: str, knows: bool) ->
     assert policy.knows_prices == knows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chains", "graphs"])
 def test_equal_seeds_give_equal_policies(trained: Runs, tmp_path: Path, kind: str) -> None:
     again = train(CONFIGS[kind], tmp_path)

@@ -75,6 +75,7 @@ def test_json_has_no_infinite_numbers(results: dict[str, SectionResult]) -> None
     assert plain["tables"][0]["rows"][0]["gap_p95"] is None
 
 
+@pytest.mark.slow
 def test_tensorboard_has_a_run_for_each_method(
     results: dict[str, SectionResult], tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_every_environment_is_documented_as_gymnasium_documents_its_own(name: st
     assert [each for each in parameters if f"`{each}`" not in arguments] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(len(snippets())))
 def test_the_code_of_the_document_runs(index: int, capsys: pytest.CaptureFixture[str]) -> None:
     code = snippets()[index]

@@ -203,6 +203,7 @@ def stages_in_a_row(draw: st.DrawFn) -> tuple[Problem, list[PlacedStage]]:
     return problem, stages
 
 
+@pytest.mark.slow
 @given(stages_in_a_row())
 def test_no_step_is_shorter_than_the_closed_form(case: tuple[Problem, list[PlacedStage]]) -> None:
     problem, stages = case

@@ -16,6 +16,7 @@ from heterps_configs.documents.yaml_files import parse_yaml
 Heterps = Callable[..., Any]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", MOVED)
 @pytest.mark.parametrize("form", ["{} 3", "{}=3"])
 def test_an_old_option_says_where_it_went(option: str, form: str, heterps: Heterps) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from heterps_agents.interface.papers import EVIDENCE
 
 Heterps = Callable[..., Any]
@@ -41,6 +43,7 @@ def test_list_of_an_unknown_kind_suggests_a_near_one(heterps: Heterps) -> None:
     assert "clusters" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_copied_cluster_can_be_edited_and_used(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:

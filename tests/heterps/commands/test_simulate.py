@@ -118,6 +118,7 @@ def test_the_table_splits_the_peak_by_kind() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_writes_trace_and_figures(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:

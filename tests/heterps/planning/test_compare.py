@@ -215,6 +215,7 @@ def test_an_even_plan_of_a_kind_that_others_may_not_choose_has_no_gap_and_that_i
     assert all(row["gap"] is not None for row in like["rows"])
 
 
+@pytest.mark.slow
 def test_all_planners_answer_what_place_is_asked(heterps: Heterps) -> None:
     """Each with its own part of the budget for every size of micro-batches."""
     problem = load_problem("gpt2", "a100-v100")
@@ -230,6 +231,7 @@ def test_all_planners_answer_what_place_is_asked(heterps: Heterps) -> None:
     assert "gap: simulated step time over the shortest of this table" in said.out
 
 
+@pytest.mark.slow
 def test_strategies_are_compared_and_said_of_each_plan(heterps: Heterps, tmp_path: Path) -> None:
     options = ("--tensor-parallel", "2,4", "--recompute", "full", "--micro-batch", "4")
     outcome = heterps(

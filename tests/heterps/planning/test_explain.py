@@ -107,6 +107,7 @@ def test_the_answer_in_json_holds_all_choices(heterps: Heterps) -> None:
     assert all(each["why"] or each["found"] >= best for each in sizes.values())
 
 
+@pytest.mark.slow
 def test_idle_devices_are_explained_where_that_is_asked_for(heterps: Heterps) -> None:
     asked = ("place", "gpt2", "-c", "a100-v100-t4", "-p", "greedy", "--micro-batch", "8")
     plain = heterps(*asked)

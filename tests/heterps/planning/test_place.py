@@ -23,6 +23,7 @@ from heterps_runtime.tracing.trace import trace_source
 ALL = OPEN.changed(chooses_micro_batch=False)
 
 
+@pytest.mark.slow
 def test_what_fits_on_no_pod_fits_with_groups_that_compute_again() -> None:
     problem = load_problem("llama-70b", "h100-pod", strategy=ALL)
     result = place(problem)

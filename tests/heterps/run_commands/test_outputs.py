@@ -61,6 +61,7 @@ def test_a_file_in_the_way_of_a_folder_is_refused_first(
     assert (tmp_path / "file").read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_a_comparison_stays_in_its_folder_whatever_a_cluster_is_called(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:

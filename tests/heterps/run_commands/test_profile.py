@@ -51,6 +51,7 @@ def test_a_model_is_measured_merged_and_shown(
     assert load_profile(both).measurements[0].num_repeats > 0
 
 
+@pytest.mark.slow
 def test_layers_are_explained_and_what_groups_cannot_do_with_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -67,6 +67,7 @@ def test_a_prepared_step_is_dropped_where_nobody_has_updated() -> None:
     assert all(parameter.grad is None for parameter in owned.parameters.values())
 
 
+@pytest.mark.slow
 def test_running_statistics_of_a_dropped_step_are_those_of_before() -> None:
     owned, holding = _prepared("resnet")
     module = owned.modules["s0"]
@@ -78,6 +79,7 @@ def test_running_statistics_of_a_dropped_step_are_those_of_before() -> None:
     assert all(int(changed[name]) > 0 and int(restored[name]) == 0 for name in counts)
 
 
+@pytest.mark.slow
 def test_a_committed_step_is_not_taken_back() -> None:
     owned, holding = _prepared("resnet")
     holding.commit(loss=0.25, generation=0)

@@ -98,6 +98,7 @@ def test_no_checkpoint_is_read_where_a_replica_is_alive(
     assert_equal(owned, wanted, with_statistics=model != "resnet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "cuts"), [("gpt2", (2, 3, 4)), ("frozen_middle", (2, 4, 6))])
 def test_all_go_back_together_where_nobody_alive_holds_a_layer(
     model: str, cuts: tuple[int, ...], tmp_path: Path
@@ -175,6 +176,7 @@ def _sums(file: Path) -> None:
     (file.parent / "checksums.txt").write_bytes(b"nothing")
 
 
+@pytest.mark.slow
 @DAMAGES
 def test_what_is_damaged_comes_from_the_remote_storage(
     broken: _Broken, damage: Callable[[Path], None]
@@ -321,6 +323,7 @@ def test_memory_copies_of_slices_are_gone_on_from(before: str, tmp_path: Path) -
     assert _total(found).keys() == {"snapshot", "local"}
 
 
+@pytest.mark.slow
 def test_parts_that_were_not_handed_out_count_where_they_were_stepped() -> None:
     """A rank is lost between the update of the others and the gathering that follows it."""
     problem = problem_of("llama", global_batch_size=8)

@@ -41,6 +41,7 @@ def _specification(folder: Path) -> RunSpecification:
     return built.changed(checkpoint=CheckpointSettings(folder=str(folder), every=0))
 
 
+@pytest.mark.slow
 def test_a_generation_that_begins_after_the_last_step_saves_what_the_one_before_could_not(
     communicator: Communicator, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def check_float64_parity(problem: Problem, plan: Plan) -> None:
             torch.testing.assert_close(parameter, part, rtol=0, atol=1e-12, msg=name)
 
 
+@pytest.mark.slow
 def test_replicas_of_which_one_keeps_a_layer_whole_train_as_one_process_to_the_last_digits() -> (
     None
 ):
@@ -137,6 +138,7 @@ def test_groups_that_split_samples_train_as_one_process_to_the_last_digits(
     check_float64_parity(problem, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule", "reason"),
     [
@@ -155,6 +157,7 @@ def test_layers_that_cannot_be_split_by_batch_are_refused_in_one_line(
     assert refusal.endswith("take it out of the batch_layers of stage 'a'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [4, 8])
 def test_what_hap_finds_runs(batch: int) -> None:
     """One micro-batch: slices of unlike devices; two: replicas of unlike devices, or slices."""

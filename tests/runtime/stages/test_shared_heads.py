@@ -88,6 +88,7 @@ def _holders(run: LocalRun) -> dict[Any, list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "shares", "replicas", "max_gradient_norm"),
     [
@@ -124,6 +125,7 @@ def test_ranks_that_share_keys_and_values_train_as_one_process_to_the_last_digit
             torch.testing.assert_close(parameter, part, rtol=0, atol=1e-12, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
 @pytest.mark.parametrize("shares_state", [False, True])
 def test_all_who_have_the_same_keys_and_values_step_them_alike(
@@ -205,6 +207,7 @@ def _wide_profile() -> ModelProfile:
     return trace_source(huggingface_source(config, sequence_length=64), "qwen2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize(("size", "shares"), [(2, ()), (4, ()), (8, ()), (3, (0.5, 0.25, 0.25))])
 def test_memory_is_predicted_as_closely_where_ranks_share_keys_and_values(

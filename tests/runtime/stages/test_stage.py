@@ -187,6 +187,7 @@ def test_a_profile_of_another_model_is_refused() -> None:
         build_stage(source_of("llama"), profile_of("gpt2"), StagePart(0, 0, 2, seed=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "vit", "resnet", "sequential"])
 def test_a_chain_in_bfloat16_gives_what_one_stage_gives(name: str) -> None:
     source, profile = source_of(name), profile_of(name)

@@ -130,6 +130,7 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
         assert group.num_sums == num_sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shared keys", "shared normed keys"])
 @pytest.mark.parametrize(
     "shares", [(0.5, 0.5), (0.4, 0.3, 0.3), (0.25,) * 4, (0.4, 0.1, 0.2, 0.1, 0.2), (0.125,) * 8]
@@ -195,6 +196,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.4, 0.3, 0.3), (0.25,) * 4, (0.125,) * 8])
 def test_ranks_hold_and_compute_what_is_counted_where_they_share_keys_and_values(
     shares: tuple[float, ...],
@@ -220,6 +222,7 @@ def test_ranks_hold_and_compute_what_is_counted_where_they_share_keys_and_values
         assert SAMPLES * counted == pytest.approx(flops, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "resnet"])
 def test_a_group_may_keep_layers_whole(name: str) -> None:
     """Every other one; gpt2's and bert's first and last layer have a table in common."""
@@ -290,6 +293,7 @@ def test_stages_of_a_group_may_recompute_and_be_able_to_put_off_weight_gradients
 BATCH_MODELS = [name for name in MODELS if name != "resnet"] + ["t5", "one normed key"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BATCH_MODELS)
 @pytest.mark.parametrize("chosen", ["all", "every other one"])
 def test_a_group_may_split_the_samples_of_layers(name: str, chosen: str) -> None:

@@ -27,6 +27,7 @@ def test_a_plan_is_small_and_can_be_sent() -> None:
     assert why_not(case.profile, case.found, _pair(case)) is None
 
 
+@pytest.mark.slow
 def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
     case = case_of("one key")
     assert case.found.reasons == {}
@@ -69,6 +70,7 @@ def test_what_cannot_be_run_is_named_with_its_reason() -> None:
     assert not any("SelfAttention" in name for name in case.found.parameters)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_split_runs_where_the_stage_keeps_it_whole() -> None:
     case = case_of("t5")
     stage, names = _pair(case), [layer.name for layer in case.profile.layers]

@@ -149,6 +149,7 @@ def test_a_vocabulary_is_split_in_front_and_behind_and_pads_its_rows() -> None:
     assert (padded.parameters, padded.num_units) == (1000 * 16, 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "unit", "sums"), [("bert", "heads", 2), ("vit", "heads", 2)])
 def test_models_without_a_plan_of_their_own_are_split_in_pairs(
     name: str, unit: str, sums: int

@@ -109,6 +109,7 @@ def test_tied_and_sparse_parameters_are_marked() -> None:
     assert profile_of("ctr").layers[0].sparse_parameters == 1000 * 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_profile_survives_its_file_and_counts_all_parameters(name: str) -> None:
     profile = profile_of(name)

@@ -46,6 +46,7 @@ def test_a_trace_knows_what_is_frozen() -> None:
     assert embedding.backward_flops == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
 def test_adapters_learn_in_a_plan_what_they_learn_in_one_process(schedule: str) -> None:
     problem = on_four_devices(profile(), schedule=schedule, optimizer="adamw")

@@ -64,6 +64,7 @@ def picture_of(env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
     return picture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_picture_shows_every_step_of_an_episode(name: str) -> None:
     env = SINGLE[name]("rgb_array")
