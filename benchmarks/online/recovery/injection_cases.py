@@ -183,17 +183,26 @@ GROUP_PLANS: dict[str, tuple[_Stages, _Routes]] = {
 WITHOUT_GROUPS = {
     "two groups": "chain of four",
     "replicas in groups": "two pipelines",
-    "replicas in groups, sharing state": "two pipelines",
+    "replicas in groups, sharing state": "equal pipelines, sharing state",
 }
-_ALL_PLANS = PLANS | GROUP_PLANS
+_SHARING_PLANS: dict[str, tuple[_Stages, _Routes]] = {
+    "equal pipelines, sharing state": (
+        {"a": (0, 4, "d0"), "b": (5, 9, "d1"), "c": (0, 4, "d2"), "e": (5, 9, "d3")},
+        {("a", "b"): (0, 2), ("c", "e"): (1, 3)},
+    ),
+}
+_ALL_PLANS = PLANS | GROUP_PLANS | _SHARING_PLANS
 
 
 def plan_named(name: str, of: Problem) -> Plan:
-    """One of `PLANS` or `GROUP_PLANS`."""
+    """One of `PLANS` or `GROUP_PLANS`, or what is compared with these."""
     plan = _plan(*_ALL_PLANS[name], of)
     if not name.endswith("sharing state"):
         return plan
-    return plan.changed(sharded_state=(LayerRange(first_layer=0, last_layer=9),))
+    spans = sorted({(stage.first_layer, stage.last_layer) for stage in plan.stages})
+    return plan.changed(
+        sharded_state=tuple(LayerRange(first_layer=a, last_layer=b) for a, b in spans)
+    )
 
 
 def plan_left(devices: Sequence[str], of: Problem, *, has_groups: bool) -> Plan:

@@ -103,11 +103,11 @@ NOTE = (
 
 GROUP_NOTE = (
     "Ten blocks of 33,000 parameters on the same devices: two groups in a chain, replicas in two "
-    "groups, these with shared state; and beside each a chain of four or two pipelines, killed at "
-    "the same moment. What is left goes on as a chain, in the first case with a group of two at "
-    "its front. `first step`: from the fault to the end of the next step; `less a step`: from when "
-    "the loss is noticed, without the median of the steps that follow, because sums over a group "
-    "take long where its processes wait for a core."
+    "groups, these with shared state; and beside each a chain of four, two pipelines, or two that "
+    "share state, killed at the same moment. What is left goes on as a chain, in the first case "
+    "with a group of two at its front. `first step`: from the fault to the end of the next step; "
+    "`less a step`: from when the loss is noticed, without the median of the steps that follow, "
+    "because sums over a group take long where its processes wait for a core."
 )
 
 

@@ -12,9 +12,10 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.elastic import state_sources
 from heterps_runtime.elastic.holding import Holding
 from heterps_runtime.elastic.state_recovery import recover
 from heterps_runtime.execution.executor import BeforeUpdate, Executor
@@ -27,6 +28,18 @@ from heterps_runtime.state.checkpointer import Checkpointer
 from heterps_runtime.training.own_state import Encoded
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.group_sums import group_sums
+
+
+class _Told(NamedTuple):
+    """What a rank says of its recovery."""
+
+    bytes_by_source: dict[str, int]
+    seconds: float
+    remarks: list[str]
+
+
+# What ranks tell one another while they recover.
+MESSAGES = (state_sources.Holding, state_sources.SavedNames, bool, tuple[int, str], _Told)
 
 
 class ElasticTrainer(Trainer):
@@ -142,10 +155,8 @@ class ElasticTrainer(Trainer):
         self._holding.take(self.owned, found.step)
         if specification.checkpoint is not None:
             self._checkpointer = self._new_checkpointer()
-        gathered = communicator.gather(
-            (found.bytes_by_source, found.seconds, list(found.remarks)),
-            tuple[dict[str, int], float, list[str]],
-        )
+        own = _Told(found.bytes_by_source, found.seconds, list(found.remarks))
+        gathered = communicator.gather(own, _Told)
         if self._is_first_rank:
             self._tell_recovered(found.step, built_s - began_s, gathered)
         return found.step
@@ -157,9 +168,7 @@ class ElasticTrainer(Trainer):
     def _new_checkpointer(self) -> Checkpointer:
         return Checkpointer(self._specification, self._communicator, self._on_step, self._tiers)
 
-    def _tell_recovered(
-        self, step: int, build_s: float, gathered: list[tuple[dict[str, int], float, list[str]]]
-    ) -> None:
+    def _tell_recovered(self, step: int, build_s: float, gathered: list[_Told]) -> None:
         num_bytes: dict[str, int] = {}
         for own, _, remarks in gathered:
             for source, count in own.items():

@@ -31,7 +31,7 @@ from heterps_runtime.elastic.store import (
     meet,
     wait_for_notice,
 )
-from heterps_runtime.elastic.trainer import ElasticTrainer
+from heterps_runtime.elastic.trainer import MESSAGES, ElasticTrainer
 from heterps_runtime.elastic.watch import Watch
 from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.models.build import build_module
@@ -48,6 +48,7 @@ from heterps_runtime.training.prepared import source_under
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator, count_groups_anew
 from heterps_runtime.transport.lost_ranks import LostRankError, forget_frames, talking
+from heterps_runtime.transport.typed_messages import expect
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +206,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _warm_up(specification: RunSpecification, is_standby: bool) -> None:
-    """Imports what a first generation needs, so that nobody waits for a process that joins.
+    """Imports and prepares what generations need, so that nobody waits for it in a recovery.
 
     The ranks of a run's first generation share one recording of the model; a standby makes its own.
     """
@@ -215,6 +216,7 @@ def _warm_up(specification: RunSpecification, is_standby: bool) -> None:
     module = build_module(source, dtype=job.dtype)
     for size in sorted({*job.micro_batch_sizes, job.micro_batch_size}) if is_standby else ():
         recorded(source, module, size, job.dtype)
+    expect(*MESSAGES)
     gc.collect()
     # What is there now stays; later collections need not look at it.
     gc.freeze()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heterps_runtime.state.layout import HeldState, Layouts, TensorLayout
+from heterps_runtime.state.layout import HeldState, Layouts
 from heterps_runtime.tensor_parallel.regions import (
     Box,
     boxes_of,
@@ -24,6 +24,7 @@ from heterps_runtime.tensor_parallel.regions import (
     num_elements,
     view_of,
 )
+from heterps_runtime.tensor_parallel.slices import TensorSlice
 from heterps_runtime.transport.communication import Communicator, Gatherer
 from heterps_runtime.transport.messenger import Messenger, ProcessMessenger, Work
 
@@ -181,15 +182,26 @@ def wanted_cells(offers: Sequence[Sequence[Layouts]], wanted: Sequence[Layouts])
         wanted: What each rank wants, by rank.
     """
     held = [_by_tensor(layouts) for layouts in offers]
+    # A model repeats its blocks, and an optimizer its parameters: few tensors lie differently.
+    known: dict[_Pattern, list[_Part]] = {}
     for destination, layouts in enumerate(wanted):
         # Names in order, so that equal sizes are dealt alike on every rank.
         for name in sorted(layouts):
             for layout in layouts[name]:
-                offered = [own.get((name, layout.key), ()) for own in held]
-                yield from _cells(name, layout, destination, offered)
+                key = layout.key
+                offered = tuple(tuple(own.get((name, key), ())) for own in held)
+                pattern = layout.whole_shape, layout.place, offered
+                if pattern not in known:
+                    known[pattern] = list(_parts(*pattern))
+                for box, elements, offer, ranks in known[pattern]:
+                    num_bytes = elements * layout.dtype.itemsize
+                    yield Cell(name, key, box, num_bytes, destination, offer, ranks)
 
 
-_Holder = tuple[int, TensorLayout]
+_Holder = tuple[int, TensorSlice | None]  # a rank, and which part of a tensor it has
+_Offered = tuple[tuple[_Holder, ...], ...]  # by offer
+_Pattern = tuple[tuple[int, ...], TensorSlice | None, _Offered]
+_Part = tuple[Box, int, int | None, tuple[int, ...]]  # with its elements, offer and holders
 
 
 def _by_tensor(layouts: Iterable[Layouts]) -> dict[tuple[str, str], list[_Holder]]:
@@ -197,25 +209,23 @@ def _by_tensor(layouts: Iterable[Layouts]) -> dict[tuple[str, str], list[_Holder
     for rank, own in enumerate(layouts):
         for name, entries in own.items():
             for layout in entries:
-                found.setdefault((name, layout.key), []).append((rank, layout))
+                found.setdefault((name, layout.key), []).append((rank, layout.place))
     return found
 
 
-def _cells(
-    name: str, layout: TensorLayout, destination: int, offered: Sequence[Sequence[_Holder]]
-) -> Iterator[Cell]:
-    places = [other.place for holders in offered for _, other in holders]
-    size = layout.dtype.itemsize
-    for box in boxes_of(layout.whole_shape, layout.place):
+def _parts(
+    whole_shape: tuple[int, ...], wanted: TensorSlice | None, offered: _Offered
+) -> Iterator[_Part]:
+    places = [place for holders in offered for _, place in holders]
+    for box in boxes_of(whole_shape, wanted):
         for part in cut(box, places):
             offer, ranks = None, tuple[int, ...]()
             for index, holders in enumerate(offered):
-                ranks = tuple(rank for rank, other in holders if contains(other.place, part))
+                ranks = tuple(rank for rank, place in holders if contains(place, part))
                 if ranks:
                     offer = index
                     break
-            num_bytes = size * num_elements(part)
-            yield Cell(name, layout.key, part, num_bytes, destination, offer, ranks)
+            yield part, num_elements(part), offer, ranks
 
 
 def balanced_pieces(

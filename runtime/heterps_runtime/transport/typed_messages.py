@@ -38,6 +38,12 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
+def expect(*kinds: Any) -> None:
+    """Prepares to read values of some kinds, for a process that has time now and none later."""
+    for kind in kinds:
+        _adapter(kind)
+
+
 def decoded(content: bytes, kind: type[T], rank: int) -> T:
     """The value that a rank has sent.
 
