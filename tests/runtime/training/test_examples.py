@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
@@ -53,6 +54,24 @@ def test_the_text_is_what_the_shipped_llama_takes(tmp_path: Path) -> None:
     assert (inputs["input_ids"][:, 1:] == target[:, :-1]).all(), "the target is the next byte"
     assert len(program.data) > 10 * len(program.evaluation_data) > 0
     assert text_llama.rate(0) < text_llama.rate(text_llama.WARM_UP_STEPS) == 1.0
+
+
+def test_the_text_that_ships_is_some_hundred_kilobytes_of_plays() -> None:
+    text = bytes(text_llama.text_bytes().to(torch.uint8).tolist()).decode("ascii")
+    assert 300_000 < len(text) < text_llama.MOST_BYTES
+    assert "To be, or not to be,--that is the question:" in text
+
+
+@pytest.mark.parametrize(("content", "what"), [(None, "No such file"), (b"short", "5 bytes")])
+def test_a_text_that_cannot_be_used_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, what: str
+) -> None:
+    path = tmp_path / "own.txt"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("TEXT", str(path))
+    with pytest.raises(HeterpsError, match=rf"TEXT: .*own\.txt .*{what}"):
+        text_llama.make()
 
 
 def test_pictures_are_what_their_transformer_takes(
