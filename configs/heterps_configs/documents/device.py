@@ -46,6 +46,9 @@ class DeviceType(Document):
         price_usd_per_hour: On-demand price of one device; 0 for a machine that is already paid for.
         price_source: Who asks that price.
         price_date: When it was read (YYYY-MM or YYYY-MM-DD).
+        power_w: What the board may take; with `process_nm`, how long products take where the power
+            limit holds them back. None: not known.
+        process_nm: Nominal size of its transistors.
         host_bandwidth_bytes_per_s: Between the device and host memory, one way, both ways at a
             time; None: activations cannot be offloaded.
         emulation: Set for emulated devices only.
@@ -62,6 +65,8 @@ class DeviceType(Document):
     price_source: str = ""
     price_date: str = ""
     specification_source: str = ""
+    power_w: Number | None = Field(default=None, gt=0, le=1e5)
+    process_nm: Number | None = Field(default=None, ge=1, le=1000)
     host_bandwidth_bytes_per_s: BytesPerSecond | None = None
     emulation: Emulation | None = None
     fragmentation_share: Number = Field(default=0.02, ge=0, lt=1)

@@ -9,8 +9,15 @@ from heterps_configs.documents.base import Document
 from heterps_configs.documents.numbers import Number, Whole
 
 # Where the layer times of a plan come from: all of its device types were measured, or all were
-# estimated, with efficiencies fitted on other measured types or with stated ones; else a mixture.
-LayerTimesLabel = Literal["measured", "calibrated roofline", "roofline estimate", "partly measured"]
+# estimated, with efficiencies fitted on other measured types, on what was published of cards, or
+# with stated ones; else a mixture.
+LayerTimesLabel = Literal[
+    "measured",
+    "calibrated roofline",
+    "published measurements",
+    "roofline estimate",
+    "partly measured",
+]
 
 
 class TimelineEvent(Document):

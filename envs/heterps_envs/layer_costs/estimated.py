@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -10,6 +11,8 @@ from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
+from heterps_envs.card_times.document import kin_of, shipped_calibration
+from heterps_envs.card_times.formula import card_seconds
 from heterps_envs.layer_costs.calibration import Calibration, calibrate
 from heterps_envs.layer_costs.intervals import ErrorInterval, error_interval, leave_one_out_errors
 from heterps_envs.layer_costs.roofline import (
@@ -27,11 +30,26 @@ class EstimatedSeconds(NamedTuple):
     forward_s: Floats
     backward_s: Floats
     optimizer_s: Floats
-    source: Literal["calibrated roofline", "roofline estimate"]
+    source: Literal["calibrated roofline", "published measurements", "roofline estimate"]
+
+
+def is_card(entry: DeviceType) -> bool:
+    """Whether the published measurements of cards say anything about a device type."""
+    is_known = entry.power_w is not None and entry.process_nm is not None and bool(kin_of(entry))
+    return entry.kind == "gpu" and entry.emulation is None and is_known
+
+
+def published_half_width(entry: DeviceType) -> float:
+    """Logarithm of the factor that published estimates of a card are off by, at most."""
+    calibration = shipped_calibration()
+    return calibration.errors[calibration.knowledge(entry)].half_width
 
 
 class Estimator:
     """Estimates layer times; what was measured is read, and fitted, when it is first needed.
+
+    A card of which published measurements tell more than those at hand is estimated from them
+    (`heterps_envs.card_times`).
 
     GPUs are estimated from measured GPUs and CPUs from measured CPUs. Peaks of a measured type are
     those of the cluster's type of that name, else of the shipped one; without them its measurements
@@ -55,7 +73,7 @@ class Estimator:
     def seconds(
         self, entry: DeviceType, profile: ModelProfile | None = None, job: Job | None = None
     ) -> EstimatedSeconds:
-        """Seconds on one type: at fitted efficiencies, or at the stated ones where there are none.
+        """Seconds on one type: fitted, or published, or at stated efficiencies.
 
         The stated ones are those of `heterps_envs.layer_costs.roofline`.
 
@@ -65,6 +83,10 @@ class Estimator:
             job: Its micro-batch size and numbers; by default those of the estimator's job.
         """
         samples, profile, job = self.samples(entry.kind), profile or self._profile, job or self._job
+        if self.uses_published(entry):
+            found = card_seconds(shipped_calibration(), profile, entry, job)
+            optimizer_s = plain_optimizer_s(layer_work(profile, entry, job))
+            return EstimatedSeconds(*found, optimizer_s, "published measurements")
         if samples:
             if entry.kind not in self._fitted:
                 self._fitted[entry.kind] = calibrate(samples)
@@ -80,6 +102,19 @@ class Estimator:
 
     def interval(self, entry: DeviceType) -> ErrorInterval:
         """Factors on the estimated seconds of one type between which the truth lies."""
+        if self.uses_published(entry):
+            half_width = published_half_width(entry)
+            return ErrorInterval(math.exp(-half_width), math.exp(half_width))
+        return self._own_interval(entry)
+
+    def uses_published(self, entry: DeviceType) -> bool:
+        """Whether published measurements of a card, or its kin, tell more than those at hand."""
+        if not is_card(entry):
+            return False
+        own = self._own_interval(entry)
+        return 2 * published_half_width(entry) <= math.log(own.high / own.low)
+
+    def _own_interval(self, entry: DeviceType) -> ErrorInterval:
         return error_interval(
             machine_balance(entry, self._job),
             self.samples(entry.kind),

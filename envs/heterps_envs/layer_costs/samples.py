@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,28 +13,12 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
 from heterps_envs.arrays import Floats
+from heterps_envs.card_times.families import layer_family
 from heterps_envs.layer_costs.roofline import PassWork, layer_work, machine_balance, work_of_layers
 
 # An error does not matter below this share of the mean layer of the pass, or below a microsecond.
 NEGLIGIBLE_SHARE = 0.01
 NEGLIGIBLE_S = 1e-6
-
-# A layer belongs to the first family whose pattern its kind contains: the heaviest comes first,
-# since a kind may be several module classes joined by `+`.
-_FAMILIES = (
-    ("convolution", re.compile("conv|resnet")),
-    ("attention block", re.compile("attention|block|layer(?!norm)")),
-    ("linear", re.compile("linear|dense|head")),
-    ("embedding", re.compile("embedding")),
-    ("normalisation", re.compile("norm")),
-)
-
-
-@lru_cache(maxsize=1024)
-def layer_family(kind: str) -> str:
-    """The family of a layer, by the name of its module class; layers of one share efficiencies."""
-    name = kind.lower()
-    return next((family for family, found in _FAMILIES if found.search(name)), "other")
 
 
 class PassSamples(NamedTuple):

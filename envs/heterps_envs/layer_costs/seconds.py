@@ -27,7 +27,12 @@ WEIGHT_GRADIENT_SHARE = 0.5
 
 # `scaled`: measured on one device, and scaled to what each device of a group computes.
 LayerTimesSource = Literal[
-    "measured", "corrected", "scaled", "calibrated roofline", "roofline estimate"
+    "measured",
+    "corrected",
+    "scaled",
+    "calibrated roofline",
+    "published measurements",
+    "roofline estimate",
 ]
 # Sources that need no interval: the times were taken on the type itself.
 OWN_TIMES = ("measured", "corrected")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from heterps_configs.documents.estimate import LayerTimesLabel
 from heterps_configs.documents.plan import Plan
+from heterps_envs.card_times.document import Knowledge, shipped_calibration
 from heterps_envs.layer_costs.intervals import COVERAGE
 from heterps_envs.layer_costs.seconds import OWN_TIMES
 from heterps_envs.problem import Problem
@@ -72,6 +73,8 @@ def layer_times_label(problem: Problem, plan: Plan) -> LayerTimesLabel:
         return "measured"
     if len(estimated) < len(sources) or "scaled" in sources:
         return "partly measured"
+    if estimated == {"published measurements"}:
+        return "published measurements"
     return "calibrated roofline" if estimated == {"calibrated roofline"} else "roofline estimate"
 
 
@@ -87,6 +90,13 @@ def calibration_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     )
 
 
+_OF: dict[Knowledge, str] = {
+    "card": " of the card",
+    "kin": " of its kin",
+    "none": " of other cards",
+}
+
+
 def _basis(problem: Problem, index: int) -> str:
     interval = problem.layer_times.intervals[index]
     sure = (
@@ -94,6 +104,11 @@ def _basis(problem: Problem, index: int) -> str:
         "times what is predicted"
     )
     kind, estimator = problem.classes[index].type.kind, problem.layer_times.estimator
+    entry = problem.classes[index].type
+    if estimator.uses_published(entry):
+        calibration = shipped_calibration()
+        known = calibration.knowledge(entry)
+        return f"an estimate from published measurements{_OF[known]}; {sure}"
     types = list(dict.fromkeys(entry.device_type for entry in estimator.samples(kind)))
     if not types:
         return f"a roofline with stated efficiencies; {sure}"

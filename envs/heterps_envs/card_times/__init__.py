@@ -1,0 +1,5 @@
+"""Seconds of layers on GPUs that nobody here has measured, from published measurements of others.
+
+Front doors: `formula.card_seconds`, `document.shipped_calibration`; `fit.fit_cards` makes what is
+shipped, and `errors` says how far it is off on cards and models that it has not seen.
+"""
