@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.device import DeviceType, shipped_device_types
+from heterps_configs.documents.device import device_type_named
 from heterps_envs.arrays import Floats
 from heterps_envs.problem_sets.model_families import log_uniform, noise
 
@@ -26,6 +26,12 @@ NODE_BYTES_PER_S = INSIDE_BYTES_PER_S[1:]
 WIDE_AREA_SHARE, TWO_REGIONS_SHARE, ONE_NODE_SHARE, REPEATED_SHARE = 0.08, 0.15, 0.15, 0.3
 FLOAT32_SHARE = 0.3
 CPU_WEIGHT = 0.4
+# Named, in this order: the draws of a seed stay what they are while the catalogue grows.
+DRAWN_GPUS = (
+    *("H100-80G", "A100-80G", "A100-40G", "V100-32G", "V100-16G", "P100", "T4", "L4", "A10G"),
+    *("RTX-3090", "RTX-4090"),
+)
+DRAWN_CPU = "cpu-socket"
 
 
 class DrawnCluster(NamedTuple):
@@ -115,11 +121,8 @@ def _wide_area(rng: np.random.Generator) -> tuple[float, float]:
 
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[Floats, NDArray[np.bool_]]:
-    """Half-precision peak, float32 peak, bandwidth, memory, price of each type; and which are CPUs.
-
-    Left out are emulated devices, the machine at hand, and a CPU's single core.
-    """
-    types = [entry for entry in shipped_device_types().values() if _is_drawn(entry)]
+    """Half-precision peak, float32 peak, bandwidth, memory, price of each; and which are CPUs."""
+    types = [device_type_named(name) for name in (*DRAWN_GPUS, DRAWN_CPU)]
     figures = [
         (
             entry.peak("float16"),
@@ -131,8 +134,3 @@ def _catalogue() -> tuple[Floats, NDArray[np.bool_]]:
         for entry in types
     ]
     return np.array(figures, dtype=float), np.array([entry.kind == "cpu" for entry in types])
-
-
-def _is_drawn(entry: DeviceType) -> bool:
-    is_priced = entry.emulation is None and entry.price_usd_per_hour > 0
-    return is_priced and entry.name != "cpu-core"

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.device import DeviceType, shipped_device_types
+from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.problem import GraphTables
+from heterps_envs.problem_sets.clusters import DRAWN_CPU, DRAWN_GPUS
 from heterps_envs.problem_sets.graph_families import GRAPH_FAMILIES, GraphShape, draw_shape
 
 INFERENCE_SHARE = 0.15
@@ -133,9 +134,7 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[list[DeviceType], list[DeviceType]]:
     """GPUs of the shipped catalogue, and whole CPUs."""
-    types = [entry for entry in shipped_device_types().values() if entry.emulation is None]
-    gpus = [entry for entry in types if entry.kind == "gpu"]
-    return gpus, [entry for entry in types if entry.name == "cpu-socket"]
+    return [device_type_named(name) for name in DRAWN_GPUS], [device_type_named(DRAWN_CPU)]
 
 
 def _devices(rng: np.random.Generator, count: int) -> _Devices:
