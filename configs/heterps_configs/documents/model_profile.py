@@ -17,7 +17,6 @@ from heterps_configs.documents.base import (
     compute_format,
     parameter_format,
 )
-from heterps_configs.documents.huggingface_config import config_problems
 from heterps_configs.documents.numbers import (
     Bytes,
     Count,
@@ -30,6 +29,7 @@ from heterps_configs.documents.numbers import (
     WholeBytes,
 )
 from heterps_configs.documents.problems import InconsistentError, repeated
+from heterps_configs.huggingface_config import config_problems
 
 MOST_NUMBERS_OF_A_SAMPLE = 2**31
 

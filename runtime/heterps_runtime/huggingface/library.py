@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from heterps_configs.documents.huggingface_config import config_problems
 from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_configs.huggingface_config import config_problems
 from heterps_runtime.huggingface.checks import check_config
 
 # What a config without `architectures` means, by what transformers lists it under.
