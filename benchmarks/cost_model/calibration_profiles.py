@@ -51,7 +51,7 @@ MODELS = (
 )
 
 _TURING = "NVIDIA Turing GPU architecture whitepaper, reference clocks"
-# Types that the shipped catalogue lacks; nobody rents them by the hour at a list price. The file's
+# Types that the file calls by names of its own, without a price, which no time depends on. Its
 # RTX-2080 has 11 GiB, which only the Ti has.
 _MORE_TYPES = {
     "RTX-2080": (11e9, 13.4e12, 53.8e12, 616e9, _TURING),

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster import Cluster
-from heterps_configs.documents.device import DeviceCatalogue, DeviceType
+from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.link_kinds import shipped_link_kinds
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import parse_yaml, read_text, write_bytes
@@ -57,6 +58,7 @@ KINDS = {
         Kind("clusters", "cluster", "cluster.Cluster"),
         Kind("models", "model", "model_profile.ModelProfile"),
         Kind("devices", "device catalogue", "device.DeviceCatalogue"),
+        Kind("links", "table of link kinds", "link_kinds.LinkKinds"),
         Kind("policies", "policy", "", suffixes=(".npz",)),
         Kind("efforts", "effort table", "effort.EffortTable"),
         Kind("training", "training configuration", "training.ChainTrainingConfig"),
@@ -192,18 +194,17 @@ def known(kind: str) -> tuple[str, ...]:
 
 
 def describe(kind: str) -> tuple[tuple[str, str], ...]:
-    """Name and one line for each shipped file; for `devices` and `efforts` each entry of theirs.
+    """Name and one line for each shipped file; of `devices`, `links` and `efforts` each entry.
 
     Raises:
         HeterpsError: Unknown kind, or a broken file.
     """
     if kind == "devices":
-        catalogues = [DeviceCatalogue.from_mapping(*_parsed(kind, name)) for name in shipped(kind)]
         return tuple(
-            (entry.name, _specification(entry))
-            for catalogue in catalogues
-            for entry in catalogue.device_types
+            (name, _specification(entry)) for name, entry in shipped_device_types().items()
         )
+    if kind == "links":
+        return tuple((name, entry.description) for name, entry in shipped_link_kinds().items())
     if kind == "efforts":
         tables = [load_efforts(name) for name in shipped(kind)]
         return tuple(

@@ -12,6 +12,7 @@ from heterps_configs.documents.device import DeviceCatalogue
 from heterps_configs.documents.effort import EffortTable
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
+from heterps_configs.documents.link_kinds import LinkKinds
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_events import RunEvents
@@ -26,6 +27,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "estimate": Estimate,
     "graph-training-config": GraphTrainingConfig,
     "job": Job,
+    "link-kinds": LinkKinds,
     "model-profile": ModelProfile,
     "plan": Plan,
     "run-events": RunEvents,

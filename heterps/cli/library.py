@@ -12,8 +12,8 @@ from heterps.cli.examples import EXAMPLES
 from heterps.cli.options import Json
 
 LISTED = (
-    "clusters", "models", "devices", "policies", "efforts", "training", "settings", "events",
-    "planners",
+    "clusters", "models", "devices", "links", "policies", "efforts", "training", "settings",
+    "events", "planners",
 )  # fmt: skip
 
 library = typer.Typer()
@@ -24,17 +24,21 @@ def list_shipped(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="clusters, models, devices, policies, efforts, training, settings, events or "
-            "planners.",
+            help="clusters, models, devices, links, policies, efforts, training, settings, "
+            "events or planners.",
             autocompletion=one_of(*LISTED),
         ),
     ] = None,
+    is_detailed: Annotated[
+        bool,
+        typer.Option("--detail", help="Of devices: peaks, links, dated price, sources."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """What is shipped: clusters, models, devices, policies, efforts, configurations, planners."""
+    """What is shipped: clusters, models, devices, links, policies, efforts, planners and more."""
     from heterps.commands.library import run_list
 
-    run_list(kind, as_json=as_json)
+    run_list(kind, is_detailed=is_detailed, as_json=as_json)
 
 
 @library.command(epilog=EXAMPLES["doctor"])
@@ -56,8 +60,8 @@ def copy(
         str | None,
         typer.Option(
             "--kind",
-            help="Where two kinds share the name: clusters, models, devices, policies, efforts, "
-            "training, settings or events.",
+            help="Where two kinds share the name: clusters, models, devices, links, policies, "
+            "efforts, training, settings or events.",
             autocompletion=one_of(*LISTED[:-1]),
         ),
     ] = None,

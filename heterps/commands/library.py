@@ -7,15 +7,24 @@ from typing import Any
 
 from rich.table import Table
 
+from heterps.commands.hardware import (
+    device_details_data,
+    link_kinds_data,
+    print_device_details,
+    print_link_kinds,
+)
 from heterps.reports.console import answer, print_json
 from heterps_configs import library
-from heterps_configs.errors import UnknownNameError
+from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_configs.outputs import try_outputs
 
-KINDS = ("clusters", "models", "devices", "policies", "efforts", "training", "settings", "events")
+KINDS = (
+    "clusters", "models", "devices", "links", "policies", "efforts", "training", "settings",
+    "events",
+)  # fmt: skip
 
 
-def run_list(kind: str | None, *, as_json: bool) -> None:
+def run_list(kind: str | None, *, is_detailed: bool, as_json: bool) -> None:
     """Prints the names of one kind, or of all."""
     from heterps_agents.interface.papers import EVIDENCE, PAPERS
     from heterps_agents.interface.registry import planner_names, system_names
@@ -23,6 +32,11 @@ def run_list(kind: str | None, *, as_json: bool) -> None:
 
     if kind is not None and kind not in (*KINDS, "planners"):
         raise UnknownNameError("kind", kind, [*KINDS, "planners"])
+    if is_detailed and kind != "devices":
+        raise HeterpsError("--detail is for `heterps list devices`")
+    if not as_json and (kind == "links" or is_detailed):
+        (print_device_details if is_detailed else print_link_kinds)()
+        return
     rows = {name: library.describe(name) for name in KINDS if kind in (None, name)}
     if kind in (None, "planners"):
         names = (*planner_names(), *system_names())
@@ -38,6 +52,10 @@ def run_list(kind: str | None, *, as_json: bool) -> None:
                 }
                 for name, paper in PAPERS.items()
             }
+        if kind == "links":
+            listed["link_kinds"] = link_kinds_data()
+        if is_detailed:
+            listed["device_types"] = device_details_data()
         print_json(listed)
         return
     for name, part in rows.items():

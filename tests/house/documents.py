@@ -26,6 +26,7 @@ OTHERS = {
     "configs/heterps_configs/devices": "The device catalogue: memory, peaks, dated prices",
     "configs/heterps_configs/efforts": "How hard planners try: `--effort`",
     "configs/heterps_configs/events": "Run events: an example",
+    "configs/heterps_configs/links": "Kinds of links: published bandwidths, or a rule",
     "configs/heterps_configs/models": "Shipped model profiles",
     "configs/heterps_configs/policies": "Trained policies and their model cards",
     "configs/heterps_configs/settings": "Run settings: all of them with their defaults",

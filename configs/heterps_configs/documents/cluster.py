@@ -28,6 +28,7 @@ from heterps_configs.documents.cluster_problems import (
 )
 from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.job import Optimizer
+from heterps_configs.documents.link_kinds import shipped_link_kinds, unknown_link_kind
 from heterps_configs.documents.numbers import (
     MOST_BYTES_PER_S,
     MOST_LATENCY_S,
@@ -46,7 +47,8 @@ from heterps_configs.documents.problems import InconsistentError
 class Link(Document):
     """A link: a message of n bytes takes `latency_s + n / bandwidth_bytes_per_s`.
 
-    In a file, `none` is written where there is no link, which becomes `NO_LINK`.
+    In a file, `none` is written where there is no link, which becomes `NO_LINK`. The name of a
+    shipped kind (`heterps list links`) becomes its numbers.
     """
 
     latency_s: Latency
@@ -54,8 +56,15 @@ class Link(Document):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _may_be_none(cls, data: Any, handler: ModelWrapValidatorHandler[Link]) -> Link:
-        return NO_LINK if data == NOTHING else handler(data)
+    def _may_be_named(cls, data: Any, handler: ModelWrapValidatorHandler[Link]) -> Link:
+        if data == NOTHING:
+            return NO_LINK
+        if not isinstance(data, str):
+            return handler(data)
+        kind = shipped_link_kinds().get(data)
+        if kind is None:
+            raise ValueError(unknown_link_kind(data, NOTHING))
+        return cls(latency_s=kind.latency_s, bandwidth_bytes_per_s=kind.bandwidth_bytes_per_s)
 
     @model_serializer(mode="wrap")
     def _says_none(self, handler: SerializerFunctionWrapHandler) -> Any:
@@ -65,11 +74,11 @@ class Link(Document):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema for editors: the fields, or `none`."""
+        """The schema for editors: the fields, `none`, or a kind."""
         found = handler.resolve_ref_schema(handler(schema))
         fields = dict(found)
         found.clear()
-        found.update({"anyOf": [fields, {"const": NOTHING}]})
+        found.update({"anyOf": [fields, {"enum": [NOTHING, *shipped_link_kinds()]}]})
         return found
 
     @property
@@ -171,7 +180,7 @@ class Node(Document):
 
     Attributes:
         link: Between any two of its devices; `none` where they cannot talk to each other. A node
-            with one device needs none.
+            with one device needs no link.
         reverse_link: From a device to one that stands before it in `devices`; by default the same.
         collectives: As measured, of each kind and number of devices once; without them, sums over
             some of its devices are taken to be rings on `link`.

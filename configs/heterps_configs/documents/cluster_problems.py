@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from heterps_configs.documents.device import device_type_named
+from heterps_configs.documents.link_kinds import shipped_link_kinds, unknown_link_kind
 from heterps_configs.documents.problems import repeated
 from heterps_configs.errors import UnknownNameError
 
@@ -35,6 +36,8 @@ def cluster_problems(data: Mapping[str, Any]) -> Iterator[str]:
     ]
     yield from repeated("device_types", "name", own_types)
     yield from repeated("nodes", "name", node_names)
+    for index, entry in _entries(data, "device_types"):
+        yield from _unknown_links(f"device_types.{index}.links", entry.get("links"))
     num_devices = sum(_size(group) for _, group in groups)
     if num_devices > MAX_DEVICES:
         yield f"nodes: {num_devices} devices; a cluster has at most {MAX_DEVICES}"
@@ -48,6 +51,12 @@ def cluster_problems(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"nodes.{index}.link: is needed, because the node has several devices"
     for index, override in _entries(data, "link_overrides"):
         yield from _override_problems(f"link_overrides.{index}.between", override, node_names)
+
+
+def _unknown_links(path: str, kinds: Any) -> Iterator[str]:
+    for index, kind in enumerate(kinds if isinstance(kinds, list | tuple) else ()):
+        if isinstance(kind, str) and kind not in shipped_link_kinds():
+            yield f"{path}.{index}: {unknown_link_kind(kind)}"
 
 
 def _repeated_devices(groups: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:

@@ -49,6 +49,10 @@ class DeviceType(Document):
         power_w: What the board may take; with `process_nm`, how long products take where the power
             limit holds them back. None: not known.
         process_nm: Nominal size of its transistors.
+        vendor: Who makes it; with `architecture`, which types are alike.
+        architecture: In lower case: ampere, cdna3, zen4, ...
+        links: Kinds of links that it has (`link_kinds`), the fastest first. Shown only: a cluster
+            says which one its devices use.
         host_bandwidth_bytes_per_s: Between the device and host memory, one way, both ways at a
             time; None: activations cannot be offloaded.
         emulation: Set for emulated devices only.
@@ -58,6 +62,9 @@ class DeviceType(Document):
 
     name: Name
     kind: Literal["gpu", "cpu"] = "gpu"
+    vendor: Literal["nvidia", "amd", "intel", "other"] = "other"
+    architecture: str = Field(default="", pattern=r"^[a-z0-9-]*$", max_length=100)
+    links: tuple[Name, ...] = ()
     memory_bytes: MemoryBytes
     peak_flops_per_s: Mapping[NumberFormat, FlopsPerSecond] = Field(min_length=1)
     memory_bandwidth_bytes_per_s: BytesPerSecond
@@ -87,11 +94,17 @@ class DeviceCatalogue(Document):
 @lru_cache(maxsize=1)
 def shipped_device_types() -> Mapping[str, DeviceType]:
     """All shipped device types by name (read once, so read-only)."""
-    file = files("heterps_configs") / "devices" / "catalogue.yaml"
-    catalogue = DeviceCatalogue.from_mapping(
-        parse_yaml(read_text(file, file.name), file.name), file.name
-    )
-    return MappingProxyType({entry.name: entry for entry in catalogue.device_types})
+    catalogues = files("heterps_configs") / "devices"
+    found: dict[str, DeviceType] = {}
+    names = sorted(file.name for file in catalogues.iterdir() if file.name.endswith(".yaml"))
+    for file in (catalogues / name for name in names):
+        catalogue = DeviceCatalogue.from_mapping(
+            parse_yaml(read_text(file, file.name), file.name), file.name
+        )
+        for entry in catalogue.device_types:
+            assert entry.name not in found, f"{entry.name} stands twice"
+            found[entry.name] = entry
+    return MappingProxyType(found)
 
 
 def device_type_named(name: str, also_known: Iterable[str] = ()) -> DeviceType:

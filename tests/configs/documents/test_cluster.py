@@ -130,7 +130,7 @@ def test_a_cluster_cannot_be_changed() -> None:
         (
             {"name": "g", "type": "A100-40GB"},
             "nodes.0.devices.0.type: unknown device type 'A100-40GB'; "
-            "did you mean A100-40G, A100-80G, H100-80G?",
+            "did you mean A100-40G, A100-80G, A100-40G-PCIe?",
         ),
     ],
 )

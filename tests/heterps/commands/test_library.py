@@ -43,6 +43,54 @@ def test_list_of_an_unknown_kind_suggests_a_near_one(heterps: Heterps) -> None:
     assert "clusters" in outcome.err
 
 
+def test_devices_are_listed_with_everything_that_the_catalogue_says(heterps: Heterps) -> None:
+    text = heterps("list", "devices", "--detail").out
+    a100 = " ".join(text.partition("\nA100-40G  nvidia ampere\n")[2].split())
+    assert a100.startswith(
+        "memory 40 GB at 1555 GB/s, host 25.6 GB/s "
+        "peaks float32 19.5, float16 312, bfloat16 312 TFLOP/s "
+        "links nvlink3 (186 GB/s), pcie4 (21.4 GB/s) "
+        "price $2.745/h (2025-06): AWS on-demand p4d.24xlarge us-east-1 (21.96), divided by 8 "
+        "calibrated on nothing: peaks of the data sheet "
+        "source NVIDIA A100 Tensor Core GPU data sheet, 40GB SXM"
+    )
+    listed = heterps("list", "devices", "--detail", "--json").data
+    assert listed["devices"] == list(listed["device_types"])
+    assert listed["device_types"]["L4"]["architecture"] == "ada"
+
+
+def test_details_are_those_of_devices(heterps: Heterps) -> None:
+    outcome = heterps("list", "links", "--detail")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--detail is for `heterps list devices`" in outcome.err
+
+
+def test_kinds_of_links_are_listed_with_the_error_of_their_fit(heterps: Heterps) -> None:
+    rows = [line.split() for line in heterps("list", "links").out.splitlines()]
+    assert ["pcie3", "54.2", "us", "10.7", "GB/s", "15.75", "GB/s", "4", "%"] in rows
+    assert ["nvlink4", "15.1", "us", "339", "GB/s", "450", "GB/s"] in rows
+    kinds = heterps("list", "links", "--json").data["link_kinds"]
+    assert kinds["nvlink4"]["fit_error"] is None
+    assert 0.1 < kinds["nvlink3"]["fit_error"] < 0.26
+
+
+def test_a_cluster_with_named_links_is_placed_on(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    cluster = tmp_path / "mine.yaml"
+    cluster.write_text(
+        "{name: mine, nodes: [{name: n, devices: [{name: h, type: H100-80G, count: 2}], "
+        "link: nvlink4}]}"
+    )
+    assert heterps("place", blocks, "-c", cluster, "--json").data["plan"]["cluster"] == "mine"
+    cluster.write_text(cluster.read_text().replace("nvlink4", "nvlink9"))
+    outcome = heterps("place", blocks, "-c", cluster)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{cluster}: nodes.0.link: unknown kind of link 'nvlink9'; known: none, nvl" in (
+        outcome.err.replace("\n", "")
+    )
+
+
 @pytest.mark.slow
 def test_a_copied_cluster_can_be_edited_and_used(
     heterps: Heterps, blocks: Path, tmp_path: Path
