@@ -18,6 +18,7 @@ _COMMANDS = {
     "list": "heterps list planners",
     "copy": "heterps copy a100-v100 .",
     "compile": "heterps compile",
+    "calibrate": "heterps calibrate --workloads workloads -o cards.yaml",
     "schema": "heterps schema schemas",
     "place-graph": "heterps place-graph ctr -c a100-v100 -o placement.json",
     "score": "heterps score generalist --set longer",

@@ -83,6 +83,23 @@ def compile_kernels() -> None:
     run_compile()
 
 
+@library.command(epilog=EXAMPLES["calibrate"])
+def calibrate(
+    workloads: Annotated[
+        Path,
+        typer.Option(help="Folder of published measurements: `cephalo/model_latencies.json`."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the calibration to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the layer times of cards to published measurements again, and say what changed."""
+    from heterps.commands.calibrate import run_calibrate
+
+    run_calibrate(workloads, output=output, as_json=as_json)
+
+
 @library.command(epilog=EXAMPLES["schema"])
 def schema(
     folder: Annotated[Path, typer.Argument(help="Folder for the JSON schema files.")],
