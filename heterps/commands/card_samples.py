@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from heterps.commands.published_blocks import traced_block
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.cephalo import BLOCKS, BlockTimes, load_block_times
 from heterps_envs.card_times.fit import CardSample
 from heterps_envs.card_times.work import card_work
-from heterps_runtime.huggingface.published_blocks import traced_block
 
 CEPHALO = Path("cephalo") / "model_latencies.json"
 SOURCES = (

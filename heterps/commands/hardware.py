@@ -9,6 +9,8 @@ from rich.table import Table
 from heterps.reports.console import answer, percent_text, seconds_text
 from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.documents.link_kinds import LinkKind, shipped_link_kinds
+from heterps_envs.card_times.document import kin_of, shipped_calibration
+from heterps_envs.layer_costs.estimated import is_card
 
 
 def print_link_kinds() -> None:
@@ -61,9 +63,21 @@ def device_details_data() -> dict[str, Any]:
     }
 
 
-def calibrated_on(_entry: DeviceType) -> tuple[str, ...]:
-    """Whose measurements correct the data sheet's peaks of a type; so far nobody's do."""
-    return ()
+def calibrated_on(entry: DeviceType) -> tuple[str, ...]:
+    """Whose measurements correct the data sheet's peaks of a type."""
+    calibration = shipped_calibration()
+    knowledge = calibration.knowledge(entry)
+    if not is_card(entry) or knowledge == "none":
+        return ()
+    if knowledge == "card":
+        tables = calibration.cards[entry.name].tables
+        return tuple(f"{tables} tables of {source}" for source in calibration.sources)
+    return (f"cards like it ({', '.join(_kin_measured(entry))})",)
+
+
+def _kin_measured(entry: DeviceType) -> list[str]:
+    types, kin = shipped_device_types(), kin_of(entry)
+    return [name for name in shipped_calibration().cards if kin_of(types[name]) == kin]
 
 
 def _heading(entry: DeviceType) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_envs.card_times.families import layer_family
 from heterps_envs.layer_costs.calibration import Factors
 from heterps_envs.layer_costs.roofline import layer_work
-from heterps_envs.layer_costs.samples import layer_family
 
 JOB = Job(global_batch_size=64, dtype="float32")
 SIZES = (1, 4)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats
-from heterps_envs.card_times.document import CardCalibration, LeftOutError, kin_of
+from heterps_envs.card_times.document import CardCalibration, LeftOutError, Pass, kin_of
 from heterps_envs.card_times.fit import CardSample, fit_cards
 from heterps_envs.card_times.formula import card_factors
 from heterps_envs.card_times.work import pass_seconds
@@ -49,7 +49,7 @@ def model_family(sample: CardSample) -> str:
 def left_out_errors(
     samples: Sequence[CardSample],
     left_out: LeftOut,
-    on_group: Callable[[str], None] = lambda group: None,
+    on_group: Callable[[str], None] = lambda _: None,
 ) -> list[BlockError]:
     """Errors of all samples that were measured one by one, each predicted without its group.
 
@@ -96,9 +96,10 @@ def _groups(
 
 def block_error(fitted: CardCalibration, sample: CardSample, group: str) -> BlockError:
     """Of one sample under a fit."""
+    of: dict[Pass, Floats] = {"forward": sample.forward, "backward": sample.backward}
     forward_s, backward_s = (
-        float(pass_seconds(card_factors(fitted, sample.entry, of, sample.units), work))
-        for of, work in (("forward", sample.forward), ("backward", sample.backward))
+        float(pass_seconds(card_factors(fitted, sample.entry, each, sample.units), work))
+        for each, work in of.items()
     )
     measured_forward_s, measured_backward_s = sample.seconds
     return BlockError(
@@ -122,7 +123,7 @@ def summary(errors: Sequence[BlockError]) -> LeftOutError:
 
 def share_inside(errors: Sequence[BlockError]) -> float:
     """Of errors, how many lie in the interval that the errors of all *other* groups lead to."""
-    inside: list[Floats] = []
+    inside = []
     for group in sorted({error.group for error in errors}):
         own = np.array([abs(error.logarithm) for error in errors if error.group == group])
         others = [abs(error.logarithm) for error in errors if error.group != group]

@@ -34,6 +34,7 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
+from heterps_envs.card_times.families import layer_family
 from heterps_envs.layer_costs.roofline import (
     BANDWIDTH_EFFICIENCY,
     COMPUTE_EFFICIENCY,
@@ -41,7 +42,7 @@ from heterps_envs.layer_costs.roofline import (
     layer_work,
     plain_optimizer_s,
 )
-from heterps_envs.layer_costs.samples import DeviceSamples, PassSamples, joined, layer_family
+from heterps_envs.layer_costs.samples import DeviceSamples, PassSamples, joined
 
 # Relative scatter of a single measured layer around the formula.
 LAYER_SCATTER = 0.1

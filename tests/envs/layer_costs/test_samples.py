@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from heterps_envs.card_times.families import layer_family
 from heterps_envs.layer_costs.calibration import Factors
-from heterps_envs.layer_costs.samples import device_samples, layer_family, measurements_of
+from heterps_envs.layer_costs.samples import device_samples, measurements_of
 from tests.envs.measured_devices import JOB, SIZES, SLOW, measured_profile
 
 FACTORS = {name: Factors(1.0, 1.0, 1.0) for name in ("linear", "attention block")}
