@@ -16,6 +16,7 @@ from benchmarks.online.recovery.injection_cases import (
     GROUP_PLANS,
     KINDS,
     PLANS,
+    WITHOUT_GROUPS,
     draw,
     draw_group,
     plan_named,
@@ -38,9 +39,9 @@ def test_every_kind_is_drawn_and_leaves_devices_to_go_on_with() -> None:
         assert victims <= set(DEVICES)
 
 
-@pytest.mark.parametrize("name", [*PLANS, *GROUP_PLANS])
+@pytest.mark.parametrize("name", [*PLANS, *GROUP_PLANS, *WITHOUT_GROUPS.values()])
 def test_plans_of_the_injections_fit_their_problem(name: str) -> None:
-    of = problem(is_of_blocks=name in GROUP_PLANS)
+    of = problem(is_of_blocks=name not in PLANS)
     check_plan(of, plan_named(name, of))
 
 
@@ -48,7 +49,7 @@ def test_a_group_loses_a_rank_when_the_plan_beside_it_loses_a_device() -> None:
     for number in range(0, 12, 2):
         first, second = draw_group(number), draw_group(number + 1)
         assert first.plan in GROUP_PLANS
-        assert second.plan in PLANS
+        assert second.plan == WITHOUT_GROUPS[first.plan]
         assert first.actions == second.actions
 
 
