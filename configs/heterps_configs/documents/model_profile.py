@@ -17,6 +17,7 @@ from heterps_configs.documents.base import (
     compute_format,
     parameter_format,
 )
+from heterps_configs.documents.matrix_product import MatrixProduct
 from heterps_configs.documents.numbers import (
     Bytes,
     Count,
@@ -277,6 +278,10 @@ class LayerProfile(Document):
         splits_by_batch: Whether a group can split it by batch, and layers around it, too: it
             computes each sample from that sample alone, and only layers read what it returns; None
             when it is not known.
+        matrix_products: Of the forward pass of one sample, equal ones as one with a count; their
+            FLOPs are part of `forward_flops`. Empty when there are none, or they are not known.
+        num_kernels: Operations of the forward pass that launch a kernel; views do not. 0 when it is
+            not known.
     """
 
     name: Name
@@ -303,6 +308,8 @@ class LayerProfile(Document):
     joined_because: tuple[str, ...] = ()
     tensor_split: TensorSplit | None = None
     splits_by_batch: bool | None = None
+    matrix_products: tuple[MatrixProduct, ...] = ()
+    num_kernels: Count = 0
 
     @property
     def trained_parameters(self) -> int:
@@ -507,7 +514,7 @@ class ModelProfile(Document):
         """
         differing = {"name", "tied_to", "tied_parameters", "output_bytes"}
         differing |= {"saved_input_bytes", "saved_output_bytes", "deferred_bytes", "sent"}
-        differing.add("joined_because")
+        differing |= {"joined_because", "num_kernels"}
         first: dict[str, int] = {}
         return tuple(
             first.setdefault(layer.model_dump_json(exclude=differing), index)
@@ -546,6 +553,8 @@ class ModelProfile(Document):
             "joined_because": (),
             "tensor_split": None,
             "splits_by_batch": None,
+            "matrix_products": (),
+            "num_kernels": 0,
         }
         return self.changed_unchecked(
             layers=tuple(layer.changed_unchecked(**unknown) for layer in self.layers),
