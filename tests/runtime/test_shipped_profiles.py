@@ -33,11 +33,22 @@ def test_a_shipped_profile_can_be_made_again(name: str) -> None:
         for field in ("forward_flops", "backward_flops", "activation_bytes", "output_bytes"):
             # Another version of torch or transformers may keep a small tensor more or less.
             assert getattr(one, field) == pytest.approx(getattr(other, field), rel=0.05)
+        assert one.matrix_products == other.matrix_products
 
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_parameters_are_counted_as_published(name: str) -> None:
     assert load_profile(name).num_parameters == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_shipped_layers_name_the_products_that_their_flops_are(name: str) -> None:
+    layers = load_profile(name).layers
+    assert any(layer.matrix_products for layer in layers)
+    for layer in layers:
+        found = sum(product.flops for product in layer.matrix_products)
+        assert found == pytest.approx(layer.forward_flops, rel=0.01)
+        assert layer.num_kernels or not layer.matrix_products
 
 
 def test_every_shipped_profile_has_its_command_and_its_source() -> None:

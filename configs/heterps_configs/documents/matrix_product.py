@@ -17,6 +17,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.numbers import PositiveCount
 
+Factors = Literal["weight", "activations"]
+
 _PATTERN = (
     r"(?P<is_fused>fused )?(?P<factors>activations )?((?P<count>\d+) x )?"
     r"(?P<rows>\d+)x(?P<inner>\d+)x(?P<columns>\d+)"
@@ -46,7 +48,7 @@ class MatrixProduct(Document):
     inner: PositiveCount
     columns: PositiveCount
     count: PositiveCount = 1
-    factors: Literal["weight", "activations"] = "weight"
+    factors: Factors = "weight"
     is_fused: bool = False
 
     @property

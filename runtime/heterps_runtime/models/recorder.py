@@ -43,7 +43,7 @@ Labels = frozenset[UnitOutput | str]
 _NOTHING: Labels = frozenset()
 
 # Operations whose result has the shape of their argument, but not its values.
-_VALUE_FREE = frozenset(
+VALUE_FREE = frozenset(
     f"aten::{name}"
     for name in (
         *(f"{prefix}_like" for prefix in ("empty", "zeros", "ones", "full", "rand", "randn")),
@@ -59,6 +59,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         fake_mode: The mode that the pass runs under; a backward pass must run under it, too.
         parameter_storages: Names of the parameters, by what identifies their memory.
+        input_storages: What identifies the memory of the model's inputs.
+        buffer_storages: The same of its buffers.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -67,6 +69,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._units, self._entries = units_of(module), entries_of_units(module)
         self.recording = Recording(units=tuple(self._units))
         self.parameter_storages: dict[int, str] = {}
+        self.input_storages: set[int] = set()
+        self.buffer_storages: set[int] = set()
         self._module = module
         names = canonical_names(module)
         self._unit_parameters = {
@@ -153,7 +157,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         arguments = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         labels = _NOTHING
-        if func._schema.name not in _VALUE_FREE:
+        if func._schema.name not in VALUE_FREE:
             labels = labels.union(*(self._of(tensor) for tensor in arguments))
         if labels:
             if self._active is not None:
@@ -183,10 +187,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             state[name] = by_id[id(parameter)]
         for name, buffer in self._module.named_buffers(remove_duplicate=False):
             state[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
+            self.buffer_storages.add(state[name].untyped_storage()._cdata)
         return state
 
     def _fake_input(self, tensor: Tensor) -> Tensor:
         fake = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self.input_storages.add(fake.untyped_storage()._cdata)
         self._set(fake, frozenset({FLOAT_INPUT}) if fake.is_floating_point() else _NOTHING)
         return fake
 

@@ -24,8 +24,8 @@ _NEWER_FIELDS = (
     "matrix_products",
     "num_kernels",
 )
-# Versions of torch compute the same by more kernels or fewer.
-_OF_NO_CONSEQUENCE = "num_kernels"
+# Versions of torch compute the same by other operations.
+_OF_A_VERSION = ("matrix_products", "num_kernels")
 
 
 def merge_profiles(
@@ -112,7 +112,7 @@ def _differing_field(ours: LayerProfile, theirs: LayerProfile) -> str | None:
     for name, field in LayerProfile.model_fields.items():
         values = getattr(ours, name), getattr(theirs, name)
         is_unknown = name in _NEWER_FIELDS and field.default in values
-        if values[0] != values[1] and not is_unknown and name != _OF_NO_CONSEQUENCE:
+        if values[0] != values[1] and not is_unknown and name not in _OF_A_VERSION:
             return name
     return None
 

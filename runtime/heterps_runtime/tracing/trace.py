@@ -37,6 +37,7 @@ from heterps_runtime.models.recorder import Recorder
 from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors
 from heterps_runtime.tracing.cut_tensors import sent_tensors
+from heterps_runtime.tracing.matrix_products import ProductLog
 from heterps_runtime.tracing.operation_log import (
     ATTENTION,
     ExpertsCall,
@@ -134,7 +135,8 @@ def _traced(module: nn.Module, source: ModelSource, dtype: Dtype) -> tuple[Recor
         isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
     )
     batch_size = 2 if has_batch_norm else 1
-    recorder, costs = Recorder(module), _Costs(is_mixed(dtype))
+    recorder = Recorder(module)
+    costs = _Costs(is_mixed(dtype), ProductLog(batch_size, recorder))
     hooks = _count_deferred(module, recorder, costs) + _note_experts(module, recorder, costs)
     try:
         _run(recorder, costs, source, batch_size, dtype)
@@ -149,13 +151,14 @@ class _Costs:
 
     Attributes:
         is_mixed: The forward pass runs under autocast.
+        products: Matrix products and kernels of the forward pass.
         copies: Identify the memory of the copies that it made of parameters.
         uncounted: Operations without a formula.
         log: Every operation.
     """
 
-    def __init__(self, is_mixed: bool) -> None:
-        self.is_mixed, self.copies = is_mixed, set[int]()
+    def __init__(self, is_mixed: bool, products: ProductLog) -> None:
+        self.is_mixed, self.copies, self.products = is_mixed, set[int](), products
         self.cast_bytes: dict[int, float] = {}
         self.forward_flops: dict[int, float] = {}
         self.backward_flops: dict[int, float] = {}
@@ -195,6 +198,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace == "prim":
             return result
         call, is_backward = self.current_call(), torch._C._current_autograd_node() is not None
+        if not is_backward:
+            self._costs.products.note(call, func, args, kwargs, result)
         flops = flops_of(func, args, kwargs, result)
         if flops is None:
             self._costs.uncounted.note(func)
@@ -240,6 +245,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_float = tensor.is_floating_point() and not self.is_parameter(tensor)
         return is_float and not self._recorder.is_constant(tensor)
 
+    def note_attention(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Logs the products of one attention kernel of the forward pass."""
+        self._costs.products.note_attention(self.current_call(), query, key, value)
+
     def charge(self, call: int, is_backward: bool, flops: float) -> None:
         """Adds FLOPs to a call."""
         sums = self._costs.backward_flops if is_backward else self._costs.forward_flops
@@ -266,6 +275,7 @@ class _FlashAttention(torch.autograd.Function):
             query.numel() // query.shape[-1] * key.shape[-2] * value.shape[-1]
         )
         counter.charge(counter.current_call(), False, flops)
+        counter.note_attention(query, key, value)
         ctx.counter, ctx.flops = counter, flops
         # As the kernels do: heads lie inside of positions, so that joining them copies nothing.
         *batch, positions, _ = query.transpose(-2, -3).shape if query.dim() > 3 else query.shape
@@ -424,6 +434,8 @@ def _layer_profiles(
                 sorted((sizes[name] for name in layer.parameters if sizes[name]), reverse=True)
             ),
             joined_because=layer.reasons,
+            matrix_products=costs.products.of_calls(calls),
+            num_kernels=costs.products.num_kernels(calls),
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterps_configs.documents.matrix_product import MatrixProduct
 from heterps_configs.documents.model_profile import (
     LayerProfile,
     Measurement,
@@ -14,6 +15,8 @@ from heterps_configs.documents.model_profile import (
 )
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.profiling.merged_profiles import merge_profiles
+
+PRODUCT = MatrixProduct(rows=1, inner=1, columns=1)
 
 
 def _layer(name: str, parameters: int = 4) -> LayerProfile:
@@ -90,7 +93,7 @@ def test_different_models_are_refused_by_their_first_differing_layer() -> None:
 def test_what_only_one_trace_knew_is_kept_and_no_difference() -> None:
     newer = _profile(_measurement("b")).changed(
         layers=(
-            _layer("a").changed(parameter_sizes=(4,)),
+            _layer("a").changed(parameter_sizes=(4,), matrix_products=(PRODUCT,), num_kernels=3),
             _layer("b").changed(tensor_split=TensorSplit(unit="heads", num_units=2)),
         )
     )
@@ -98,3 +101,19 @@ def test_what_only_one_trace_knew_is_kept_and_no_difference() -> None:
         merged, _ = merge_profiles([("x", pair[0]), ("y", pair[1])])
         assert merged.layers == newer.layers
         assert len(merged.measurements) == 2
+
+
+def test_another_way_to_compute_the_same_is_no_other_model() -> None:
+    products = ((PRODUCT,), (PRODUCT.changed(is_fused=True),))
+    one, other = (
+        _profile(_measurement(device)).changed(
+            layers=(
+                _layer("a").changed(matrix_products=found, num_kernels=len(device)),
+                _layer("b"),
+            )
+        )
+        for device, found in zip(("cpu", "cuda"), products, strict=True)
+    )
+    merged, _ = merge_profiles([("x", one), ("y", other)])
+    assert merged.layers == one.layers
+    assert len(merged.measurements) == 2
