@@ -104,8 +104,8 @@ def profile(
         bool,
         typer.Option(
             "--explain-layers",
-            help="Print every layer: what it is, keeps, sends and how groups can split it, and why "
-            "modules were joined.",
+            help="Print every layer: what it is, keeps, sends, launches and multiplies, how groups "
+            "can split it, and why modules were joined.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,

@@ -50,7 +50,7 @@ def print_profile(profile: ModelProfile, console: Console) -> None:
 def print_layers(
     profile: ModelProfile, why_whole: Mapping[str, Sequence[str]], console: Console
 ) -> None:
-    """Every layer, equal neighbours in one row; then why some are several modules, or stay whole.
+    """Every layer, equal neighbours in one row; what each computes; why some stay whole or joined.
 
     Args:
         profile: Of one sample, in its dtype.
@@ -79,6 +79,7 @@ def print_layers(
             "-" if split is None else f"{_short(split.num_units)} {split.unit}",
         )
     console.print(table)
+    _print_products(profile, console)
     if sum(bool(layer.joined_because) for layer in profile.layers) > MAX_JOINED_LINES:
         print_joined(profile, console, most=profile.num_layers)
     alike: dict[str, list[str]] = {}
@@ -88,6 +89,22 @@ def print_layers(
     for reason, (first_name, *others) in alike.items():
         more = f" and {len(others)} more" if others else ""
         console.print(f"  {first_name}{more}: {reason}", markup=False, soft_wrap=True)
+
+
+def _print_products(profile: ModelProfile, console: Console) -> None:
+    """Kernels and matrix products of layers, those that compute the same in one line."""
+    alike: dict[str, list[str]] = {}
+    for first, last in _runs(profile):
+        layer = profile.layers[first]
+        products = ", ".join(product.short_text for product in layer.matrix_products)
+        kernels = f"{layer.num_kernels} kernel{'' if layer.num_kernels == 1 else 's'}"
+        if layer.num_kernels or products:
+            text = "; ".join(filter(None, (kernels if layer.num_kernels else "", products)))
+            alike.setdefault(text, []).append(str(first) if first == last else f"{first}-{last}")
+    if alike:
+        console.print("Forward pass of one sample: kernels; products, rows x inner x columns")
+    for text, found in alike.items():
+        console.print(f"  {', '.join(found)}: {text}", markup=False, soft_wrap=True)
 
 
 def _short(value: float) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from heterps.reports.profile_tables import MAX_JOINED_LINES, print_profile
+from heterps.reports.profile_tables import MAX_JOINED_LINES, print_layers, print_profile
+from heterps_configs.documents.matrix_product import MatrixProduct
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.library import load_profile
 
 
 def _printed(*layers: LayerProfile) -> str:
@@ -32,3 +34,35 @@ def test_a_long_list_of_joined_layers_ends_with_a_count() -> None:
     text = _printed(*layers)
     assert text.count("one layer:") == MAX_JOINED_LINES
     assert "and 3 more layers" in text
+
+
+def _explained(profile: ModelProfile) -> str:
+    console = Console(width=100, record=True)
+    print_layers(profile, {}, console)
+    return console.export_text()
+
+
+def test_layers_that_compute_the_same_have_one_line_of_kernels_and_products() -> None:
+    block = _layer("a").changed(
+        num_kernels=9,
+        matrix_products=(
+            MatrixProduct(rows=8, inner=4, columns=6, count=2),
+            MatrixProduct(rows=8, inner=2, columns=8, count=4, factors="activations"),
+        ),
+    )
+    other = _layer("b").changed(num_parameters=2, num_kernels=1)
+    layers = (block, block.changed(name="c"), other, block.changed(name="d"))
+    text = _explained(ModelProfile(name="model", layers=layers))
+    assert "  0-1, 3: 9 kernels; 2 x 8x4x6, activations 4 x 8x2x8\n" in text
+    assert "  2: 1 kernel\n" in text
+
+
+def test_of_a_profile_that_knows_no_products_none_are_shown() -> None:
+    assert "kernels" not in _explained(ModelProfile(name="model", layers=(_layer("a"),)))
+
+
+def test_the_blocks_of_a_shipped_model_are_one_line() -> None:
+    attention = "fused activations 32 x 2048x128x2048, fused activations 32 x 2048x2048x128"
+    expected = f"4 x 2048x4096x4096, {attention}, 2 x 2048x4096x11008, 2048x11008x4096\n"
+    text = _explained(load_profile("llama-7b"))
+    assert f"  1-32: 38 kernels; {expected}" in text
