@@ -24,6 +24,7 @@ class UnitFactors(Document):
 
     products: Number = Field(gt=0)
     energy: Number = Field(gt=0)
+    attention: Number = Field(gt=0)
     parameters: Number = Field(gt=0)
     traffic: Number = Field(gt=0)
     launch: Number = Field(gt=0)
@@ -31,7 +32,14 @@ class UnitFactors(Document):
     @property
     def values(self) -> tuple[float, ...]:
         """In the order of the columns."""
-        return self.products, self.energy, self.parameters, self.traffic, self.launch
+        return (
+            self.products,
+            self.energy,
+            self.attention,
+            self.parameters,
+            self.traffic,
+            self.launch,
+        )
 
 
 class Offsets(Document):

@@ -52,8 +52,8 @@ _FIELDS = (
     "launch",
 )
 # Orders of magnitude, which the fit corrects; and how far it may go from each level to the next.
-_START = np.log([[1.3, 0.6, 1.0, 1.2, 0.5], [2.6, 1.2, 5.0, 2.4, 1.0]])
-_COMMON_SPREAD, _KIN_SPREAD, _CARD_SPREAD, _PASS_SPREAD = 1.5, 0.3, 0.3, 0.1
+_START = np.log([[1.3, 0.6, 1.5, 1.0, 1.2, 0.5], [2.6, 1.2, 3.0, 5.0, 2.4, 1.0]])
+_COMMON_SPREAD, _KIN_SPREAD, _CARD_SPREAD, _PASS_SPREAD = 0.5, 0.3, 0.3, 0.1
 _SCATTER = 0.08
 _MOST_EVALUATIONS = 30
 # Points of one table say much the same; a line is less than a measurement.
@@ -67,7 +67,7 @@ class CardSample(NamedTuple):
         entry: The card.
         model: Whose block it is.
         table: Samples of one table differ in the micro-batch size alone.
-        forward, backward: (5,) work; see `heterps_envs.card_times.work`.
+        forward, backward: (6,) work; see `heterps_envs.card_times.work`.
         seconds: Of the forward and the backward pass.
     """
 
@@ -104,7 +104,7 @@ class Samples:
 
     @cached_property
     def work(self) -> Floats:
-        """(N, 2, 5) columns of both passes."""
+        """(N, 2, 6) columns of both passes."""
         return np.array([[sample.forward, sample.backward] for sample in self.samples])
 
     @cached_property
@@ -132,7 +132,7 @@ class Samples:
 
 
 class _Parameters(NamedTuple):
-    """Logarithms: (2, 2, 5) by pass and units; (K, 6); (C, 6); (C, 2, 2) by card, pass, units."""
+    """Logarithms: (2, 2, 6) by pass and units; (K, 6); (C, 6); (C, 2, 2) by card, pass, units."""
 
     common: Floats
     kin: Floats

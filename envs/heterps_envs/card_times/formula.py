@@ -44,7 +44,7 @@ def card_seconds(
 def card_factors(
     calibration: CardCalibration, entry: DeviceType, of: Pass, units: UnitKind
 ) -> Floats:
-    """(5,) factors of a card: those of all cards, of its kin, and its own."""
+    """(6,) factors of a card: those of all cards, of its kin, and its own."""
     common = (calibration.half if units == "half" else calibration.float32)[of]
     factors = np.array(common.values)
     for found in (
@@ -59,4 +59,4 @@ def _multipliers(found: Offsets, of: Pass, units: UnitKind) -> Floats:
     every: float = getattr(found, f"{units}_{of}")
     products: float = getattr(found, f"{units}_products")
     energy: float = getattr(found, f"{units}_energy")
-    return every * np.array([products, energy, 1.0, found.traffic, found.launch])
+    return every * np.array([products, energy, 1.0, 1.0, found.traffic, found.launch])

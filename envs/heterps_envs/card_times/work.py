@@ -1,4 +1,4 @@
-"""What a layer asks of a card: five times, each of which a fitted factor multiplies.
+"""What a layer asks of a card: six times, each of which a fitted factor multiplies.
 
 products: FLOPs over the peak of their number format.
 energy: FLOPs over what the board's power allows. A product takes energy, less on smaller
@@ -6,6 +6,7 @@ energy: FLOPs over what the board's power allows. A product takes energy, less o
     and nanometre where the power limit holds them back (T4, L4, H100 NVL), far below their peaks.
     Long passes are slowed more than short ones, which end before the limiter acts: a small power
     of the FLOPs.
+attention: FLOPs of products of two activations over the peak: their factors are narrow.
 parameters: bytes of parameters over the bandwidth: weights are read, gradients written and added.
 traffic: bytes that the operations read and write over the bandwidth, as the trace counts them.
 launch: a constant for each kernel.
@@ -27,20 +28,21 @@ from heterps_configs.documents.model_profile import LayerProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.card_times.families import layer_family
 
-COLUMNS = ("products", "energy", "parameters", "traffic", "launch")
-PRODUCTS, ENERGY, PARAMETERS, TRAFFIC, LAUNCH = range(len(COLUMNS))
+COLUMNS = ("products", "energy", "attention", "parameters", "traffic", "launch")
+PRODUCTS, ENERGY, ATTENTION, PARAMETERS, TRAFFIC, LAUNCH = range(len(COLUMNS))
 # FLOP/s for each watt, times nanometres: orders of magnitude, which fitted factors correct.
 FLOPS_PER_WATT = {"half": 3e12, "float32": 0.8e12}
 ENERGY_NORM, ENERGY_GROWTH, GROWTH_FLOPS = 4.0, 0.1, 1e12
-# Of a transformer block, and of a layer of one or two operations.
-BLOCK_LAUNCH_S, SMALL_LAUNCH_S = 3e-4, 3e-5
+KERNEL_LAUNCH_S = 1e-5
+# Where nobody has counted them: of a transformer block, and of a layer of one or two operations.
+BLOCK_KERNELS, FEW_KERNELS = 30, 3
 
 # Tensor cores, or ordinary units.
 UnitKind = Literal["half", "float32"]
 
 
 class CardWork(NamedTuple):
-    """(L, 5) seconds of a forward pass and of half a backward pass; see `COLUMNS`.
+    """(L, 6) seconds of a forward pass and of half a backward pass; see `COLUMNS`.
 
     Attributes:
         units: What computes the products.
@@ -71,7 +73,8 @@ def card_work(
     samples, bandwidth = job.micro_batch_size, entry.memory_bandwidth_bytes_per_s
     dense = np.array([layer.num_parameters - layer.sparse_parameters for layer in layers], float)
     traffic = np.array([layer.memory_traffic_bytes for layer in layers], float)
-    is_block = np.array([layer_family(layer.kind) == "attention block" for layer in layers])
+    kernels = np.array([_num_kernels(layer) for layer in layers], float)
+    share = np.array([_attention_share(layer) for layer in layers])
     forward_flops = samples * np.array([layer.forward_flops for layer in layers], float)
     # A backward pass is two such passes, where all of it is computed.
     backward_flops = samples * np.array([layer.backward_flops for layer in layers], float) / 2
@@ -79,13 +82,37 @@ def card_work(
     shared = (
         dense * job.weight_bytes_per_parameter / bandwidth,
         samples * activation_scale * traffic / bandwidth,
-        np.where(is_block, BLOCK_LAUNCH_S, SMALL_LAUNCH_S) * has_work,
+        KERNEL_LAUNCH_S * kernels * has_work,
     )
+    peak = entry.peak(job.dtype)
     forward, backward = (
-        np.stack([flops / entry.peak(job.dtype), _energy_s(flops, entry, units), *shared], axis=1)
+        np.stack(
+            [
+                (1 - share) * flops / peak,
+                _energy_s(flops, entry, units),
+                share * flops / peak,
+                *shared,
+            ],
+            axis=1,
+        )
         for flops in (forward_flops, backward_flops)
     )
     return CardWork(forward, backward, units)
+
+
+def _num_kernels(layer: LayerProfile) -> int:
+    if layer.num_kernels:
+        return layer.num_kernels
+    return BLOCK_KERNELS if layer_family(layer.kind) == "attention block" else FEW_KERNELS
+
+
+def _attention_share(layer: LayerProfile) -> float:
+    """Of the FLOPs of a layer, those of products of two activations."""
+    flops = [
+        2.0 * each.rows * each.inner * each.columns * each.count for each in layer.matrix_products
+    ]
+    own = [each.factors == "activations" for each in layer.matrix_products]
+    return sum(f for f, is_own in zip(flops, own, strict=True) if is_own) / max(sum(flops), 1.0)
 
 
 def _energy_s(flops: Floats, entry: DeviceType, units: UnitKind) -> Floats:
@@ -97,7 +124,7 @@ def _energy_s(flops: Floats, entry: DeviceType, units: UnitKind) -> Floats:
 
 
 def pass_seconds(factors: Floats, columns: Floats) -> Floats:
-    """(...,) seconds of a pass; factors and columns are (..., 5)."""
+    """(...,) seconds of a pass; factors and columns are (..., 6)."""
     terms = factors * columns
     limits = terms[..., PRODUCTS] ** ENERGY_NORM + terms[..., ENERGY] ** ENERGY_NORM
-    return np.asarray(limits ** (1 / ENERGY_NORM) + terms[..., PARAMETERS:].sum(axis=-1))
+    return np.asarray(limits ** (1 / ENERGY_NORM) + terms[..., ATTENTION:].sum(axis=-1))
