@@ -177,6 +177,16 @@ def _trilinear(first: Tensor, second: Tensor, third: Tensor, *expand: Any, **__:
     return float(2 * prod(map(max, zip(*tensors, strict=True))))
 
 
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> float:
+    """Scores, and their product with values; tensors are (..., T, D)."""
+    return 2.0 * prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+
+
+def _attention_backward(gradient: Any, *tensors: Any, **__: Any) -> float:
+    """Five products instead of two: the scores are computed again."""
+    return 2.5 * _attention(*tensors)
+
+
 def _matrix_vector(matrix: Tensor, *_: Any, **__: Any) -> float:
     return 2.0 * matrix.numel()
 
@@ -206,6 +216,8 @@ _FORMULAS: dict[str, Callable[..., float]] = {
     "aten::vdot": _matrix_vector,
     "aten::mv": _matrix_vector,
     "aten::addmv": _added_matrix_vector,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "aten::mkldnn_rnn_layer": _recurrent,
     "aten::mkldnn_rnn_layer_backward": _recurrent_backward,
     "aten::_trilinear": _trilinear,

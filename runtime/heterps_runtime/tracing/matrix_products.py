@@ -73,7 +73,7 @@ class ProductLog:
         """Notes one kernel that computes scores and their product with values."""
         self._kernels[call] = self._kernels.get(call, 0) + 1
         for product in attention_products(query, key, value):
-            self._note_product(call, product, is_fused=True)
+            self._note_product(call, product)
 
     def of_calls(self, calls: Iterable[int]) -> tuple[MatrixProduct, ...]:
         """Products of some calls, of one sample; equal ones are one."""
@@ -100,7 +100,7 @@ class ProductLog:
             for tensor in (*read, *made)
         )
 
-    def _note_product(self, call: int, product: TracedProduct, is_fused: bool = False) -> None:
+    def _note_product(self, call: int, product: TracedProduct) -> None:
         factors: Factors = "weight"
         if product.factors is not None:
             are_sampled = tuple(map(self._is_sampled, product.factors))
@@ -116,7 +116,7 @@ class ProductLog:
             if all(shape):
                 found = dict(zip(("rows", "inner", "columns", "count"), shape, strict=True))
                 self._products.setdefault(call, []).append(
-                    MatrixProduct.unchecked(**found, factors=factors, is_fused=is_fused)
+                    MatrixProduct.unchecked(**found, factors=factors, is_fused=product.is_fused)
                 )
 
     def _of_one_sample(self, rows: int, count: int, factors: Factors) -> tuple[int, int]:

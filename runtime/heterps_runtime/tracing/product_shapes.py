@@ -18,6 +18,7 @@ class TracedProduct:
         count: How many there are.
         factors: Both; None where the second is a weight anyway.
         num_groups: Of an operation in groups, how many there are: `rows` are of all together.
+        is_fused: Its operation computes others, too, and what lies between stays in the kernel.
     """
 
     rows: int
@@ -26,6 +27,7 @@ class TracedProduct:
     count: int = 1
     factors: tuple[Tensor, Tensor] | None = None
     num_groups: int = 1
+    is_fused: bool = False
 
 
 def products_of(operation: Any, args: Any, kwargs: Any) -> list[TracedProduct]:
@@ -43,11 +45,14 @@ def products_of(operation: Any, args: Any, kwargs: Any) -> list[TracedProduct]:
 def attention_products(
     query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
 ) -> list[TracedProduct]:
-    """Scores and their product with values; tensors are (..., T, D)."""
-    heads, tokens, others = query.shape[:-2], query.shape[-2], key.shape[-2]
+    """Scores and their product with values in one kernel; tensors are (..., T, D)."""
+    (*heads, tokens, inner), others = query.shape, key.shape[-2]
     return [
-        TracedProduct(tokens, query.shape[-1], others, prod(heads), (query, key)),
-        TracedProduct(tokens, others, value.shape[-1], prod(heads), (query, value)),
+        TracedProduct(rows, inner, columns, prod(heads), factors, is_fused=True)
+        for rows, inner, columns, factors in (
+            (tokens, inner, others, (query, key)),
+            (tokens, others, value.shape[-1], (query, value)),
+        )
     ]
 
 
@@ -126,4 +131,12 @@ _SHAPES: dict[str, Callable[..., list[TracedProduct]]] = {
         ("aten", _recurrent, "mkldnn_rnn_layer"),
     )
     for name in names.split()
+} | {
+    f"aten::_scaled_dot_product_{kernel}": attention_products
+    for kernel in (
+        "flash_attention",
+        "flash_attention_for_cpu",
+        "cudnn_attention",
+        "efficient_attention",
+    )
 }

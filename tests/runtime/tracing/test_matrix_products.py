@@ -34,6 +34,17 @@ def normalised() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
 
 
+def transformer(dropout: float = 0.0) -> nn.Sequential:
+    """A layer of torch's own, over 3 tokens of a sample."""
+    block = nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (3, 8)), block, nn.Flatten())
+
+
+def dropped() -> nn.Sequential:
+    """The same where numbers of the attention are dropped, which no fused kernel of a CPU does."""
+    return transformer(0.1)
+
+
 class Recurrent(nn.Module):
     """An LSTM of 8 steps and what reads its last one."""
 
@@ -122,6 +133,19 @@ def test_a_vit_begins_with_a_convolution_of_patches_and_has_one_token_more() -> 
 def test_attention_with_a_trained_bias_is_not_fused() -> None:
     layer = next(e for e in profile_of("t5").layers if e.kind == "T5LayerSelfAttention")
     assert texts(layer) == ["4 x 12x32x32", "activations 4 x 12x8x12", "activations 4 x 12x12x8"]
+
+
+@pytest.mark.parametrize(("name", "kernel"), [("transformer", "fused "), ("dropped", "")])
+def test_attention_of_torch_is_fused_where_it_is_one_kernel(name: str, kernel: str) -> None:
+    layer = traced(name, "24").layers[1]
+    heads = [f"{kernel}activations 2 x 3x4x3", f"{kernel}activations 2 x 3x3x4"]
+    assert texts(layer) == ["3x8x24", *heads, "3x8x8", "3x8x16", "3x16x8"]
+    flops = [each.flops for each in layer.matrix_products]
+    assert sum(flops) == layer.forward_flops
+    # A fused kernel computes the scores again; the model's input has no gradient.
+    of_attention = 2.5 if kernel else 2
+    backward = flops[0] + of_attention * sum(flops[1:3]) + 2 * sum(flops[3:])
+    assert layer.backward_flops == backward
 
 
 def test_a_convolution_is_the_product_of_its_positions_and_each_group() -> None:
