@@ -30,10 +30,10 @@ def run_calibrate(workloads: Path, *, output: Path | None, as_json: bool) -> Non
         raise HeterpsError(f"--workloads: {workloads} is no folder")
     with remarks.status("tracing the published blocks"):
         samples = published_samples(workloads)
-    fitted = fitted_with_errors(samples)
+    before, fitted = shipped_calibration(), fitted_with_errors(samples)
     if output is not None:
         fitted.to_file(output)
-    changes = list(changed_factors(shipped_calibration(), fitted))
+    changes = changed_factors(before, fitted)
     if as_json:
         print_json({"calibration": fitted.model_dump(mode="json"), "changes": changes})
         return
