@@ -10,9 +10,9 @@ from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from heterps_configs.documents.problems import describe_problems
 from heterps_configs.documents.yaml_files import parse_yaml, read_yaml, to_yaml, write_text
 from heterps_configs.errors import DocumentError
+from heterps_configs.problems import describe_problems
 
 __all__ = [
     "BYTES_PER_ELEMENT",

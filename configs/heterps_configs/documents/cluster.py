@@ -41,7 +41,7 @@ from heterps_configs.documents.numbers import (
     UsdPerHour,
     Whole,
 )
-from heterps_configs.documents.problems import InconsistentError
+from heterps_configs.problems import InconsistentError
 
 
 class Link(Document):

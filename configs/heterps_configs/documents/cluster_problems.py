@@ -7,8 +7,8 @@ from typing import Any
 
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.link_kinds import shipped_link_kinds, unknown_link_kind
-from heterps_configs.documents.problems import repeated
 from heterps_configs.errors import UnknownNameError
+from heterps_configs.problems import repeated
 
 # Far above any node; a slip such as a byte count must not build a list of that many names.
 MAX_GROUP_SIZE = 4096

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import BYTES_PER_ELEMENT, Document, Dtype, parameter_format
 from heterps_configs.documents.numbers import Number, PositiveCount
-from heterps_configs.documents.problems import InconsistentError
+from heterps_configs.problems import InconsistentError
 
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
 Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]

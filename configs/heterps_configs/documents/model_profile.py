@@ -29,8 +29,8 @@ from heterps_configs.documents.numbers import (
     SignedSeconds,
     WholeBytes,
 )
-from heterps_configs.documents.problems import InconsistentError, repeated
 from heterps_configs.huggingface_config import config_problems
+from heterps_configs.problems import InconsistentError, repeated
 
 MOST_NUMBERS_OF_A_SAMPLE = 2**31
 

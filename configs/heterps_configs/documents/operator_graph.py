@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.numbers import Amount, Count, Name, PositiveCount, Whole
-from heterps_configs.documents.problems import InconsistentError
+from heterps_configs.problems import InconsistentError
 
 
 class OperatorNode(Document):

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.numbers import Count, LayerCount, LayerIndex, Name, Number, Seed
-from heterps_configs.documents.problems import InconsistentError, repeated
+from heterps_configs.problems import InconsistentError, repeated
 
 # A step of many micro-batches takes longer than what each of its passes may.
 StepSeconds = Annotated[Number, Field(ge=0)]

@@ -18,11 +18,11 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_v
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
-from heterps_configs.documents.problems import describe_problems
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, DeviceChoice, Engine
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_configs.problems import describe_problems
 from heterps_envs.schedule.actions import Action, ReduceBucket
 from heterps_runtime.specification.groups import Membership, memberships
 from heterps_runtime.tensor_parallel.batch_call import BatchCall

@@ -20,12 +20,20 @@ TRUTH = CardCalibration(
     name="truth",
     sources=("made up",),
     half={
-        "forward": UnitFactors(products=1.4, energy=0.4, parameters=0.8, traffic=1.5, launch=0.5),
-        "backward": UnitFactors(products=2.6, energy=0.9, parameters=6.0, traffic=2.5, launch=0.9),
+        "forward": UnitFactors(
+            products=1.4, energy=0.4, parameters=0.8, traffic=1.5, launch=0.5, attention=0.5
+        ),
+        "backward": UnitFactors(
+            products=2.6, energy=0.9, parameters=6.0, traffic=2.5, launch=0.9, attention=0.7
+        ),
     },
     float32={
-        "forward": UnitFactors(products=1.2, energy=0.9, parameters=0.6, traffic=1.1, launch=0.4),
-        "backward": UnitFactors(products=2.4, energy=1.7, parameters=4.0, traffic=1.6, launch=1.0),
+        "forward": UnitFactors(
+            products=1.2, energy=0.9, parameters=0.6, traffic=1.1, launch=0.4, attention=1.0
+        ),
+        "backward": UnitFactors(
+            products=2.4, energy=1.7, parameters=4.0, traffic=1.6, launch=1.0, attention=2.0
+        ),
     },
     kin={},
     cards={"T4": Offsets(half_products=1.3, traffic=1.2), "L4": Offsets(half_energy=0.8)},
@@ -67,7 +75,7 @@ def made_sample(
     truth: CardCalibration, entry: DeviceType, hidden: int, dtype: str, size: int, noise: np.ndarray
 ) -> CardSample:
     """One block on one card."""
-    job = Job(global_batch_size=size, micro_batch_size=size, dtype=dtype)  # type: ignore[arg-type]
+    job = Job(global_batch_size=size, micro_batch_size=size, dtype=dtype)
     work = card_work([block(hidden)], 1.0, entry, job)
     forward_s, backward_s = (
         float(pass_seconds(card_factors(truth, entry, of, work.units), columns[0]) * np.exp(error))  # type: ignore[arg-type]

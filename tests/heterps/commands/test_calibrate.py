@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heterps.commands.published_blocks import traced_block
+from heterps.commands.card_samples import traced_block
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.importers.cephalo import BLOCKS, GPUS
@@ -38,7 +38,8 @@ def workloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _table(model: str, card: str) -> list[list[float]]:
     shipped, entry = shipped_calibration(), device_type_named(GPUS[card])
     layers = traced_block(BLOCKS[model], 512, "float32").layers
-    forward, backward = [], []
+    forward: list[float] = []
+    backward: list[float] = []
     for size in (1, 2, 3):
         job = Job(global_batch_size=size, micro_batch_size=size, dtype="float32")
         work = card_work(layers, 1.0, entry, job)
