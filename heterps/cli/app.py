@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from heterps.cli.completion import names_of, planners
+from heterps.cli.discover import discover
 from heterps.cli.examples import EXAMPLES
 from heterps.cli.export import export
 from heterps.cli.graph import graphs
@@ -354,6 +355,7 @@ def train(
     )
 
 
+app.command(epilog=EXAMPLES["discover"])(discover)
 app.command(epilog=EXAMPLES["profile"])(profile)
 
 

@@ -8,6 +8,7 @@ _COMMANDS = {
     "run": "heterps run plan.yaml --steps 20 --verify",
     "train": "heterps train --config quick --set seed=1 -o policy.npz",
     "profile": "heterps profile llama-tiny --device cpu -o profile.yaml",
+    "discover": "heterps discover -o cluster.yaml",
     "doctor": "heterps doctor",
     "report": "heterps report plan.yaml -o report.html",
     "import": "heterps import arguments.txt llama-7b -c h100-pod --from megatron -o plan.yaml",
