@@ -44,7 +44,7 @@ def discover(
             help="How long a host may take to answer.",
             rich_help_panel=HOSTS,
         ),
-    ] = 60.0,
+    ] = 120.0,
     name: Annotated[
         str | None,
         typer.Option("--name", help="Name of the cluster.", rich_help_panel=OUTPUT),

@@ -41,7 +41,7 @@ def run_discover(
     if output is not None and output.exists() and not replaces:
         raise HeterpsError(f"--output {output}: exists already; --force replaces it")
     asked = host_names(hosts, hosts_file)
-    with remarks.status(f"asking {', '.join(asked)}"):
+    with remarks.status(f"asking {asked[0] if len(asked) == 1 else f'{len(asked)} hosts'}"):
         found = discover(asked, name, time_limit_s)
     if output is not None:
         write_text(output, found.text)

@@ -20,7 +20,8 @@ from typing import IO, cast
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.discovery.host_names import THIS_MACHINE, ssh_destination
 
-TIME_LIMIT_S = 60.0
+# Of a host; a driver that hangs is given up before.
+TIME_LIMIT_S = 120.0
 MOST_BYTES = 2**20
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 _AT_A_TIME = 32

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import shipped_device_types
 from heterps_configs.documents.yaml_files import parse_yaml
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.discovery.asking import TIME_LIMIT_S, Answer, ask
 from heterps_runtime.discovery.assumptions import remarks_on
 from heterps_runtime.discovery.devices import (
@@ -24,6 +25,8 @@ from heterps_runtime.discovery.host import Host, host_of
 from heterps_runtime.discovery.host_names import THIS_MACHINE, check_host_names
 from heterps_runtime.discovery.node_links import link_within, links_between
 from heterps_runtime.discovery.written import cluster_text
+
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ def discover(
         HeterpsError: A host does not answer, or with what cannot be read.
     """
     check_host_names(hosts)
+    _check_cluster_name(name)
     return described(ask(hosts, time_limit_s), name)
 
 
@@ -72,12 +76,22 @@ def described(answers: Sequence[Answer], name: str | None = None) -> Discovery:
     Raises:
         HeterpsError: An answer cannot be read.
     """
+    _check_cluster_name(name)
     hosts = _with_own_names([host_of(answer) for answer in answers])
     draft = _draft(hosts, name)
     text = cluster_text(draft)
     source = "what was discovered"
     cluster = Cluster.from_mapping(parse_yaml(text, source), source)
     return Discovery(text, cluster, hosts, draft)
+
+
+def _check_cluster_name(name: str | None) -> None:
+    """Before hosts are asked: a name that no document takes."""
+    if name is not None and (len(name) > _LONGEST_NAME or not name.isprintable()):
+        raise HeterpsError(
+            f"name {name[:_LONGEST_NAME]!a}: expected one line of at most {_LONGEST_NAME} "
+            "characters"
+        )
 
 
 def _with_own_names(hosts: Sequence[Host]) -> tuple[Host, ...]:

@@ -14,6 +14,7 @@ from heterps_runtime.discovery.sections import plain, whole
 _FIELDS = ("index", "name", "memory", "uuid", "generation", "lanes", "mig")
 _NUM_ESSENTIAL = 3
 _AMD_CARD = re.compile(r"card([0-9]{1,4})")
+_AMD_NAMES = ("card series", "product name", "card model")
 _LONGEST_UUID = 80
 MOST_GPUS = 256
 assert MOST_GPUS <= MAX_GROUP_SIZE
@@ -61,7 +62,13 @@ def gpus_of(sections: Mapping[str, str]) -> FoundGpus:
             return only_visible(found, sections.get("visible", ""))
         if "amd" not in sections:
             return found
-    return amd_gpus(sections["amd"]) if "amd" in sections else FoundGpus()
+    if "amd" in sections:
+        return amd_gpus(sections["amd"])
+    num_devices = len(sections.get("nvidia-devices", "").split())
+    remark = (
+        f"{num_devices} NVIDIA devices are in /dev, and no nvidia-smi, which would describe them"
+    )
+    return FoundGpus(remarks=(remark,) if num_devices else ())
 
 
 def nvidia_gpus(text: str) -> FoundGpus:
@@ -157,7 +164,8 @@ def amd_gpus(text: str) -> FoundGpus:
         if index is None or not isinstance(card, dict) or len(gpus) >= MOST_GPUS:
             continue
         fields = {str(name).lower(): str(value) for name, value in card.items()}
-        name = plain(fields.get("card series") or fields.get("card model") or "")
+        named = (fields.get(field, "N/A") for field in _AMD_NAMES)
+        name = plain(next((name for name in named if name != "N/A"), ""))
         memory = _memory(whole(fields.get("vram total memory (b)")), 1)
         gpus.setdefault(int(index[1]), Gpu(int(index[1]), name or "AMD GPU", memory))
     remarks = () if gpus or not text.strip() else (f"rocm-smi says: {plain(text)}",)

@@ -44,6 +44,7 @@ ASSUMED_GBIT_PER_S = 10.0
 ASSUMED_PCIE_GENERATION, ASSUMED_PCIE_LANES = 3, 16
 # Payload of one NVLink each way; tools report the rate on the wire, which is a little more.
 _NVLINK_GB_PER_S = (50.0, 25.0, 20.0, 14.06)
+_NEAR = 0.08
 _LAST_GENERATION, _MOST_LANES = 7, 32
 
 
@@ -72,8 +73,8 @@ def nvlink(num_links: int, reported_gb_per_s: float | None) -> NotedLink:
     if reported_gb_per_s is None:
         note = f"NVLink, NV{num_links}: {row.source}, of which nvidia-smi said nothing"
         return NotedLink(row.latency_s, num_links * row.bandwidth_bytes_per_s, note, True)
-    slower = (rate for rate in _NVLINK_GB_PER_S if rate <= reported_gb_per_s)
-    payload = next(slower, reported_gb_per_s)
+    near = (r for r in _NVLINK_GB_PER_S if abs(reported_gb_per_s / r - 1) < _NEAR)
+    payload = next(near, reported_gb_per_s)
     note = (
         f"NVLink, NV{num_links} by nvidia-smi topo: {payload:g} GB/s a link each way (nvidia-smi "
         f"nvlink reports {reported_gb_per_s:g})"

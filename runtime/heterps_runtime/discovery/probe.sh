@@ -7,7 +7,10 @@ section() { printf '\n@heterps %s\n' "$1"; }
 
 # A driver in trouble must not hold up the rest.
 asked() {
-    if command -v timeout >/dev/null 2>&1; then timeout 20 "$@"; else "$@"; fi 2>&1 </dev/null
+    if there timeout; then timeout 20 "$@"; else "$@"; fi 2>&1 </dev/null
+    code=$?
+    [ $code -eq 124 ] && echo "$1 gave no answer within 20 s"
+    return $code
 }
 
 there() { command -v "$1" >/dev/null 2>&1; }
@@ -67,6 +70,8 @@ done
 
 section visible
 [ -n "${CUDA_VISIBLE_DEVICES+set}" ] && echo "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
+section nvidia-devices
+ls -d /dev/nvidia[0-9]* 2>/dev/null | head -n 100
 if there nvidia-smi; then
     essential=index,name,memory.total
     more=uuid,pcie.link.gen.max,pcie.link.width.max,mig.mode.current

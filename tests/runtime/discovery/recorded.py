@@ -48,13 +48,12 @@ NIC Legend:
 def topology(rows: Sequence[Sequence[str]]) -> str:
     """The matrix of some GPUs and one network card."""
     names = [f"GPU{index}" for index in range(len(rows))]
-    head = ["", *names, "NIC0", "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
-    lines = ["\x1b[4m" + "\t".join(head) + "\x1b[0m"]
+    head = [*names, "NIC0", "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    lines = ["\t\x1b[4m" + "\t".join(head) + "\x1b[0m"]
     for name, row in zip(names, rows, strict=True):
-        lines.append(
-            "\t".join([name, *(f"{way:>3}" for way in row), "PXB", "0-55,112-167", "0", "N/A"])
-        )
-    lines.append("\t".join(["NIC0", *["PXB"] * len(rows), " X ", "", "", ""]))
+        ways = "\t".join(" X " if way.strip() == "X" else way for way in row)
+        lines.append(f"{name}\t{ways}\tPXB\t0-55,112-167\t0\t\tN/A")
+    lines.append("NIC0\t" + "\t".join(["PXB"] * len(rows)) + "\t X \t\t\t\t")
     return "\n".join(lines) + "\n" + _LEGEND
 
 

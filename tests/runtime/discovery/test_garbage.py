@@ -68,7 +68,7 @@ def test_sections_of_garbage_are_a_cluster_or_an_error(changed: dict[str, str]) 
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.dictionaries(st.sampled_from(SECTIONS), CONTENT, max_size=3), st.text(max_size=30))
+@given(st.dictionaries(st.sampled_from(SECTIONS), CONTENT, max_size=3), TEXT)
 def test_several_hosts_with_garbage_are_a_cluster_or_an_error(
     changed: dict[str, str], name: str
 ) -> None:

@@ -44,6 +44,12 @@ def test_a_driver_without_cards_is_nothing_to_remark() -> None:
     assert (found.gpus, found.remarks) == ((), ())
 
 
+def test_devices_that_no_tool_describes_are_remarked() -> None:
+    found = gpus_of({"nvidia-devices": "/dev/nvidia0\n/dev/nvidia1"})
+    assert found.gpus == ()
+    assert "2 NVIDIA devices are in /dev, and no nvidia-smi" in found.remarks[0]
+
+
 def test_cards_that_are_divided_are_remarked() -> None:
     found = nvidia_gpus(queried("NVIDIA A100-SXM4-40GB", 40960, 1, mig="Enabled"))
     assert "GPU 0 is divided into instances (MIG)" in found.remarks[0]
