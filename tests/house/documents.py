@@ -23,7 +23,7 @@ FLOORS = {
 }
 OTHERS = {
     "configs/heterps_configs/clusters": "Shipped clusters",
-    "configs/heterps_configs/calibrations": "Layer times of cards: factors fitted on published measurements",
+    "configs/heterps_configs/calibrations": "Layer times of cards, fitted on published ones",
     "configs/heterps_configs/devices": "The device catalogue: memory, peaks, dated prices",
     "configs/heterps_configs/efforts": "How hard planners try: `--effort`",
     "configs/heterps_configs/events": "Run events: an example",
