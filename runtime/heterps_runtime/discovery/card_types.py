@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +20,7 @@ Form = Literal["SXM", "PCIe", "NVL", ""]
 # What tools and data sheets write of a card that is no part of its model.
 _LEFT_OUT = re.compile(
     r"\b(nvidia|amd|tesla|quadro|geforce|radeon|instinct|graphics|gpu|generation|blackwell|server"
-    r"|workstation|edition|accelerator|hbm[0-9]e?|oam)\b",
+    r"|workstation|edition|accelerator|hbm[0-9]e?|oam|mcm|gcd|ac|mba)\b",
     re.IGNORECASE,
 )
 _MEMORY = re.compile(r"^[0-9]+(?:\.[0-9]+)?(?:g|gb|gib)$", re.IGNORECASE)
@@ -36,6 +36,9 @@ _FORM_WORD = re.compile(r"^(?:nvl|pcie|sxm[0-9]?)$", re.IGNORECASE)
 _LEAST_RATIO, _MOST_RATIO = 0.92, 1.10
 # Of cards that nobody knows, names tell more than sizes.
 _MEMORY_WEIGHT = 0.3
+_EQUALLY_NEAR = 0.1
+# What the CUDA context and the libraries leave of what a card reports, at the least.
+USABLE_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,7 @@ def match_card(name: str, memory_bytes: int | None, types: Mapping[str, DeviceTy
     if same_model:
         nearest = min(same_model, key=lambda row: _memory_distance(row, memory_bytes))
         return Match(nearest, False, "it has another memory")
-    nearest = max(rows, key=lambda row: _likeness(row, card.model, memory_bytes))
-    return Match(nearest, False, "no type has its name")
+    return Match(_nearest(rows, card.model, memory_bytes), False, "no type has its name")
 
 
 def _read(name: str) -> _Read:
@@ -112,6 +114,14 @@ def _holds_as_much(row: DeviceType, memory_bytes: int | None) -> bool:
 
 def _memory_distance(row: DeviceType, memory_bytes: int | None) -> float:
     return abs(math.log((memory_bytes or row.memory_bytes) / row.memory_bytes))
+
+
+def _nearest(rows: Sequence[DeviceType], model: str, memory_bytes: int | None) -> DeviceType:
+    """Of those that are about equally near the slowest: better too little than too much."""
+    likeness = {row.name: _likeness(row, model, memory_bytes) for row in rows}
+    least = max(likeness.values()) - _EQUALLY_NEAR
+    near = [row for row in rows if likeness[row.name] >= least]
+    return min(near, key=lambda row: row.peak("float32"))
 
 
 def _likeness(row: DeviceType, model: str, memory_bytes: int | None) -> float:

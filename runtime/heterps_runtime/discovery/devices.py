@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heterps_configs.documents.cluster_problems import group_device_names
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.units import bytes_text
-from heterps_runtime.discovery.card_types import Match, match_card
+from heterps_runtime.discovery.card_types import USABLE_SHARE, Match, match_card
 from heterps_runtime.discovery.drafts import GroupDraft, TypeDraft
 from heterps_runtime.discovery.gpus import Gpu
 from heterps_runtime.discovery.host import Host
@@ -19,8 +19,6 @@ from heterps_runtime.discovery.processors import Processors
 
 # The type that `heterps profile --device cpu` files its times under: a process with one thread.
 PROCESS_TYPE, SOCKET_TYPE = "host-cpu", "cpu-socket"
-# What the CUDA context and the libraries leave of what a card reports, at the least.
-USABLE_SHARE = 0.95
 
 
 class DeviceNames:
@@ -121,6 +119,7 @@ def gpu_groups(host: Host, cards: KnownCards, names: DeviceNames, prefix: str) -
         host.gpus, key=lambda gpu: (gpu.name, gpu.memory_bytes)
     ):
         equal = list(same)
+        less = _less_memory(equal[0], cards)
         type_name = cards.type_name(equal[0])
         short = re.sub("[^a-z0-9]+", "-", type_name.lower()).strip("-")
         groups.append(
@@ -128,8 +127,9 @@ def gpu_groups(host: Host, cards: KnownCards, names: DeviceNames, prefix: str) -
                 name=names.unused(f"{prefix}{short}", len(equal)),
                 type=type_name,
                 count=len(equal),
-                memory_bytes=_less_memory(equal[0], cards),
-                note=f"{name}, {_reported(memory)}",
+                memory_bytes=less,
+                note=f"{name}, {_reported(memory)}"
+                + ("" if less is None else f": {USABLE_SHARE:g} of it, less than the type has"),
             )
         )
     return groups

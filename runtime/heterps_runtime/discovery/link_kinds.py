@@ -42,9 +42,18 @@ KINDS: dict[Kind, LinkKind] = {
 # Where nobody says more.
 ASSUMED_GBIT_PER_S = 10.0
 ASSUMED_PCIE_GENERATION, ASSUMED_PCIE_LANES = 3, 16
-# Payload of one NVLink each way; tools report the rate on the wire, which is a little more.
-_NVLINK_GB_PER_S = (50.0, 25.0, 20.0, 14.06)
-_NEAR = 0.08
+# Of one NVLink each way, in GB/s: what tools report, which is the rate on the wire; the payload of
+# data sheets; and the name of the kind.
+_NVLINKS = (
+    (53.125, 50.0, "nvlink5"),
+    (26.562, 25.0, "nvlink4"),
+    (25.781, 25.0, "nvlink2"),
+    (25.0, 25.0, "nvlink3"),
+    (19.375, 20.0, "nvlink1"),
+    (14.062, 14.0625, "nvlink3-bridge"),
+)
+_NEAR = 0.02
+_INFINIBAND = {56: "fdr", 100: "edr", 200: "hdr", 400: "ndr", 800: "xdr"}
 _LAST_GENERATION, _MOST_LANES = 7, 32
 
 
@@ -71,12 +80,13 @@ def nvlink(num_links: int, reported_gb_per_s: float | None) -> NotedLink:
     """
     row = KINDS["nvlink"]
     if reported_gb_per_s is None:
-        note = f"NVLink, NV{num_links}: {row.source}, of which nvidia-smi said nothing"
+        note = f"nvlink, NV{num_links}: {row.source}, of which nvidia-smi said nothing"
         return NotedLink(row.latency_s, num_links * row.bandwidth_bytes_per_s, note, True)
-    near = (r for r in _NVLINK_GB_PER_S if abs(reported_gb_per_s / r - 1) < _NEAR)
-    payload = next(near, reported_gb_per_s)
+    reported, payload, kind = min(_NVLINKS, key=lambda known: abs(known[0] - reported_gb_per_s))
+    if abs(reported_gb_per_s / reported - 1) > _NEAR:
+        payload, kind = reported_gb_per_s, "nvlink"
     note = (
-        f"NVLink, NV{num_links} by nvidia-smi topo: {payload:g} GB/s a link each way (nvidia-smi "
+        f"{kind}, NV{num_links} by nvidia-smi topo: {payload:g} GB/s a link each way (nvidia-smi "
         f"nvlink reports {reported_gb_per_s:g})"
     )
     return NotedLink(row.latency_s, num_links * payload * 1e9, note)
@@ -101,14 +111,16 @@ def pcie(generation: int | None, lanes: int | None, way: str) -> NotedLink:
     generation = generation or ASSUMED_PCIE_GENERATION
     lanes = lanes or ASSUMED_PCIE_LANES
     by = "assumed" if is_assumed else "by nvidia-smi"
-    note = f"PCIe {generation} x{lanes} ({by}{', ' + way if way else ''}): {row.source}"
+    note = f"pcie{generation}, x{lanes} ({by}{', ' + way if way else ''}): {row.source}"
     return NotedLink(row.latency_s, pcie_bytes_per_s(generation, lanes), note, is_assumed)
 
 
 def xgmi() -> NotedLink:
     """Infinity Fabric between two cards of AMD."""
     row = KINDS["xgmi"]
-    return NotedLink(row.latency_s, row.bandwidth_bytes_per_s, f"XGMI: {row.source}", True)
+    return NotedLink(
+        row.latency_s, row.bandwidth_bytes_per_s, f"infinity-fabric: {row.source}", True
+    )
 
 
 def processes() -> NotedLink:
@@ -127,7 +139,9 @@ def network(kind: Literal["infiniband", "ethernet"], gbit_per_s: float | None) -
     """
     row = KINDS[kind]
     rate = gbit_per_s or ASSUMED_GBIT_PER_S
-    name = {"infiniband": "InfiniBand", "ethernet": "Ethernet"}[kind]
+    name = f"{kind}-{rate:g}"
+    if kind == "infiniband" and rate in _INFINIBAND:
+        name = f"{kind}-{_INFINIBAND[int(rate)]}"
     how = "assumed: no speed is reported" if gbit_per_s is None else row.source
     return NotedLink(
         row.latency_s,

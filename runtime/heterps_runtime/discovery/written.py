@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from heterps_configs.documents.device import DeviceType
+from heterps_runtime.discovery.card_types import USABLE_SHARE
 from heterps_runtime.discovery.drafts import ClusterDraft, GroupDraft, NodeDraft, TypeDraft
 from heterps_runtime.discovery.link_kinds import NotedLink
 from heterps_runtime.discovery.sections import plain
@@ -62,7 +63,7 @@ def _type_lines(entry: TypeDraft) -> Iterator[str]:
     if entry.memory_bytes is None:
         yield f"    memory_bytes: {like.memory_bytes}  {assumed}"
     else:
-        yield f"    memory_bytes: {entry.memory_bytes}  # 0.95 of what the card reports"
+        yield f"    memory_bytes: {entry.memory_bytes}  # {USABLE_SHARE:g} of what the card reports"
     peaks = ", ".join(f"{name}: {_number(peak)}" for name, peak in like.peak_flops_per_s.items())
     yield f"    peak_flops_per_s: {{{peaks}}}  {assumed}"
     bandwidth = _number(like.memory_bandwidth_bytes_per_s)

@@ -28,6 +28,7 @@ FORMS = {
         row("RTX-A6000", 48),
         row("RTX-6000-Ada", 48),
         row("MI300X", 192),
+        row("MI250X-GCD", 64),
         row("GH200-96G", 96),
     ]
 }
@@ -65,6 +66,7 @@ def test_cards_of_the_shipped_catalogue_are_found(card: str, mebibytes: int, nam
         ("NVIDIA RTX A6000", 49140, "RTX-A6000"),
         ("NVIDIA RTX 6000 Ada Generation", 49140, "RTX-6000-Ada"),
         ("AMD Instinct MI300X", 196592, "MI300X"),
+        ("AMD INSTINCT MI250X (MCM) OAM AC MBA", 65520, "MI250X-GCD"),
         ("NVIDIA GH200 480GB", 97871, "GH200-96G"),
     ],
 )
@@ -76,7 +78,7 @@ def test_forms_of_one_model_are_told_apart(card: str, mebibytes: int, name: str)
 @pytest.mark.parametrize(
     ("card", "mebibytes", "nearest", "why"),
     [
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "RTX-4090", "no type has its name"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "RTX-3090", "no type has its name"),
         ("NVIDIA GeForce RTX 4090 D", 24564, "RTX-4090", "no type has its name"),
         ("NVIDIA GeForce RTX 3090 Ti", 24564, "RTX-3090", "no type has its name"),
         ("NVIDIA A100-SXM-64GB", 65000, "A100-80G", "it has another memory"),
@@ -96,6 +98,12 @@ def test_a_near_card_is_no_equal_one(
     assert (match.is_exact, match.why_not) == (False, why)
     assert nearest in (None, match.type.name)
     assert match.type.kind == "gpu"
+
+
+def test_of_equally_near_types_the_slowest_lends_its_peaks() -> None:
+    types = {name: SHIPPED[name] for name in ("RTX-3090", "RTX-4090", "H100-80G")}
+    match = match_card("NVIDIA RTX 5000 Something", 24564 * 2**20, types)
+    assert match.type.name == "RTX-3090"
 
 
 def test_every_gpu_of_the_catalogue_is_found_by_its_own_name() -> None:

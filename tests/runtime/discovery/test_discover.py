@@ -37,7 +37,7 @@ def test_eight_h100_on_a_switch_are_one_group_with_nvlink() -> None:
     assert (node.name, group.type, group.count) == ("h100-1", "H100-80G", 8)
     assert group.memory_bytes is None, "the catalogue's size leaves room for the context"
     assert node.link == Link(latency_s=1e-5, bandwidth_bytes_per_s=450e9)
-    assert "NV18" in found.text
+    assert "nvlink4, NV18" in found.text
     assert "112 cores" in found.text
     assert "cpu-socket, count: 2" in found.text, "the processors stand there as a comment"
 
@@ -144,7 +144,7 @@ def test_hosts_with_infiniband_are_linked_by_one_port() -> None:
     assert [node.name for node in found.cluster.nodes] == ["h100-1", "h100-2"]
     assert len({device.name for device in found.cluster.devices}) == 16
     assert found.cluster.inter_node_link == Link(latency_s=1.5e-5, bandwidth_bytes_per_s=50e9)
-    assert "InfiniBand, 400 Gbit/s" in found.text
+    assert "infiniband-ndr, 400 Gbit/s" in found.text
 
 
 def test_pairs_of_hosts_with_a_faster_network_are_exceptions() -> None:

@@ -16,7 +16,7 @@ from heterps_runtime.discovery.link_kinds import network, nvlink, pcie, processe
         (12, 25.0, 300),  # A100
         (6, 25.781, 150),  # V100
         (4, 19.375, 80),  # P100
-        (4, 14.062, 56.24),  # RTX A6000
+        (4, 14.062, 56.25),  # RTX A6000
         (18, 53.125, 900),  # B200
         (2, 33.0, 66),  # none that is known: as reported
     ],
