@@ -19,6 +19,8 @@ from heterps_runtime.discovery.processors import Processors
 
 # The type that `heterps profile --device cpu` files its times under: a process with one thread.
 PROCESS_TYPE, SOCKET_TYPE = "host-cpu", "cpu-socket"
+# What copies to and from pinned host memory reach of PCIe's nominal rate, as in the catalogue.
+HOST_SHARE = 0.8
 
 
 class DeviceNames:
@@ -94,7 +96,7 @@ def _own_type(gpu: Gpu, match: Match, taken: set[str]) -> TypeDraft:
     names = (wanted if index == 1 else f"{wanted}-{index}" for index in itertools.count(1))
     speed = None
     if gpu.pcie_generation is not None and gpu.pcie_lanes is not None:
-        speed = pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_lanes)
+        speed = HOST_SHARE * pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_lanes)
     return TypeDraft(
         name=next(name for name in names if name not in taken),
         card=gpu.name,

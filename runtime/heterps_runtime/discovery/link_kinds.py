@@ -1,6 +1,7 @@
-"""What kinds of links carry: one table, and where its numbers come from.
+"""What links carry, by what a host reports of them: nominal rates times what shipped kinds reach.
 
-Latencies are the order of one message of NCCL, of TCP or of gloo, as in the shipped clusters.
+The shipped kinds (`heterps list links`) say which share of the nominal rate messages reach, and
+their latency; by measurements that others have published, or a rule.
 """
 
 from __future__ import annotations
@@ -8,40 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["nvlink", "xgmi", "pcie", "infiniband", "ethernet", "processes"]
+from heterps_configs.documents.link_kinds import shipped_link_kinds
 
-
-@dataclass(frozen=True)
-class LinkKind:
-    """One row.
-
-    Attributes:
-        bandwidth_bytes_per_s: Of one unit, each way.
-        unit: What is counted.
-        source: What the file says of the number.
-    """
-
-    latency_s: float
-    bandwidth_bytes_per_s: float
-    unit: str
-    source: str
-
-
-KINDS: dict[Kind, LinkKind] = {
-    "nvlink": LinkKind(1e-5, 25e9, "link", "25 GB/s a link each way (data sheets)"),
-    "xgmi": LinkKind(
-        1e-5, 50e9, "link", "one Infinity Fabric link of 50 GB/s each way, as nothing says how many"
-    ),
-    "pcie": LinkKind(2e-5, 0.8 * 1e9, "lane of PCIe 3", "0.8 of the lanes' rate, each way"),
-    "infiniband": LinkKind(1.5e-5, 0.125e9, "Gbit/s", "the line rate of one port"),
-    "ethernet": LinkKind(5e-5, 0.125e9, "Gbit/s", "the line rate"),
-    "processes": LinkKind(
-        2e-4, 1e9, "pair", "about what gloo takes between processes over the loopback"
-    ),
-}
+# About what gloo takes between processes over the loopback.
+PROCESS_LATENCY_S, PROCESS_BYTES_PER_S = 2e-4, 1e9
 # Where nobody says more.
 ASSUMED_GBIT_PER_S = 10.0
 ASSUMED_PCIE_GENERATION, ASSUMED_PCIE_LANES = 3, 16
+NVLINK_BYTES_PER_S = 25e9
+XGMI_KIND = "infinity-fabric3"
+PCIE3_LANE_BYTES_PER_S = 15.75e9 / 16
 # Of one NVLink each way, in GB/s: what tools report, which is the rate on the wire; the payload of
 # data sheets; and the name of the kind.
 _NVLINKS = (
@@ -54,6 +31,11 @@ _NVLINKS = (
 )
 _NEAR = 0.02
 _INFINIBAND = {56: "fdr", 100: "edr", 200: "hdr", 400: "ndr", 800: "xdr"}
+# The shipped kind whose share others of its family have, up to so many Gbit/s.
+_LIKE = {
+    "ethernet": ((1, "ethernet-1"), (40, "ethernet-25"), (1e9, "ethernet-200")),
+    "infiniband": ((100, "infiniband-edr"), (200, "infiniband-hdr"), (1e9, "infiniband-ndr")),
+}
 _LAST_GENERATION, _MOST_LANES = 7, 32
 
 
@@ -71,6 +53,20 @@ class NotedLink:
     is_assumed: bool = False
 
 
+def usable(kind: str, nominal_bytes_per_s: float) -> tuple[float, float, str]:
+    """Latency and bandwidth of a link like a shipped kind, and a word on where they come from.
+
+    Args:
+        kind: Its latency and its share of the nominal rate count.
+        nominal_bytes_per_s: Of the link, one way.
+    """
+    shipped = shipped_link_kinds()[kind]
+    assert shipped.nominal_bandwidth_bytes_per_s is not None
+    share = shipped.bandwidth_bytes_per_s / shipped.nominal_bandwidth_bytes_per_s
+    rate = float(f"{share * nominal_bytes_per_s:.3g}")
+    return shipped.latency_s, rate, f"{share:.2f} of it, as {kind} reaches"
+
+
 def nvlink(num_links: int, reported_gb_per_s: float | None) -> NotedLink:
     """Some NVLinks between two cards, or to the switch.
 
@@ -78,24 +74,28 @@ def nvlink(num_links: int, reported_gb_per_s: float | None) -> NotedLink:
         num_links: As `NV18` says.
         reported_gb_per_s: Of one of them, by `nvidia-smi nvlink --status`; None: not said.
     """
-    row = KINDS["nvlink"]
     if reported_gb_per_s is None:
-        note = f"nvlink, NV{num_links}: {row.source}, of which nvidia-smi said nothing"
-        return NotedLink(row.latency_s, num_links * row.bandwidth_bytes_per_s, note, True)
+        latency_s, rate, share = usable("nvlink3", num_links * NVLINK_BYTES_PER_S)
+        each = f"{NVLINK_BYTES_PER_S / 1e9:g} GB/s a link each way"
+        note = f"nvlink, NV{num_links}: {each} (assumed: nvidia-smi said nothing); {share}"
+        return NotedLink(latency_s, rate, note, True)
     reported, payload, kind = min(_NVLINKS, key=lambda known: abs(known[0] - reported_gb_per_s))
     if abs(reported_gb_per_s / reported - 1) > _NEAR:
         payload, kind = reported_gb_per_s, "nvlink"
+    # (The nominal rate of the pair that measured nvlink2 is not known.)
+    like = kind if kind in shipped_link_kinds() and kind != "nvlink2" else "nvlink2-bridge"
+    latency_s, rate, share = usable(like, num_links * payload * 1e9)
     note = (
         f"{kind}, NV{num_links} by nvidia-smi topo: {payload:g} GB/s a link each way (nvidia-smi "
-        f"nvlink reports {reported_gb_per_s:g})"
+        f"nvlink reports {reported_gb_per_s:g}); {share}"
     )
-    return NotedLink(row.latency_s, num_links * payload * 1e9, note)
+    return NotedLink(latency_s, rate, note)
 
 
 def pcie_bytes_per_s(generation: int, lanes: int) -> float:
-    """What copies reach one way: each generation doubles a lane's rate."""
-    rate = KINDS["pcie"].bandwidth_bytes_per_s
-    return rate * min(lanes, _MOST_LANES) * 2.0 ** (min(generation, _LAST_GENERATION) - 3)
+    """Nominal, one way: each generation doubles a lane's rate."""
+    doubled = 2.0 ** (min(generation, _LAST_GENERATION) - 3)
+    return PCIE3_LANE_BYTES_PER_S * min(lanes, _MOST_LANES) * doubled
 
 
 def pcie(generation: int | None, lanes: int | None, way: str) -> NotedLink:
@@ -106,28 +106,27 @@ def pcie(generation: int | None, lanes: int | None, way: str) -> NotedLink:
         lanes: The same.
         way: As `nvidia-smi topo` calls it; empty: not said.
     """
-    row = KINDS["pcie"]
     is_assumed = generation is None or lanes is None
     generation = generation or ASSUMED_PCIE_GENERATION
     lanes = lanes or ASSUMED_PCIE_LANES
     by = "assumed" if is_assumed else "by nvidia-smi"
-    note = f"pcie{generation}, x{lanes} ({by}{', ' + way if way else ''}): {row.source}"
-    return NotedLink(row.latency_s, pcie_bytes_per_s(generation, lanes), note, is_assumed)
+    like = f"pcie{min(max(generation, 3), 5)}"
+    latency_s, rate, share = usable(like, pcie_bytes_per_s(generation, lanes))
+    note = f"pcie{generation}, x{lanes} ({by}{', ' + way if way else ''}): {share}"
+    return NotedLink(latency_s, rate, note, is_assumed)
 
 
 def xgmi() -> NotedLink:
     """Infinity Fabric between two cards of AMD."""
-    row = KINDS["xgmi"]
-    return NotedLink(
-        row.latency_s, row.bandwidth_bytes_per_s, f"infinity-fabric: {row.source}", True
-    )
+    shipped = shipped_link_kinds()[XGMI_KIND]
+    note = f"{XGMI_KIND}: one link, as nothing says how many"
+    return NotedLink(shipped.latency_s, shipped.bandwidth_bytes_per_s, note, True)
 
 
 def processes() -> NotedLink:
     """Messages between two processes of a host."""
-    row = KINDS["processes"]
-    note = f"{row.source} (assumed)"
-    return NotedLink(row.latency_s, row.bandwidth_bytes_per_s, note, True)
+    note = "about what gloo takes between processes over the loopback (assumed)"
+    return NotedLink(PROCESS_LATENCY_S, PROCESS_BYTES_PER_S, note, True)
 
 
 def network(kind: Literal["infiniband", "ethernet"], gbit_per_s: float | None) -> NotedLink:
@@ -137,15 +136,15 @@ def network(kind: Literal["infiniband", "ethernet"], gbit_per_s: float | None) -
         kind: Of the interfaces at both ends.
         gbit_per_s: Of the slower one; None: not said.
     """
-    row = KINDS[kind]
     rate = gbit_per_s or ASSUMED_GBIT_PER_S
     name = f"{kind}-{rate:g}"
     if kind == "infiniband" and rate in _INFINIBAND:
         name = f"{kind}-{_INFINIBAND[int(rate)]}"
-    how = "assumed: no speed is reported" if gbit_per_s is None else row.source
+    like = name
+    if name not in shipped_link_kinds():
+        like = next(found for most, found in _LIKE[kind] if rate <= most)
+    latency_s, bandwidth, share = usable(like, rate * 1e9 / 8)
+    how = "assumed: no speed is reported; " if gbit_per_s is None else ""
     return NotedLink(
-        row.latency_s,
-        rate * row.bandwidth_bytes_per_s,
-        f"{name}, {rate:g} Gbit/s ({how})",
-        gbit_per_s is None,
+        latency_s, bandwidth, f"{name}, {rate:g} Gbit/s ({how}{share})", gbit_per_s is None
     )

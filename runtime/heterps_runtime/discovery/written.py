@@ -104,7 +104,7 @@ def _group(group: GroupDraft) -> str:
 def _link(link: NotedLink) -> str:
     return _mapping(
         {
-            "latency_s": f"{link.latency_s:.1e}".replace("e-0", "e-"),
+            "latency_s": f"{link.latency_s:.2e}".replace("e-0", "e-"),
             "bandwidth_bytes_per_s": _number(link.bandwidth_bytes_per_s),
         }
     )
