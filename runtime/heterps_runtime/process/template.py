@@ -7,6 +7,7 @@ milliseconds. `Template("package.module", ...)` starts a process that imports th
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -100,6 +101,8 @@ class Template(AbstractContextManager["Template", None]):
     @classmethod
     def of_this_process(cls, main: Main) -> Self:
         """A template that is a copy of this process, which may have no threads yet."""
+        # Destructors that join threads, as those of gloo's groups do, would never end in a copy.
+        gc.collect()
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.fork() == 0:
             own.close()

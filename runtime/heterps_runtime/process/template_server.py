@@ -52,7 +52,7 @@ def _serve(own: socket.socket, main: Main) -> NoReturn:
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    gc.collect()
+    # What is here now stays: copies share its memory, and destroy nothing that their parent made.
     gc.freeze()
     while True:
         readable = select.select([own.fileno(), wake], [], [])[0]
@@ -125,4 +125,6 @@ def _become(request: dict[str, Any], descriptors: Sequence[int], main: Main) -> 
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), import_module(sys.argv[2]).main)
+    imported = import_module(sys.argv[2])
+    gc.collect()
+    serve(socket.socket(fileno=int(sys.argv[1])), imported.main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -69,6 +70,25 @@ def test_a_template_whose_answers_nobody_reads_ends_quietly(tmp_path: Path) -> N
             template.fork([], WORD, tmp_path / "log")
     assert not template.is_alive()
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_copy_of_this_process_destroys_nothing_of_it(tmp_path: Path) -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            with (tmp_path / "destroyed").open("a") as file:
+                file.write(f"{os.getpid()}\n")
+
+    def collect(_: list[str]) -> int:
+        gc.collect()
+        return 0
+
+    Held()
+    with Template.of_this_process(collect) as template:
+        assert template.fork([], os.environ, tmp_path / "log").wait(10) == 0
+    assert (tmp_path / "destroyed").read_text() == f"{os.getpid()}\n"
 
 
 @pytest.mark.slow
