@@ -3,15 +3,16 @@
 python benchmarks/cost_model/cards.py --workloads FOLDER
 python benchmarks/cost_model/cards.py --workloads FOLDER --quick --json cards.json
 
-FOLDER holds Cephalo's block times (`cephalo/`); without it, `$HETERPS_WORKLOADS`. Left out
+FOLDER holds block times of Cephalo or Sailor (`cephalo/`, `sailor/`); without it,
+`$HETERPS_WORKLOADS`. Left out
 of the fit in turn are a model (all cards known), a card (one chip in several shapes is one card),
 and a card together with a model. Errors are of a block at one micro-batch size, forward plus
 backward, of times that were measured one by one; `passes` are forward and backward apart. `inside`
 is the share of errors within the interval that the errors of all other groups lead to, which should
 be 80 %.
 
-The form of the estimate (five terms, a p-norm of 4, the small power of the FLOPs, which cards are
-kin) and its spreads were chosen on this very file: errors on other cards and models may be larger.
+The form of the estimate (six terms, a p-norm of 4, the small power of the FLOPs, which cards are
+kin) and its spreads were chosen on these very files: errors on others may be larger.
 The last rows say what `heterps place` states for a shipped cluster.
 """
 
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.common import parse_options, report
-from heterps.commands.card_samples import published_samples
+from heterps.calibration.samples import published_samples
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.errors import HeterpsError
 from heterps_envs.card_times.document import shipped_calibration
@@ -54,7 +55,7 @@ def main() -> None:
     try:
         if not folder or not Path(folder).is_dir():
             raise HeterpsError(f"--workloads: {folder or 'nothing'} is no folder")
-        samples = published_samples(Path(folder))
+        samples = published_samples(Path(folder)).samples
     except HeterpsError as error:
         sys.exit(f"error: {error}")
     left_out = LEFT_OUT[:2] if options.quick else LEFT_OUT

@@ -6,6 +6,7 @@ OPT-350M in Megatron-DeepSpeed on GH200 (`clariden`) and on a mix of RTX 2080, R
 RTX (`mit`): Sailor's measured runs, predicted from its per-layer profiles and link fits. Nothing is
 fitted on the value that is scored. `published_split` says what is taken from other runs of the same
 cluster, leaving out the one that is predicted; `without split` are the errors with nothing taken.
+`card_times` are those of step times without the model's profile (`published_cards`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fidelity.published_cards import with_card_times
 from benchmarks.fidelity.published_files import MODEL, RunGroup, run_groups
 from benchmarks.fidelity.published_peers import PEERS, PeerPredictions, peer_predictions
 from benchmarks.fidelity.published_split import READINGS, bandwidth_share, memory_reading
 from heterps_configs.errors import HeterpsError
 from heterps_envs.engines.megatron_memory import predicted_memory_bytes
-from heterps_envs.engines.megatron_runs import predicted_step_s
+from heterps_envs.engines.megatron_runs import MegatronSetting, predicted_step_s
 
 Row = dict[str, Any]
 # What a cluster is called in the summary.
@@ -51,13 +53,16 @@ def rows(workloads: Path | None, quick: bool, seed: int) -> tuple[list[Row], dic
     table: list[Row] = []
     summary: dict[str, Any] = {}
     for group in run_groups(workloads / "sailor"):
+        by_cards = with_card_times(group.setting, group.runs, workloads)
         label = LABELS.get(group.cluster, group.cluster)
         label += "" if group.model == MODEL else f"_{group.model}"
         summary |= {
             f"published_{label}_{name}_skipped": reason for name, reason in group.skipped.items()
         }
-        for quantity, predict in (("step time", _step_rows), ("peak memory", _memory_rows)):
-            chosen = list(predict(group))
+        for quantity, chosen in (
+            ("step time", list(_step_rows(group, by_cards))),
+            ("peak memory", list(_memory_rows(group))),
+        ):
             if chosen:
                 mean = _mean_row(group.cluster, quantity, chosen)
                 table += [*chosen, mean]
@@ -69,7 +74,7 @@ def rows(workloads: Path | None, quick: bool, seed: int) -> tuple[list[Row], dic
     return table, summary
 
 
-def _step_rows(group: RunGroup) -> Iterator[Row]:
+def _step_rows(group: RunGroup, by_cards: MegatronSetting | None) -> Iterator[Row]:
     for name, run in group.runs:
         share, others = bandwidth_share(group.setting, group.runs, name)
         seconds, plain_s = (
@@ -78,9 +83,13 @@ def _step_rows(group: RunGroup) -> Iterator[Row]:
         )
         split = f"bandwidth x {share:.3g}, {len(others)} runs"
         peers = _peers_of(group, name).step_s
-        yield _row(
+        row = _row(
             group.cluster, name, "step time, s", run.measured_s, seconds, plain_s, split, peers
         )
+        if by_cards is not None:
+            estimated_s = predicted_step_s(replace(by_cards, bandwidth_share=share), run.plan)
+            row["card_times_error"] = estimated_s / run.measured_s - 1
+        yield row
 
 
 def _memory_rows(group: RunGroup) -> Iterator[Row]:
@@ -131,7 +140,8 @@ def _row(
 def _mean_row(cluster: str, quantity: str, chosen: Sequence[Row]) -> Row:
     """Mean absolute errors of a group; of a peer over the rows that it was asked about."""
     mean: Row = {"cluster": cluster, "run": f"mean of {len(chosen)}", "quantity": quantity}
-    for column in ("ours_error", *(f"{peer}_error" for peer in PEERS), "without_split_error"):
+    columns = ("ours_error", *(f"{peer}_error" for peer in PEERS), "without_split_error")
+    for column in (*columns, "card_times_error"):
         errors = [abs(row[column]) for row in chosen if column in row]
         if errors:
             mean[column] = statistics.mean(errors)
@@ -147,6 +157,8 @@ def _summary(key: str, mean: Row, chosen: Sequence[Row]) -> dict[str, Any]:
         f"{key}_mean_error_without_split": mean["without_split_error"],
         f"{key}_worst_error": f"{worst['ours_error']:+.3f} ({worst['run']})",
     }
+    if "card_times_error" in mean:
+        summary[f"{key}_mean_error_with_card_times"] = mean["card_times_error"]
     if peers:
         best = min(peers, key=lambda peer: peers[peer])
         same_rows = [abs(row["ours_error"]) for row in chosen if f"{best}_error" in row]

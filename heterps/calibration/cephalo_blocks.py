@@ -1,4 +1,4 @@
-"""Published block times of a folder as samples for the calibration of cards."""
+"""Cephalo's block times as samples, with blocks as `transformers` builds them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,24 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.cephalo import BLOCKS, Block, BlockTimes, load_block_times
 from heterps_envs.card_times.fit import CardSample
 from heterps_envs.card_times.work import card_work
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.tracing.trace import trace_source
 
+REPOSITORY = "benson-guo/cephalo"
 CEPHALO = Path("cephalo") / "model_latencies.json"
-SOURCES = (
-    "benson-guo/cephalo (MIT), data/model_latencies.json: transformer blocks, forward and backward",
-)
 
 
-def published_samples(folder: Path) -> list[CardSample]:
-    """All samples in a folder of published workloads.
+def cephalo_samples(folder: Path) -> Iterator[CardSample]:
+    """All samples of Cephalo's table.
 
     Raises:
-        HeterpsError: The folder has none, or a file is malformed.
+        HeterpsError: The file is malformed.
     """
-    path = folder / CEPHALO
-    if not path.is_file():
-        raise HeterpsError(f"--workloads: {folder} has no {CEPHALO}")
-    return [sample for times in load_block_times(path) for sample in block_samples(times)]
+    for times in load_block_times(folder / CEPHALO):
+        yield from block_samples(times)
 
 
 def block_samples(times: BlockTimes) -> Iterator[CardSample]:
@@ -54,6 +49,7 @@ def block_samples(times: BlockTimes) -> Iterator[CardSample]:
             work.backward[0],
             (forward_s, backward_s),
             times.is_line,
+            REPOSITORY,
         )
 
 

@@ -25,7 +25,7 @@ PLANNING = "How it is planned"
 OUTPUT = "Output"
 MOVED = "Where the plan's references moved"
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
-DTYPES = ("float32", "float16", "bfloat16", "mixed-bfloat16")
+DTYPES = ("float32", "tf32", "float16", "bfloat16", "mixed-bfloat16")
 OPTIMIZERS = ("adamw", "sgd", "sgd-momentum")
 OBJECTIVES = ("throughput", "price")
 RECOMPUTE = ("never", "full", "auto")
@@ -134,7 +134,8 @@ DtypeOption = Annotated[
     str | None,
     typer.Option(
         "--dtype",
-        help="float32, float16, bfloat16, or mixed-bfloat16: float32 weights under autocast.",
+        help="float32, tf32 (float32 with products on tensor cores), float16, bfloat16, or "
+        "mixed-bfloat16: float32 weights under autocast.",
         autocompletion=one_of(*DTYPES),
         rich_help_panel=PROBLEM,
     ),

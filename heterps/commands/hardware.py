@@ -71,7 +71,7 @@ def calibrated_on(entry: DeviceType) -> tuple[str, ...]:
         return ()
     if knowledge == "card":
         tables = calibration.cards[entry.name].tables
-        return tuple(f"{tables} tables of {source}" for source in calibration.sources)
+        return tuple(f"{count} tables of {repository}" for repository, count in tables.items())
     return (f"cards like it ({', '.join(_kin_measured(entry))})",)
 
 

@@ -37,6 +37,7 @@ _OPTIMIZERS: Mapping[str, dict[str, Any]] = {
 }
 _FORMATS: Mapping[str, dict[str, Any]] = {
     "float32": {},
+    "tf32": {},
     "float16": {"fp16": {"enabled": True}},
     "bfloat16": {"bf16": {"enabled": True}},
     "mixed-bfloat16": {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}},

@@ -54,6 +54,9 @@ def export_plan(problem: Problem, plan: Plan, target: str, folder: Path) -> tupl
     with new_folder(folder) as written:
         for name, content in found.files.items():
             (written / name).write_text(content)
+    if plan.job.dtype == "tf32":
+        call = "torch.set_float32_matmul_precision('high')"
+        return (*found.remarks, f"the plan counts on TF32, which you turn on: {call}")
     return found.remarks
 
 

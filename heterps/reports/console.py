@@ -108,7 +108,7 @@ def percent_text(share: float, digits: int = 0, *, is_change: bool = False) -> s
 def interval_text(
     low_s: float | None, high_s: float | None, unmeasured_types: Sequence[str]
 ) -> str:
-    """After a step time, how sure it is: ` (0.9-1.6 s: V100-16G was never measured)`.
+    """After a step time, how sure it is: ` (0.9-1.6 s: V100-16G was not measured here)`.
 
     Empty where every layer time was measured.
     """
@@ -118,6 +118,5 @@ def interval_text(
     number, unit = low.split(" ")
     range_text = f"{number}-{high}" if high.endswith(f" {unit}") else f"{low} - {high}"
     names = ", ".join(unmeasured_types)
-    return (
-        f" ({range_text}: {names} {'was' if len(unmeasured_types) == 1 else 'were'} never measured)"
-    )
+    were = "was" if len(unmeasured_types) == 1 else "were"
+    return f" ({range_text}: {names} {were} not measured here)"

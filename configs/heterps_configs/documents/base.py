@@ -21,28 +21,40 @@ __all__ = [
     "NumberFormat",
     "compute_format",
     "describe_problems",
+    "is_mixed",
     "parameter_format",
     "parse_yaml",
     "read_yaml",
     "write_text",
 ]
 
-NumberFormat = Literal["float32", "float16", "bfloat16"]
+NumberFormat = Literal["float32", "tf32", "float16", "bfloat16"]
 # `mixed-bfloat16`: parameters, gradients and optimizer state are float32; the forward pass runs
 # under torch's autocast, which computes matrix products and convolutions in bfloat16.
-Dtype = Literal["float32", "float16", "bfloat16", "mixed-bfloat16"]
+# `tf32`: all numbers are float32; tensor cores compute matrix products, of which they read 19 bits.
+Dtype = Literal["float32", "tf32", "float16", "bfloat16", "mixed-bfloat16"]
 
-BYTES_PER_ELEMENT: Mapping[NumberFormat, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+BYTES_PER_ELEMENT: Mapping[NumberFormat, int] = {
+    "float32": 4,
+    "tf32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+}
 
 
 def parameter_format(dtype: Dtype) -> NumberFormat:
-    """Format of parameters and gradients."""
-    return "float32" if dtype == "mixed-bfloat16" else dtype
+    """Format of parameters and gradients, by its name in torch."""
+    return "float32" if dtype == "mixed-bfloat16" or dtype == "tf32" else dtype
 
 
 def compute_format(dtype: Dtype) -> NumberFormat:
     """Format that matrix products are computed in."""
     return "bfloat16" if dtype == "mixed-bfloat16" else dtype
+
+
+def is_mixed(dtype: Dtype) -> bool:
+    """Whether forward passes run under autocast, which makes copies of parameters."""
+    return dtype == "mixed-bfloat16"
 
 
 class Document(BaseModel):

@@ -15,6 +15,7 @@ from heterps_configs.documents.base import (
     Document,
     Dtype,
     compute_format,
+    is_mixed,
     parameter_format,
 )
 from heterps_configs.documents.matrix_product import MatrixProduct
@@ -497,7 +498,7 @@ class ModelProfile(Document):
 
     def cast_bytes(self, dtype: Dtype) -> tuple[float, ...]:
         """(L,) `LayerProfile.cast_bytes` of a job in `dtype`; all of it where it is not known."""
-        if parameter_format(dtype) == compute_format(dtype):
+        if not is_mixed(dtype):
             return (0.0,) * self.num_layers
         size = BYTES_PER_ELEMENT[compute_format(dtype)]
         return tuple(

@@ -45,8 +45,10 @@ class UnitFactors(Document):
 class Offsets(Document):
     """What a card, or its kin, multiplies factors of all cards by; 1 where nothing is known.
 
+    Those named `half` are of tensor cores, and so also of TF32.
+
     Attributes:
-        tables: How many published tables a card was fitted on.
+        tables: How many published tables a card was fitted on, by repository.
     """
 
     half_products: Number = Field(default=1.0, gt=0)
@@ -59,7 +61,7 @@ class Offsets(Document):
     half_backward: Number = Field(default=1.0, gt=0)
     float32_forward: Number = Field(default=1.0, gt=0)
     float32_backward: Number = Field(default=1.0, gt=0)
-    tables: Whole = 0
+    tables: Mapping[str, Whole] = {}
 
 
 class LeftOutError(Document):
@@ -82,6 +84,7 @@ class CardCalibration(Document):
     Attributes:
         sources: Where the measurements are from.
         half: By pass, on tensor cores in 16 bits.
+        tf32: By pass, on tensor cores in TF32.
         float32: By pass, on ordinary units.
         kin: By kin; see `kin_of`.
         cards: By device type.
@@ -91,6 +94,7 @@ class CardCalibration(Document):
     name: Name
     sources: tuple[str, ...]
     half: Mapping[Pass, UnitFactors]
+    tf32: Mapping[Pass, UnitFactors]
     float32: Mapping[Pass, UnitFactors]
     kin: Mapping[str, Offsets]
     cards: Mapping[str, Offsets]

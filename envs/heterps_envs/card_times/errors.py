@@ -34,11 +34,8 @@ class BlockError(NamedTuple):
 
 def card_family(sample: CardSample) -> str:
     """Cards that are left out together: one chip in several shapes is one card."""
-    return (
-        sample.entry.name.split("-")[0]
-        if sample.entry.name.startswith("V100")
-        else sample.entry.name
-    )
+    chip = sample.entry.name.split("-")[0]
+    return chip if chip in ("V100", "A100") else sample.entry.name
 
 
 def model_family(sample: CardSample) -> str:

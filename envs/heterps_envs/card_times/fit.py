@@ -8,6 +8,7 @@ are relative and robust, since published tables have outliers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,13 +31,16 @@ from heterps_envs.card_times.work import (
     COLUMNS,
     ENERGY,
     LAUNCH,
+    OFFSET_KINDS,
+    PARAMETERS,
     PRODUCTS,
     TRAFFIC,
     UnitKind,
     pass_seconds,
 )
 
-UNITS: tuple[UnitKind, ...] = ("half", "float32")
+UNITS: tuple[UnitKind, ...] = ("half", "tf32", "float32")
+_KINDS = ("half", "float32")
 PASSES: tuple[Pass, ...] = ("forward", "backward")
 # Offsets of kin and cards: products and energy by units, traffic, launch.
 _OFFSET_COLUMNS = (
@@ -69,6 +73,7 @@ class CardSample(NamedTuple):
         table: Samples of one table differ in the micro-batch size alone.
         forward, backward: (6,) work; see `heterps_envs.card_times.work`.
         seconds: Of the forward and the backward pass.
+        repository: Who published it.
     """
 
     entry: DeviceType
@@ -79,6 +84,7 @@ class CardSample(NamedTuple):
     backward: Floats
     seconds: tuple[float, float]
     is_line: bool
+    repository: str
 
     @property
     def is_possible(self) -> bool:
@@ -118,6 +124,11 @@ class Samples:
         return np.array([UNITS.index(sample.units) for sample in self.samples])
 
     @cached_property
+    def kinds(self) -> NDArray[np.int_]:
+        """(N,) index of the offsets of the units."""
+        return np.array([_KINDS.index(OFFSET_KINDS[sample.units]) for sample in self.samples])
+
+    @cached_property
     def weights(self) -> Floats:
         """(N,) of each one."""
         counts: dict[str, int] = {}
@@ -132,7 +143,7 @@ class Samples:
 
 
 class _Parameters(NamedTuple):
-    """Logarithms: (2, 2, 6) by pass and units; (K, 6); (C, 6); (C, 2, 2) by card, pass, units."""
+    """Logarithms: (2, 3, 6) by pass and units; (K, 6); (C, 6); (C, 2, 2) by card, pass, kind."""
 
     common: Floats
     kin: Floats
@@ -154,16 +165,18 @@ def fit_cards(
     """
     arrays = Samples([sample for sample in samples if sample.is_possible])
     found = _fitted(arrays)
-    tables = {
-        card: len({sample.table for sample in arrays.samples if sample.entry.name == card})
-        for card in arrays.cards
-    }
-    common = np.exp(found.common)
+    tables: dict[str, Counter[str]] = {card: Counter() for card in arrays.cards}
+    for card, repository, _ in sorted(
+        {(sample.entry.name, sample.repository, sample.table) for sample in arrays.samples}
+    ):
+        tables[card][repository] += 1
+    common = np.exp(_tied(found.common))
     return CardCalibration(
         name="cards",
         sources=tuple(sources),
         half={of: _unit_factors(common[index, 0]) for index, of in enumerate(PASSES)},
-        float32={of: _unit_factors(common[index, 1]) for index, of in enumerate(PASSES)},
+        tf32={of: _unit_factors(common[index, 1]) for index, of in enumerate(PASSES)},
+        float32={of: _unit_factors(common[index, 2]) for index, of in enumerate(PASSES)},
         kin={name: _offsets(found.kin[index]) for index, name in enumerate(arrays.kin)},
         cards={
             name: _offsets(found.cards[index], found.passes[index], tables[name])
@@ -183,15 +196,17 @@ def _unit_factors(values: Floats) -> UnitFactors:
     )
 
 
-def _offsets(values: Floats, passes: Floats | None = None, tables: int = 0) -> Offsets:
+def _offsets(
+    values: Floats, passes: Floats | None = None, tables: Mapping[str, int] | None = None
+) -> Offsets:
     found = {name: _rounded(value) for name, value in zip(_FIELDS, np.exp(values), strict=True)}
     if passes is not None:
         found |= {
-            f"{units}_{of}": _rounded(float(np.exp(passes[index, number])))
+            f"{kind}_{of}": _rounded(float(np.exp(passes[index, number])))
             for index, of in enumerate(PASSES)
-            for number, units in enumerate(UNITS)
+            for number, kind in enumerate(_KINDS)
         }
-    return Offsets(**found, tables=tables)
+    return Offsets(**found, tables=dict(tables or {}))
 
 
 def _fitted(arrays: Samples) -> _Parameters:
@@ -204,18 +219,18 @@ def _fitted(arrays: Samples) -> _Parameters:
         np.repeat(_START[:, None, :], len(UNITS), axis=1),
         np.zeros((len(arrays.kin), len(_FIELDS))),
         np.zeros((len(arrays.cards), len(_FIELDS))),
-        np.zeros((len(arrays.cards), len(PASSES), len(UNITS))),
+        np.zeros((len(arrays.cards), len(PASSES), len(_KINDS))),
     )
     logarithms, weights = np.log(arrays.seconds), arrays.weights[:, None]
 
     def residuals(flat: Floats) -> Floats:
         own = _split(flat, start)
-        factors = own.common[:, arrays.units].transpose(1, 0, 2).copy()
+        factors = _tied(own.common)[:, arrays.units].transpose(1, 0, 2).copy()
         offsets = own.kin[kin] + own.cards[cards]
         for number, (column, unit) in enumerate(_OFFSET_COLUMNS):
-            applies = np.ones(len(rows)) if unit is None else (arrays.units == unit).astype(float)
+            applies = np.ones(len(rows)) if unit is None else (arrays.kinds == unit).astype(float)
             factors[:, :, column] += (applies * offsets[:, number])[:, None]
-        factors += own.passes[cards, :, arrays.units][:, :, None]
+        factors += own.passes[cards, :, arrays.kinds][:, :, None]
         predicted = pass_seconds(np.exp(factors), arrays.work)
         error = (logarithms - np.log(predicted)) / _SCATTER
         robust = np.sign(error) * np.sqrt(2 * (np.sqrt(1 + error**2) - 1)) * weights
@@ -230,6 +245,14 @@ def _fitted(arrays: Samples) -> _Parameters:
     flat = np.concatenate([part.ravel() for part in start])
     result = least_squares(residuals, flat, max_nfev=_MOST_EVALUATIONS, x_scale="jac")
     return _split(result.x, start)
+
+
+def _tied(common: Floats) -> Floats:
+    """TF32 changes products alone: other operations move and compute float32 as ever."""
+    tied = common.copy()
+    tf32, float32 = UNITS.index("tf32"), UNITS.index("float32")
+    tied[:, tf32, PARAMETERS:] = common[:, float32, PARAMETERS:]
+    return tied
 
 
 def _split(flat: Floats, like: _Parameters) -> _Parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,14 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
-from heterps_envs.card_times.document import CardCalibration, Offsets, Pass, kin_of
-from heterps_envs.card_times.work import UnitKind, card_work, pass_seconds
+from heterps_envs.card_times.document import (
+    CardCalibration,
+    Offsets,
+    Pass,
+    UnitFactors,
+    kin_of,
+)
+from heterps_envs.card_times.work import OFFSET_KINDS, UnitKind, card_work, pass_seconds
 
 _NO_OFFSETS = Offsets()
 
@@ -45,8 +52,8 @@ def card_factors(
     calibration: CardCalibration, entry: DeviceType, of: Pass, units: UnitKind
 ) -> Floats:
     """(6,) factors of a card: those of all cards, of its kin, and its own."""
-    common = (calibration.half if units == "half" else calibration.float32)[of]
-    factors = np.array(common.values)
+    common: Mapping[Pass, UnitFactors] = getattr(calibration, units)
+    factors = np.array(common[of].values)
     for found in (
         calibration.kin.get(kin_of(entry), _NO_OFFSETS),
         calibration.cards.get(entry.name, _NO_OFFSETS),
@@ -56,7 +63,8 @@ def card_factors(
 
 
 def _multipliers(found: Offsets, of: Pass, units: UnitKind) -> Floats:
-    every: float = getattr(found, f"{units}_{of}")
-    products: float = getattr(found, f"{units}_products")
-    energy: float = getattr(found, f"{units}_energy")
+    kind = OFFSET_KINDS[units]
+    every: float = getattr(found, f"{kind}_{of}")
+    products: float = getattr(found, f"{kind}_products")
+    energy: float = getattr(found, f"{kind}_energy")
     return every * np.array([products, energy, 1.0, 1.0, found.traffic, found.launch])

@@ -16,7 +16,7 @@ The first two are limits of one rate; their p-norm counts. The others come on to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,14 +31,20 @@ from heterps_envs.card_times.families import layer_family
 COLUMNS = ("products", "energy", "attention", "parameters", "traffic", "launch")
 PRODUCTS, ENERGY, ATTENTION, PARAMETERS, TRAFFIC, LAUNCH = range(len(COLUMNS))
 # FLOP/s for each watt, times nanometres: orders of magnitude, which fitted factors correct.
-FLOPS_PER_WATT = {"half": 3e12, "float32": 0.8e12}
+FLOPS_PER_WATT = {"half": 3e12, "tf32": 1.5e12, "float32": 0.8e12}
 ENERGY_NORM, ENERGY_GROWTH, GROWTH_FLOPS = 4.0, 0.1, 1e12
 KERNEL_LAUNCH_S = 1e-5
 # Where nobody has counted them: of a transformer block, and of a layer of one or two operations.
 BLOCK_KERNELS, FEW_KERNELS = 30, 3
 
-# Tensor cores, or ordinary units.
-UnitKind = Literal["half", "float32"]
+# Tensor cores with numbers of 16 bits or with float32, or ordinary units.
+UnitKind = Literal["half", "tf32", "float32"]
+# Whose offsets of a card count: tensor cores have one kind, whatever they are given.
+OFFSET_KINDS: Mapping[UnitKind, Literal["half", "float32"]] = {
+    "half": "half",
+    "tf32": "half",
+    "float32": "float32",
+}
 
 
 class CardWork(NamedTuple):
@@ -64,12 +70,7 @@ def card_work(
         entry: A card with known power and transistors; without them only its peak limits it.
         job: Its numbers and micro-batch size.
     """
-    units: UnitKind = "float32"
-    if (
-        compute_format(job.dtype) != "float32"
-        and compute_format(job.dtype) in entry.peak_flops_per_s
-    ):
-        units = "half"
+    units = _units(entry, job)
     samples, bandwidth = job.micro_batch_size, entry.memory_bandwidth_bytes_per_s
     dense = np.array([layer.num_parameters - layer.sparse_parameters for layer in layers], float)
     traffic = np.array([layer.memory_traffic_bytes for layer in layers], float)
@@ -98,6 +99,13 @@ def card_work(
         for flops in (forward_flops, backward_flops)
     )
     return CardWork(forward, backward, units)
+
+
+def _units(entry: DeviceType, job: Job) -> UnitKind:
+    wanted = compute_format(job.dtype)
+    if wanted == "float32" or wanted not in entry.peak_flops_per_s:
+        return "float32"
+    return "tf32" if wanted == "tf32" else "half"
 
 
 def _num_kernels(layer: LayerProfile) -> int:

@@ -85,7 +85,7 @@ def calibration_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
         index = next(i for i, each in enumerate(problem.classes) if each.type.name == name)
         alike.setdefault(_basis(problem, index), []).append(name)
     return tuple(
-        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} never measured: {basis}"
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not measured here: {basis}"
         for basis, names in alike.items()
     )
 

@@ -1,6 +1,7 @@
-"""Mixed precision: float32 parameters, forward passes under torch's autocast to bfloat16.
+"""Mixed precision and TF32: what products are computed in, where parameters are float32.
 
-What autocast computes in bfloat16 and what it leaves in float32 is torch's choice, by operation
+Mixed precision runs forward passes under torch's autocast to bfloat16. What autocast computes in
+bfloat16 and what it leaves in float32 is torch's choice, by operation
 (https://docs.pytorch.org/docs/stable/amp.html); its lists differ a little between CPU and CUDA. A
 backward pass needs no context: it computes in the formats of its forward pass.
 
@@ -17,15 +18,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heterps_configs.documents.base import Dtype, compute_format, parameter_format
+from heterps_configs.documents.base import Dtype, compute_format, is_mixed
 
 # Copies of the weights of layers that put off their gradients, while some step goes on.
 _COPIES: dict[nn.Parameter, Tensor] = {}
 
 
-def is_mixed(dtype: Dtype) -> bool:
-    """Whether forward passes run under autocast."""
-    return compute_format(dtype) != parameter_format(dtype)
+def use_tensor_cores(dtype: Dtype, device_type: str) -> None:
+    """Lets a GPU compute float32 products in TF32 in this process, where the job says `tf32`.
+
+    A CPU goes on in float32. Jobs in other formats change nothing: a user may have set it.
+    """
+    if dtype == "tf32" and device_type == "cuda":
+        torch.set_float32_matmul_precision("high")
 
 
 def autocast(dtype: Dtype, device_type: str) -> AbstractContextManager[Any]:

@@ -19,14 +19,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.base import Dtype, is_mixed
 from heterps_configs.documents.model_profile import ModelProfile, ModelSource
 from heterps_configs.errors import PlanMismatchError
 from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import Arguments, build_module
 from heterps_runtime.models.initialise import place
 from heterps_runtime.models.layers import Layer, layers_of, parameter_layers
-from heterps_runtime.models.mixed_precision import autocast, is_mixed
+from heterps_runtime.models.mixed_precision import autocast, use_tensor_cores
 from heterps_runtime.models.random_numbers import random_numbers
 from heterps_runtime.models.recording import (
     Recording,
@@ -158,6 +158,7 @@ class StageModule(nn.Module):
         self._source, self._dtype = source, part.dtype
         self._is_mixed, self._arguments = is_mixed(part.dtype), Arguments(source, part.dtype)
         self.device = torch.device(part.device)
+        use_tensor_cores(part.dtype, self.device.type)
         self._calls = range(layers[first].first_call, layers[last].last_call + 1)
         self._receives = layers[first - 1].crossing if first else ()
         self._sends = layers[last].crossing

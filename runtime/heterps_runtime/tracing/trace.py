@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
-from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.base import Dtype, is_mixed
 from heterps_configs.documents.model_profile import (
     LayerProfile,
     ModelProfile,
@@ -32,7 +32,7 @@ from heterps_runtime.models.fake_operations import call_fake
 from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of, is_linear_layer
 from heterps_runtime.models.layers import Layer, layers_of, unit_calls
 from heterps_runtime.models.losses import loss_sum
-from heterps_runtime.models.mixed_precision import autocast, autocast_format, is_copy, is_mixed
+from heterps_runtime.models.mixed_precision import autocast, autocast_format, is_copy
 from heterps_runtime.models.recorder import Recorder
 from heterps_runtime.models.recording import Recording, canonical_names
 from heterps_runtime.models.recordings import _user_errors

@@ -13,8 +13,14 @@ from benchmarks.fidelity import published
 from benchmarks.fidelity.published_files import MODEL, load_setting
 from benchmarks.fidelity.published_peers import PEERS, peer_predictions
 from benchmarks.fidelity.published_split import NamedRun, bandwidth_share, memory_reading
+from heterps.calibration.megatron_model import traced_megatron
+from heterps.calibration.sailor_blocks import SAILOR, SHAPES
+from heterps_configs.documents.device import device_type_named
+from heterps_configs.documents.job import Job
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor_runs import load_run, load_training
+from heterps_envs.card_times.document import shipped_calibration
+from heterps_envs.card_times.formula import card_seconds
 
 GPUS = {"clariden": "GH-96", "mit": "RTX-3090"}
 NUM_LAYERS = 4
@@ -84,6 +90,30 @@ def test_every_run_has_a_row_for_each_quantity_and_a_mean_below(workloads: Path)
     assert summary["published_gh200_step_time_beats_every_peer"] is True
     assert "published_rtx_mix_odd_skipped" in summary
     assert "provenance of links" in summary
+
+
+def test_card_times_take_nothing_from_the_profile_of_the_model(workloads: Path) -> None:
+    file = workloads / SAILOR
+    content = json.loads(file.read_text())
+    shape, entry = SHAPES["GPT-Neo-2.7"], device_type_named("GH200-96G")
+    profile = traced_megatron(shape)
+    sizes = ("1", "4", "16")
+    for size in sizes:
+        job = Job(global_batch_size=int(size), micro_batch_size=int(size), dtype="tf32")
+        seconds = card_seconds(shipped_calibration(), profile, entry, job)
+        block = [float(seconds.forward_s[1]), float(seconds.backward_s[1]), 0.0]
+        layers = {str(index): block for index in range(NUM_LAYERS)}
+        content.setdefault("GPT-Neo-2.7", {}).setdefault("GH-96", {})[size] = {"1": layers}
+    folder = workloads / "sailor" / "Planner"
+    known = json.loads((folder / "llm_info.json").read_text())
+    write(folder / "llm_info.json", {**known, "GPT-Neo-2.7": known[MODEL]})
+    write(file, content)
+    rows, summary = published.rows(workloads, quick=True, seed=0)
+    assert rows[0]["ours"] == pytest.approx(24.0, rel=1e-3)
+    # A block takes milliseconds, where its profile says seconds.
+    assert rows[0]["card_times_error"] < -0.9
+    assert summary["published_gh200_step_time_mean_error_with_card_times"] > 0.9
+    assert "card_times_error" not in rows[3]
 
 
 def test_nothing_is_taken_from_the_run_that_is_predicted(workloads: Path) -> None:

@@ -36,6 +36,7 @@ def test_a_job_may_state_the_size_of_every_micro_batch() -> None:
         ("float32", "sgd-momentum", 12),
         ("float16", "sgd", 8),
         ("mixed-bfloat16", "adamw", 16),
+        ("tf32", "adamw", 16),
     ],
 )
 def test_state_counts_weight_gradient_moments_and_master_copy(
@@ -69,7 +70,8 @@ def test_state_counts_weight_gradient_moments_and_master_copy(
         ({"micro_batch_size": 1.5}, "micro_batch_size: must be a whole number, got 1.5"),
         (
             {"dtype": "fp16"},
-            "dtype: must be 'float32', 'float16', 'bfloat16' or 'mixed-bfloat16', got 'fp16'",
+            "dtype: must be 'float32', 'tf32', 'float16', 'bfloat16' or 'mixed-bfloat16', "
+            "got 'fp16'",
         ),
         ({"objective": "speed"}, "objective: must be 'throughput' or 'price', got 'speed'"),
         (

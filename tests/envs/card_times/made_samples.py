@@ -27,6 +27,14 @@ TRUTH = CardCalibration(
             products=2.6, energy=0.9, parameters=6.0, traffic=2.5, launch=0.9, attention=0.7
         ),
     },
+    tf32={
+        "forward": UnitFactors(
+            products=1.1, energy=0.5, parameters=0.6, traffic=1.1, launch=0.4, attention=1.0
+        ),
+        "backward": UnitFactors(
+            products=2.0, energy=1.0, parameters=4.0, traffic=1.6, launch=1.0, attention=2.0
+        ),
+    },
     float32={
         "forward": UnitFactors(
             products=1.2, energy=0.9, parameters=0.6, traffic=1.1, launch=0.4, attention=1.0
@@ -60,13 +68,13 @@ def block(hidden: int, tokens: int = 512) -> LayerProfile:
 def made_samples(
     truth: CardCalibration = TRUTH, noise: float = 0.0, cards: Sequence[str] = CARDS
 ) -> list[CardSample]:
-    """Four models on all cards, in both formats, at three sizes."""
+    """Four models on all cards, in three formats, at three sizes."""
     rng = np.random.default_rng(0)
     return [
         made_sample(truth, device_type_named(card), hidden, dtype, size, rng.normal(0, noise, 2))
         for card in cards
         for hidden in (1024, 2048, 4096, 8192)
-        for dtype in ("float16", "float32")
+        for dtype in ("float16", "tf32", "float32")
         for size in (1, 4, 16)
     ]
 
@@ -86,5 +94,6 @@ def made_sample(
     )
     return CardSample(
         entry, f"model-{hidden}", f"{hidden} {entry.name} {dtype}", work.units,
-        work.forward[0], work.backward[0], (forward_s, backward_s), is_line=False,
+        work.forward[0], work.backward[0], (forward_s, backward_s),
+        is_line=False, repository="made up",
     )  # fmt: skip

@@ -24,7 +24,10 @@ def test_times_without_noise_are_predicted_to_two_per_cent() -> None:
     fitted = fit_cards(samples, TRUTH.sources, ERRORS)  # type: ignore[arg-type]
     errors = [block_error(fitted, sample, "") for sample in samples]
     assert max(abs(error.logarithm) for error in errors) < 0.02
-    assert fitted.cards["T4"].tables == 8
+    assert fitted.cards["T4"].tables == {"made up": 12}
+    for of in ("forward", "backward"):
+        tf32, float32 = fitted.tf32[of], fitted.float32[of]
+        assert (tf32.parameters, tf32.traffic) == (float32.parameters, float32.traffic)
 
 
 def test_one_bad_table_changes_little() -> None:

@@ -72,3 +72,13 @@ def test_a_larger_micro_batch_never_takes_less(factors: list[float], size: int) 
         for count in (size, size + 1)
     )
     assert small < large
+
+
+def test_tf32_speeds_up_products_alone() -> None:
+    plain, fast = (
+        card_work([block(1024)], 1.0, A100, job(dtype=dtype)) for dtype in ("float32", "tf32")
+    )
+    assert (plain.units, fast.units) == ("float32", "tf32")
+    assert fast.forward[0, PRODUCTS] == pytest.approx(plain.forward[0, PRODUCTS] / 8)
+    assert (fast.forward[0, PARAMETERS:] == plain.forward[0, PARAMETERS:]).all()
+    assert card_work([block(1024)], 1.0, T4, job(dtype="tf32")).units == "float32"

@@ -70,7 +70,7 @@ def test_an_estimate_lies_in_its_interval_and_says_what_it_rests_on(
     assert result.step_time_high_s is not None
     assert result.step_time_low_s < result.step_time_s < result.step_time_high_s
     assert result.layer_times == label
-    assert any("never measured" in note for note in result.notes)
+    assert any("not measured here" in note for note in result.notes)
 
 
 def test_measuring_one_of_two_types_narrows_the_interval() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heterps.commands.card_samples import traced_block
+from heterps.calibration.cephalo_blocks import traced_block
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
 from heterps_configs.importers.cephalo import BLOCKS, GPUS
@@ -70,7 +70,7 @@ def test_a_folder_without_published_times_is_one_clear_error(
 ) -> None:
     outcome = heterps("calibrate", "--workloads", tmp_path)
     assert outcome.code == 2
-    assert "has no cephalo/model_latencies.json" in " ".join(outcome.err.split())
+    assert "has neither cephalo/model_latencies.json" in " ".join(outcome.err.split())
     outcome = heterps("calibrate", "--workloads", tmp_path / "nowhere")
     assert outcome.code == 2
     assert "is no folder" in outcome.err

@@ -48,11 +48,10 @@ def test_devices_are_listed_with_everything_that_the_catalogue_says(heterps: Het
     a100 = " ".join(text.partition("\nA100-40G  nvidia ampere\n")[2].split())
     assert a100.startswith(
         "memory 40 GB at 1555 GB/s, host 25.6 GB/s "
-        "peaks float32 19.5, float16 312, bfloat16 312 TFLOP/s "
+        "peaks float32 19.5, tf32 156, float16 312, bfloat16 312 TFLOP/s "
         "links nvlink3 (186 GB/s), pcie4 (21.4 GB/s) "
         "price $2.745/h (2025-06): AWS on-demand p4d.24xlarge us-east-1 (21.96), divided by 8 "
-        "calibrated on 13 tables of benson-guo/cephalo (MIT), data/model_latencies.json: "
-        "transformer blocks, forward and backward "
+        "calibrated on 13 tables of benson-guo/cephalo, 3 tables of eth-easl/sailor "
         "source NVIDIA A100 Tensor Core GPU data sheet, 40GB SXM"
     )
     assert "calibrated on cards like it (A10G, " in " ".join(text.split())

@@ -96,7 +96,7 @@ def test_a_cheaper_plan_keeps_the_throughput_floor(heterps: Heterps, blocks: Pat
         (("BLOCKS", "-c", "a100-v100", "--global-batch", "-3"), "global_batch_size"),
         (
             ("BLOCKS", "-c", "a100-v100", "--dtype", "float8"),
-            "'float32', 'float16', 'bfloat16' or 'mixed-bfloat16'",
+            "'float32', 'tf32', 'float16', 'bfloat16' or 'mixed-bfloat16'",
         ),
         (("BLOCKS", "-c", "a100-v100", "--min-throughput", "1e12"), "samples"),
         (("BLOCKS", "-c", "a100-v100", "--evaluations", "0"), "evaluation"),
