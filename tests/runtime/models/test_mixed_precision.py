@@ -20,7 +20,7 @@ from heterps_runtime.execution.memory_check import measure_memory
 from heterps_runtime.models.build import arguments
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
-from heterps_runtime.models.mixed_precision import SharedCopies
+from heterps_runtime.models.mixed_precision import SharedCopies, use_tensor_cores
 from heterps_runtime.models.recording import select_output
 from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.run_plan import run_plan
@@ -112,6 +112,29 @@ def test_the_reference_is_plain_torch_under_autocast(model: str) -> None:
         assert parameter.grad is not None
         assert expected is not None
         assert torch.equal(parameter.grad, expected), name
+
+
+def test_tf32_is_float32_on_a_cpu_and_changes_no_bytes() -> None:
+    assert _differences("sequential", "tf32")[2] == _differences("sequential", "float32")[2]
+    full, fast = _traced("sequential", "float32"), _traced("sequential", "tf32")
+    assert [layer.output_bytes for layer in fast.layers] == [
+        layer.output_bytes for layer in full.layers
+    ]
+    assert fast.cast_bytes("tf32") == (0.0,) * fast.num_layers
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device_type", "precision"),
+    [("tf32", "cuda", "high"), ("tf32", "cpu", "highest"), ("float32", "cuda", "highest")],
+)
+def test_tf32_is_turned_on_where_it_is_asked_for_and_a_gpu_computes(
+    dtype: Dtype, device_type: str, precision: str
+) -> None:
+    try:
+        use_tensor_cores(dtype, device_type)
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_cuts_and_copies_are_what_autocast_makes_of_them() -> None:
