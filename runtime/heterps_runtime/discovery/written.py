@@ -64,8 +64,9 @@ def _type_lines(entry: TypeDraft) -> Iterator[str]:
         yield f"    memory_bytes: {like.memory_bytes}  {assumed}"
     else:
         yield f"    memory_bytes: {entry.memory_bytes}  # {USABLE_SHARE:g} of what the card reports"
-    peaks = ", ".join(f"{name}: {_number(peak)}" for name, peak in like.peak_flops_per_s.items())
-    yield f"    peak_flops_per_s: {{{peaks}}}  {assumed}"
+    yield "    peak_flops_per_s:"
+    for name, peak in like.peak_flops_per_s.items():
+        yield f"      {name}: {_number(peak)}  {assumed}"
     bandwidth = _number(like.memory_bandwidth_bytes_per_s)
     yield f"    memory_bandwidth_bytes_per_s: {bandwidth}  {assumed}"
     speed = entry.host_bandwidth_bytes_per_s

@@ -66,6 +66,7 @@ def test_what_is_left_out_is_predicted_from_the_rest(left_out: str) -> None:
     assert summary(errors).p90 < 0.35
 
 
+@pytest.mark.slow
 def test_intervals_are_judged_by_the_errors_of_other_groups() -> None:
     errors = left_out_errors(made_samples(noise=0.1), "model")
     assert 0.6 < share_inside(errors) <= 1

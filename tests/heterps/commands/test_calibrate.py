@@ -52,6 +52,7 @@ def _table(model: str, card: str) -> list[list[float]]:
     return [[1.0, 1.0], [1.0, 1.0], forward, backward]
 
 
+@pytest.mark.slow
 def test_it_fits_says_what_changed_and_writes_what_can_be_read(
     heterps: Heterps, workloads: Path, tmp_path: Path
 ) -> None:

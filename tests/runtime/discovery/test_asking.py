@@ -89,6 +89,7 @@ def test_a_host_that_never_ends_its_answer_is_cut_off(ssh: Ssh) -> None:
         ask(["endless"])
 
 
+@pytest.mark.slow
 def test_complaints_without_end_hold_up_nothing(ssh: Ssh) -> None:
     ssh("yes >&2")
     with pytest.raises(HeterpsError, match="loud: "):

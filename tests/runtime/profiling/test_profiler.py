@@ -142,6 +142,7 @@ def test_an_interrupted_profile_of_another_device_is_refused(tmp_path: Path) -> 
         measure(profile, "host-cpu", [2], Conditions(repeats=3), partial=partial)
 
 
+@pytest.mark.slow
 def test_packing_is_measured_where_several_tensors_cross_a_cut() -> None:
     profile = measure(profile_of("ctr"), "host-cpu", [2], Conditions(repeats=3, layer_limit_s=0.05))
     cut_s = profile.measurements[0].cut_s

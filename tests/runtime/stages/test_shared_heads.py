@@ -146,6 +146,7 @@ def test_all_who_have_the_same_keys_and_values_step_them_alike(
                     assert torch.equal(first.parameters[name], other.parameters[name]), name
 
 
+@pytest.mark.slow
 def test_what_several_ranks_have_is_written_once_and_read_by_groups_of_any_size(
     tmp_path: Path,
 ) -> None:
