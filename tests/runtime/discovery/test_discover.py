@@ -104,7 +104,7 @@ def test_a_card_that_nobody_knows_is_a_type_of_its_own_that_says_what_is_assumed
     assert own.specification_source.startswith("assumed as ")
     like = device_type_named(own.specification_source.split()[2].strip(","))
     assert own.peak_flops_per_s == like.peak_flops_per_s
-    assert found.text.count("# ASSUMED") == 3
+    assert found.text.count("# ASSUMED") == 2 + len(like.peak_flops_per_s)
     assert any("fill in type Imaginary-X9000" in text for text in found.draft.remarks)
 
 
