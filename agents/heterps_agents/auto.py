@@ -69,6 +69,8 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 # Predicted seconds that the neighbours of the proven problem may take together.
 NEIGHBOUR_SECONDS = 0.5
 POLISH_EVALUATIONS = 5_000
+# Of a budget, for plans with options, where others are allowed too.
+OPTIONS_PART = 1 / 2
 # With options the policy looks where there are at most so many ways to carry out a stage, replicas
 # counted: a fraction of a second. So many of its placements are simulated.
 LEAST_EFFORT, MOST_CANDIDATES, NUM_LEARNED = "fast", 1500, 6
@@ -127,16 +129,20 @@ class AutoPlanner:
         """The best of plans with options, of one without, and of even ones, as far as allowed."""
         settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
         exact_s = effort_named(self.effort).exact_s
+        is_plain_allowed = allows_plain(problem.strategy)
+        own = budget.share(OPTIONS_PART if is_plain_allowed else 1.0)
+        own.known_cost = budget.known_cost
         first, optimum = best_with_options(
-            problem, budget, self.seed, settings, exact_s, self._learned_codes
+            problem, own, self.seed, settings, exact_s, self._learned_codes
         )
+        budget.charge(own)
         plans = [first]
         plain, known = problem.plain, budget.known_cost
         is_throughput = problem.job.objective == "throughput"
         if first is not None and is_throughput and can_run(problem, first):
             assert first.predicted_step_time_s is not None, "it was simulated"
             budget.known_cost = min(known, first.predicted_step_time_s)
-        if allows_plain(problem.strategy) and self._may_be_plain(plain, budget):
+        if is_plain_allowed and self._may_be_plain(plain, budget):
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self.plan(plain, budget))
         found = [plan for plan in plans if plan is not None]

@@ -111,7 +111,6 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
             tried.append(entry._replace(why=why))
             continue
         own = budget.share(1 / (len(asked) - number))
-        most = own.evaluations
         if math.isfinite(known) and problem.job.objective == "throughput":
             own.known_cost = known
         try:
@@ -126,7 +125,7 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
             answers.append(found)
             if best is None or _rank(found) < _rank(best):
                 best = found
-        _charge(budget, own.evaluations_used, most)
+        budget.charge(own)
     if best is None:
         raise reasons[0]
     return replace(
@@ -136,19 +135,6 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         planning_cpu_s=budget.cpu_seconds_used,
         tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
     )
-
-
-def _charge(budget: Budget, used: int, most: int | None) -> None:
-    """Counts what a size took; what no limit binds, as transitions of proofs, costs others nothing.
-
-    Args:
-        budget: Of all sizes.
-        used: Evaluations.
-        most: That were the size's own.
-    """
-    bound = used if most is None else min(used, most)
-    budget.spend(bound)
-    budget.spend_beside(used - bound)
 
 
 class _Outlook(NamedTuple):

@@ -18,6 +18,7 @@ from heterps_agents.finishing.shortlist import Shortlist, Simulations
 from heterps_agents.finishing.simulated_costs import Simulated
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.interface.views import PART
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.even_options import even_codes
 from heterps_agents.search.greedy import greedy_code
@@ -85,31 +86,49 @@ def best_with_options(
     """
     found: list[Simulated] = []
     optimum: ExactResult | None = None
-    for view in problem.views:
+    views = problem.views
+    for index, view in enumerate(views):
         if budget.is_exhausted and found:
             break
-        question = Question.of(view, budget, seed)
+        own = budget.share(PART if index + 1 < len(views) else 1.0)
+        own.known_cost = budget.known_cost
+        question = Question.of(view, own, seed)
         codes, result = _codes(question, exact_s)
         if not problem.merges_nodes and result is not None and result.code is not None:
             optimum = result
         fits = any(math.isfinite(question.cost(code)) for code in codes)
+        if fits:
+            best = _best_simulated(view, question, codes, settings, learned)
+            found += [] if best is None else [best]
+        budget.charge(own)
         if codes and not fits and math.isfinite(budget.known_cost):
             break  # memory is the same in all views, and there is a plan already
-        codes = worth_simulating(question, codes)
-        if codes:
-            shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
-            shortlist.consider(codes, most=budget.known_cost * NEAR_MOVES)
-            start = question.cheapest(codes)
-            more = worth_simulating(question, learned(question._replace(start=start)))
-            if more and question.cost(more[0]) < question.cost(start):
-                shortlist.consider(more, most=budget.known_cost * NEAR_MOVES)
-            near = budget.known_cost * NEAR_KNOWN_SUMS
-            if shortlist.least_cost <= near or promising(question, codes):
-                found.append(shortlist.best())
     fitting = [entry for entry in found if entry.found is not None and math.isfinite(entry.cost)]
     if not fitting:
         return Found(None, optimum)
     return Found(min(fitting, key=lambda entry: entry.cost).plan, optimum)
+
+
+def _best_simulated(
+    view: Problem,
+    question: Question,
+    codes: list[Code],
+    settings: Simulations,
+    learned: Callable[[Question], list[Code]],
+) -> Simulated | None:
+    """The best of placements of one view and of moves from them; None where none comes near."""
+    known_cost = question.budget.known_cost
+    codes = worth_simulating(question, codes)
+    if not codes:
+        return None
+    shortlist = Shortlist(view, question, settings._replace(bound=least_cost(view)))
+    shortlist.consider(codes, most=known_cost * NEAR_MOVES)
+    start = question.cheapest(codes)
+    more = worth_simulating(question, learned(question._replace(start=start)))
+    if more and question.cost(more[0]) < question.cost(start):
+        shortlist.consider(more, most=known_cost * NEAR_MOVES)
+    is_near = shortlist.least_cost <= known_cost * NEAR_KNOWN_SUMS
+    return shortlist.best() if is_near or promising(question, codes) else None
 
 
 def worth_simulating(question: Question, codes: list[Code]) -> list[Code]:
@@ -172,6 +191,6 @@ def _codes(question: Question, exact_s: float) -> tuple[list[Code], ExactResult 
     found = [*sorted(polished, key=question.cost), *found]
     seconds = min(exact_s, question.budget.seconds_left)
     result = solve(question.kernel, question.goal, max_seconds=seconds, on_better=question.found)
-    question.budget.spend(result.transitions)
+    question.budget.spend_beside(result.transitions)
     proven = result.incumbent if result.code is None else result.code
     return (found if proven is None else [proven, *found]), result

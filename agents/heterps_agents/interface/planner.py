@@ -40,7 +40,7 @@ class Budget:
                 "a budget needs at least 1 evaluation and more than 0 seconds, a finite number"
             )
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
-        self.evaluations_used, self.known_cost = 0, math.inf
+        self.evaluations_used, self._beside, self.known_cost = 0, 0, math.inf
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
         self._whole: Budget | None = None
         self._finds = Finds()
@@ -85,8 +85,14 @@ class Budget:
     def spend_beside(self, evaluations: int) -> None:
         """Counts what is no evaluated placement, as transitions of a proof, beside the limit."""
         self.evaluations_used += evaluations
+        self._beside += evaluations
         if self.evaluations is not None:
             self.evaluations += evaluations
+
+    def charge(self, part: Budget) -> None:
+        """Counts what a share of this budget has spent, and what it counted beside its limit."""
+        self.spend(part.evaluations_used - part._beside)
+        self.spend_beside(part._beside)
 
     def found(
         self, cost: float, plan: Callable[[], Plan] | None = None, view: Hashable = None

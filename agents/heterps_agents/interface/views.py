@@ -44,7 +44,7 @@ def over_views(problem: Problem, budget: Budget, answer: Callable[[Problem, Budg
             plans.append(answer(view, own))
         except InfeasibleError as error:
             reasons.append(error)
-        budget.spend(own.evaluations_used)
+        budget.charge(own)
     if not plans:
         raise reasons[0]
     best = fastest(problem, plans)

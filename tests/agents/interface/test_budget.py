@@ -89,3 +89,13 @@ def test_costs_of_unlike_views_are_not_compared() -> None:
     budget.found(1.0, view="links inside nodes")
     budget.found(2.0, view="links between them")
     assert [find.cost for find in budget.finds] == [1.0, 2.0]
+
+
+def test_a_budget_is_charged_what_its_share_spent_and_what_stands_beside() -> None:
+    budget = Budget(evaluations=100)
+    own = budget.share(0.5)
+    own.spend(20)
+    own.spend_beside(1000)
+    budget.charge(own)
+    assert budget.evaluations_used == 1020
+    assert budget.evaluations_left == 80

@@ -259,3 +259,12 @@ def test_strategies_are_compared_and_said_of_each_plan(heterps: Heterps, tmp_pat
     assert b"compare/best_cost_over_cpu_us" in content["greedy"]
     for tag in ("compare/best_over_cpu_seconds", "compare/throughput", "custom_scalars__config__"):
         assert tag.encode() in content["all-planners"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["ctr", "resnet-152"])
+def test_proofs_with_options_leave_auto_the_evaluations_of_its_searches(model: str) -> None:
+    """They were charged once, so that nothing was left for plans without options."""
+    rows = compare(load_problem(model, "a100-v100"), ["auto", "exact", "greedy"]).rows
+    steps = {row.planner: row.step_time_s for row in rows}
+    assert steps["auto"] == min(step_s for step_s in steps.values() if step_s is not None)
