@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -26,6 +27,7 @@ class NativeVecEnv(VecEnv):
     """Episodes that compiled kernels advance all at once. The reward comes with the last step.
 
     Args:
+        env_id: Of the single environment with the same observations, actions and rewards.
         episodes: One row for each environment.
         seed: Of the draws, until `seed()` is called.
         render_mode: "rgb_array" lets `render` and `get_images` draw, some tens of milliseconds for
@@ -33,13 +35,19 @@ class NativeVecEnv(VecEnv):
 
     Raises:
         HeterpsError: The render mode is another one.
+
+    Attributes:
+        spec: Of that environment on the same pool: `gymnasium.make(spec)` makes one of the rows.
     """
 
     episodes: Episodes
     pool: Any
 
-    def __init__(self, episodes: Episodes, seed: int = 0, render_mode: str | None = None) -> None:
+    def __init__(
+        self, env_id: str, episodes: Episodes, seed: int = 0, render_mode: str | None = None
+    ) -> None:
         check_render_mode(render_mode)
+        self.spec = replace(gym.spec(env_id), kwargs={"pool": episodes.pool})
         self.render_mode = render_mode
         self.episodes, self.pool = episodes, episodes.pool
         self._rng = np.random.default_rng(seed)

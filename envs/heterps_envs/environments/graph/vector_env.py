@@ -8,6 +8,7 @@ from __future__ import annotations
 from heterps_envs.environments.base.vector_env import NativeVecEnv
 from heterps_envs.environments.graph.episodes import GraphEpisodes
 from heterps_envs.environments.graph.pool import GraphPool
+from heterps_envs.registration import GRAPH_PLACEMENT
 
 
 class GraphPlacementVecEnv(NativeVecEnv):
@@ -34,4 +35,4 @@ class GraphPlacementVecEnv(NativeVecEnv):
         seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(GraphEpisodes(pool, num_envs), seed, render_mode)
+        super().__init__(GRAPH_PLACEMENT, GraphEpisodes(pool, num_envs), seed, render_mode)

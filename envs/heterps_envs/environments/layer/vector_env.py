@@ -8,6 +8,7 @@ from __future__ import annotations
 from heterps_envs.environments.base.vector_env import NativeVecEnv
 from heterps_envs.environments.layer.episodes import LayerEpisodes
 from heterps_envs.environments.layer.pool import LayerPool
+from heterps_envs.registration import LAYER_PLACEMENT
 
 
 class LayerPlacementVecEnv(NativeVecEnv):
@@ -33,4 +34,4 @@ class LayerPlacementVecEnv(NativeVecEnv):
         seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(LayerEpisodes(pool, num_envs), seed, render_mode)
+        super().__init__(LAYER_PLACEMENT, LayerEpisodes(pool, num_envs), seed, render_mode)

@@ -181,6 +181,30 @@ def put_problem(problems: StageProblems, row: int, tables: CostTables) -> None:
     problems.lower_bound_s[row] = bound_s
 
 
+def kernel_tables_of(problems: StageProblems, row: int) -> KernelTables:
+    """The kernel tables that `put_problem` has written, without the padding."""
+    layers, classes, options = (
+        int(getattr(problems, name)[row]) for name in ("num_layers", "num_classes", "num_options")
+    )
+    sizes: dict[str, tuple[int, ...]] = {
+        name: (layers + 1, options) for name in _SHARED_FIELDS if "_prefix_" in name
+    }
+    sizes |= {"output_bytes": (layers,), "device_count": (classes,), "is_gpipe": ()}
+    sizes |= dict.fromkeys(("latency_s", "inverse_bandwidth_s_per_byte"), (options, options))
+    sizes |= dict.fromkeys(("ring_latency_s", "ring_inverse_bandwidth"), (options, 2))
+    fields = {
+        name: getattr(problems, name)[(row, *map(slice, sizes.get(name, (options,))))].copy()
+        for name in _SHARED_FIELDS
+    }
+    return KernelTables(
+        **{**fields, "is_gpipe": bool(fields["is_gpipe"])},
+        num_layers=layers,
+        num_classes=classes,
+        num_options=options,
+        num_micro_batches=int(problems.num_micro_batches[row]),
+    )
+
+
 def _put_prefix(out: Floats, values: Floats) -> None:
     out[1 : len(values) + 1] = np.cumsum(values)
 

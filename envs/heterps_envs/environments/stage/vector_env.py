@@ -8,6 +8,7 @@ from __future__ import annotations
 from heterps_envs.environments.base.vector_env import NativeVecEnv
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ProblemPool
+from heterps_envs.registration import PRICED_STAGE_PLACEMENT, STAGE_PLACEMENT
 
 
 class StagePlacementVecEnv(NativeVecEnv):
@@ -33,4 +34,5 @@ class StagePlacementVecEnv(NativeVecEnv):
         render_mode: str | None = None,
         with_prices: bool = False,
     ) -> None:
-        super().__init__(StageEpisodes(pool, num_envs, with_prices), seed, render_mode)
+        env_id = PRICED_STAGE_PLACEMENT if with_prices else STAGE_PLACEMENT
+        super().__init__(env_id, StageEpisodes(pool, num_envs, with_prices), seed, render_mode)
