@@ -15,6 +15,7 @@ with warnings.catch_warnings():
     # TensorBoard's protobuf stubs warn about their own deprecations.
     warnings.simplefilter("ignore")
     from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer import event_file_writer
     from tensorboard.summary.writer.record_writer import RecordWriter
 
 EVENT_FILES = "events.out.tfevents.*"
@@ -41,6 +42,7 @@ class EventFile:
             folder.mkdir(parents=True, exist_ok=True)
             for stale in folder.glob(EVENT_FILES) if replaces else ():
                 stale.unlink()
+            _announce(folder)
             self._open()
         except OSError as error:
             self._give_up(error)
@@ -98,3 +100,17 @@ class EventFile:
             "all else goes on",
             stacklevel=2,
         )
+
+
+def _announce(folder: Path) -> None:
+    """Tells of a folder who replaced TensorBoard's writer to hear of it, as Weights & Biases does.
+
+    One of their writers is made, and its empty file removed: ours is the file to be read.
+    """
+    writer = event_file_writer.EventFileWriter
+    if writer.__module__ == event_file_writer.__name__:
+        return
+    before = set(folder.glob(EVENT_FILES))
+    writer(str(folder)).close()
+    for empty in set(folder.glob(EVENT_FILES)) - before:
+        empty.unlink()

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
+from tensorboard.summary.writer import event_file_writer
 
 from heterps_agents.boards.board import Board
 from heterps_agents.boards.event_file import EVENT_FILES
@@ -86,3 +87,22 @@ def test_the_page_custom_scalars_shows_the_charts_of_a_layout(tmp_path: Path) ->
         "chart 0": ["train/a"],
         "chart 1": ["train/b.*", "train/c"],
     }
+
+
+def test_who_listens_to_tensorboards_writers_hears_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    # As Weights & Biases replaces it.
+    class Listening(event_file_writer.EventFileWriter):  # type: ignore[misc]
+        def __init__(self, logdir: str, *arguments: object) -> None:
+            heard.append(logdir)
+            super().__init__(logdir, *arguments)
+
+    monkeypatch.setattr(event_file_writer, "EventFileWriter", Listening)
+    with Board(tmp_path) as board:
+        write(board, range(3))
+    assert heard == [str(tmp_path)]
+    assert len(list(tmp_path.glob(EVENT_FILES))) == 1
+    assert steps_of(tmp_path) == [0, 1, 2]
