@@ -42,7 +42,9 @@ def trained_policies(settings: Settings) -> tuple[TableRows, dict[str, Policy]]:
             policies[f"seed {seed}"] = result.policy
             rows.append(run_row(result.policy.meta, directory))
             advance(f"seed {seed}")
-    what = f"Config `{CONFIG}`, {config.budget_s:g} seconds each."
+    ends = {"seconds": config.budget_s, "environment steps": config.total_steps}
+    end = " or ".join(f"{value:,} {unit}" for unit, value in ends.items() if value is not None)
+    what = f"Config `{CONFIG}`, {end} each."
     return runs_table(what, rows), policies
 
 
@@ -60,9 +62,9 @@ def runs_table(what: str, rows: list[Row]) -> TableRows:
     goals = ", ".join(f"*{name}*" for name in MILESTONES)
     note = (
         f"{what} CPU seconds of training, the optima of its problems included, evaluation left "
-        f"out; those of PPO are what imitation leaves. Until {goals} (on the problems in "
-        "range that the run evaluates, at its first evaluation that shows it); `never`: not "
-        "within the run. The environment's share is of the time of PPO, which its steps are of."
+        f"out; those of PPO are what imitation leaves. Until {goals} (on the "
+        "development problems, at the run's first evaluation that shows it); `never`: not within "
+        "the run. The environment's share is of the time of PPO, which its steps are of."
     )
     spread = [_spread(rows)] if len(rows) > 1 else []
     return TableRows("runs", "training: runs", note, [*rows, *spread])

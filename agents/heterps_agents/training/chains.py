@@ -6,10 +6,12 @@ Imports torch and stable-baselines3.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
@@ -18,10 +20,11 @@ from heterps_agents.learned.policy import Policy
 from heterps_agents.training import state as run_state
 from heterps_agents.training.clock import Clock
 from heterps_agents.training.evaluation import SCORE_WIDTHS, Gap, TestSets
+from heterps_agents.training.expert import ExpertRounds
 from heterps_agents.training.imitation import imitate
 from heterps_agents.training.learner import Learner, State
 from heterps_agents.training.milestones import Milestone, reached
-from heterps_agents.training.network import StagePolicy
+from heterps_agents.training.network import StagePolicy, network_of
 from heterps_agents.training.problems import (
     ProblemSource,
     optima_of,
@@ -34,15 +37,17 @@ from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.base.drawing import Image
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.episodes import StageEpisodes
+from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.priced_pool import PricedPool
 from heterps_envs.environments.stage.state import Limits
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
-from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS
+from heterps_envs.problem_sets.development import DEVELOPMENT_CHAINS
 
-IN_RANGE = "in-range"
-# Sets beside the one in range whose gaps are shown, as far as their optima are quick to prove.
-_FURTHER_SETS = ("longer", "more-types")
+# A run is judged on the first, and shows the others. Frozen test sets are for `heterps score`.
+MAIN_SET, *_FURTHER_SETS = DEVELOPMENT_CHAINS
 _EXAMPLES_STREAM, _FINAL_IMITATION_SHARE = 1, 0.05
+# Of the problem in the pictures: draws its limits; so many are looked at for one with a reference.
+_SHOWN_SEED, _MOST_LOOKED_AT = 0, 16
 
 
 class ChainLearner(Learner[ChainTrainingConfig, Policy]):
@@ -55,13 +60,13 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         resumes: Whether `restore` is to follow: nothing that it replaces is prepared.
     """
 
-    main_set = IN_RANGE
+    main_set = MAIN_SET
 
     def __init__(
         self, config: ChainTrainingConfig, clock: Clock, log: Logger, resumes: bool
     ) -> None:
         super().__init__(config, clock, log)
-        self.num_passes = config.imitation_passes
+        self.num_passes, self.runs_ppo = config.imitation_passes, config.algorithm == "ppo"
         self.milestones: dict[str, Milestone] = {}
         self._source, self._learning_s = ProblemSource(config), 0.0
         start_s = time.process_time()
@@ -78,15 +83,25 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         )  # fmt: skip
         self._optima = optima_of(problems, config.layers[1])
         self.prepared_cpu_s = time.process_time() - start_s
+        self._expert: ExpertRounds | None = None
+        if config.algorithm == "expert-iteration":
+            self._expert = ExpertRounds(config, pool, self._optima)
         self._env = StagePlacementVecEnv(
             pool, config.num_environments, config.seed, with_prices=with_prices
         )
         self._timed = TimedVecEnv(self._env)
+        self._shown = self._one_problem()
         self._sets = TestSets(_test_sets(config), _cheapest_set(config))
         self.model = make_model(config, self._timed, clock, log)
         self._load_compiled_code()
         if not resumes:
             run_state.begin(self.model)
+
+    def _one_problem(self) -> ProblemPool:
+        """The first development problem with a reference, to be drawn again and again."""
+        tables = DEVELOPMENT_CHAINS[MAIN_SET].problems(_MOST_LOOKED_AT)
+        found = next(filter(None, map(self._source.referenced, tables)))
+        return pool_of([found], self.config.target_range, objective=self.config.objective)
 
     def _load_compiled_code(self) -> None:
         """Does once and small what the run will do, so that compilation is no part of its time."""
@@ -96,14 +111,19 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         episodes.step(episodes.view.allowed.argmax(axis=1))
         if self.is_imitating:
             self._optima.examples(pool, np.random.default_rng(0), 1)
-        in_range = DRAWN_CHAINS[IN_RANGE].problems(1)
-        cheapest = in_range if self._sets.cheapest is not None else ()
-        TestSets({IN_RANGE: in_range}, cheapest).gaps(self.policy())
+        if self._expert is not None:
+            self._expert.load_compiled_code(self.policy())
+        one = DEVELOPMENT_CHAINS[MAIN_SET].problems(1)
+        cheapest = one if self._sets.cheapest is not None else ()
+        TestSets({MAIN_SET: one}, cheapest).gaps(self.policy())
 
     def update(self) -> None:
-        """One pass of imitation, or one update of PPO."""
+        """One pass of imitation, part of a round of search, or one update of PPO."""
         if self.is_imitating:
-            self._imitate()
+            if self._expert is not None and self._expert.is_due(self.passes):
+                self._search_placements(self._expert)
+            else:
+                self._imitate()
             return
         config, model, log = self.config, self.model, self.log
         start_s = time.perf_counter()
@@ -116,6 +136,26 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         log.record("train/entropy", -log.name_to_value.get("train/entropy_loss", float("nan")))
         log.record("time/environment_share", self._timed.seconds / max(self._learning_s, 1e-9))
         log.record("pool/shortfall", float(self._env.pool.shortfall.mean()))
+
+    def _search_placements(self, expert: ExpertRounds) -> None:
+        is_over, count = expert.search_some(self.policy()), len(expert.rows)
+        self.doing = (
+            f"searching, round {expert.done + 1} of {self.config.expert_rounds}: "
+            f"{expert.searched} of {count} problems"
+        )
+        if not is_over:
+            return
+        if count == 0 and expert.done == 0:
+            warnings.warn(
+                "all optima are proven: there is nothing to search, and expert iteration is "
+                "imitation; larger problems have some to search, such as with --set classes=[2,10]",
+                stacklevel=2,
+            )
+        self.log.record("imitation/improved_placements", expert.improved)
+        self.log.record("imitation/mean_log_gain", expert.gained / max(1, expert.improved))
+        self.log.dump(self.passes)
+        expert.end()
+        self.doing = ""
 
     def _imitate(self) -> None:
         config, network = self.config, network_of(self.model)
@@ -135,6 +175,8 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
 
     def _refresh(self, count: int) -> None:
         used = np.unique(self._env.episodes.rows.problem)
+        if self._expert is not None:  # what was searched stays
+            used = np.union1d(used, self._expert.rows)
         # From what was done, so that a resumed run chooses the same rows.
         rng = np.random.default_rng([self.config.seed, self.model.num_timesteps, self.passes])
         refresh(self._env.pool, self._optima, self._source, used, count, rng)
@@ -146,25 +188,24 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
     def evaluate(self, cpu_s: float) -> dict[str, float]:
         """Curves of the gaps to the optimum; they begin where imitation ends."""
         gaps = self._sets.gaps(self.policy())
-        self.score = gaps[f"{IN_RANGE}/greedy"].median
-        reached(gaps, self.milestones, self.clock.steps, cpu_s)
-        return {} if self.is_imitating else numbers_of(gaps)
+        self.score = gaps[f"{MAIN_SET}/greedy"].median
+        reached(gaps, self.milestones, self.curve_step, cpu_s)
+        return {} if self.is_imitating and self.runs_ppo else numbers_of(gaps)
 
     def scores(self, policy: Policy) -> dict[str, float]:
-        """Gaps to the optimum of all test sets, with wider beams than `evaluate`."""
+        """Gaps to the optimum of all sets, with wider beams than `evaluate`."""
         return numbers_of(self._sets.gaps(policy, SCORE_WIDTHS))
 
     def picture(self) -> Image | None:
-        """The likeliest placement of the pool's first problem, for one target."""
-        pool, row = self._env.pool, np.zeros(1, np.int64)
+        """The likeliest placement of one development problem, for one target."""
+        pool, row = self._shown, np.zeros(1, np.int64)
         episodes = StageEpisodes(pool, 1, isinstance(pool, PricedPool))
-        episodes.begin(row, row, pool.draw_limits(np.random.default_rng(self.config.seed), row))
-        while not (ended := episodes.rows.status != RUNNING).any():
-            actions, _ = self.model.predict(
-                episodes.observations(), deterministic=True, action_masks=episodes.view.allowed
-            )
-            episodes.step(actions)
-        episodes.finish(np.flatnonzero(ended))
+        episodes.begin(row, row, pool.draw_limits(np.random.default_rng(_SHOWN_SEED), row))
+        scorer = network_of(self.model).scorer
+        while (episodes.rows.status == RUNNING).all():
+            with torch.no_grad():
+                logits, _ = scorer(torch.from_numpy(episodes.observations()))
+            episodes.step(logits.argmax(dim=1).numpy())
         return episodes.image(0)
 
     def remarks(self) -> dict[str, Any]:
@@ -176,6 +217,7 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         return {
             **run_state.collect(self.model, self._env, self._source, self._optima),
             "passes": self.passes,
+            "expert": {} if self._expert is None else self._expert.state(),
             "milestones": {name: list(entry) for name, entry in self.milestones.items()},
         }
 
@@ -183,6 +225,8 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         """Takes over the state of another learner of the same config."""
         run_state.restore(state, self.model, self._env, self._source, self._optima)
         self.passes = state["passes"]
+        if self._expert is not None:
+            self._expert.restore(state["expert"])
         self.milestones = {name: Milestone(*entry) for name, entry in state["milestones"].items()}
 
 
@@ -213,17 +257,11 @@ def one_update(model: MaskablePPO) -> None:
     model.learn(model.n_steps * model.env.num_envs, reset_num_timesteps=False)
 
 
-def network_of(model: MaskablePPO) -> StagePolicy:
-    """The policy of a model as what it is."""
-    assert isinstance(model.policy, StagePolicy)
-    return model.policy
-
-
 def numbers_of(gaps: Mapping[str, Gap]) -> dict[str, float]:
     """Gaps by the names that curves, tables and model cards use, see `TrainingResult.scores`."""
     numbers: dict[str, float] = {}
     for curve, gap in gaps.items():
-        key = curve.removeprefix(f"{IN_RANGE}/")
+        key = curve.removeprefix(f"{MAIN_SET}/")
         for field, value in gap._asdict().items():
             numbers[f"{key}_gap_{field}" if field != "solved" else f"{key}_solved"] = value
     return numbers
@@ -235,13 +273,17 @@ def _mean_reward(model: MaskablePPO) -> float:
 
 
 def _cheapest_set(config: ChainTrainingConfig) -> list[CostTables]:
-    """Problems in range whose gap of the price is shown."""
+    """Problems whose gap of the price is shown."""
     if config.objective == "throughput":
         return []
-    return DRAWN_CHAINS[IN_RANGE].problems(config.evaluation_problems)
+    return DEVELOPMENT_CHAINS[MAIN_SET].problems(config.evaluation_problems)
 
 
 def _test_sets(config: ChainTrainingConfig) -> dict[str, list[CostTables]]:
-    counts = {IN_RANGE: config.evaluation_problems}
+    counts = {MAIN_SET: config.evaluation_problems}
     counts |= dict.fromkeys(_FURTHER_SETS, config.curve_problems)
-    return {name: DRAWN_CHAINS[name].problems(count) for name, count in counts.items() if count > 0}
+    return {
+        name: DEVELOPMENT_CHAINS[name].problems(count)
+        for name, count in counts.items()
+        if count > 0
+    }

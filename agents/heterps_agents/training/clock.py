@@ -21,6 +21,8 @@ class Clock:
 
     Attributes:
         steps: Decisions so far, earlier runs included.
+        schedule_start_s: When the schedules of `between` began: what was imitated before them has
+            its own, and takes nothing from theirs.
     """
 
     def __init__(
@@ -29,9 +31,14 @@ class Clock:
         self.config, self._clock = config, clock
         self.start()
 
-    def start(self, spent_s: float = 0.0, steps: int = 0) -> None:
+    def start(self, spent_s: float = 0.0, steps: int = 0, schedule_start_s: float = 0.0) -> None:
         """Begins to count from what earlier runs have spent."""
         self._start, self.steps = self._clock() - spent_s, steps
+        self.schedule_start_s = schedule_start_s
+
+    def start_schedule(self) -> None:
+        """What `between` gives begins now."""
+        self.schedule_start_s = self.seconds
 
     @property
     def seconds(self) -> float:
@@ -41,9 +48,13 @@ class Clock:
     @property
     def share(self) -> float:
         """Of the budget that is nearer to its end, 0 to 1."""
+        return self._share_since(0.0)
+
+    def _share_since(self, start_s: float) -> float:
         config, share = self.config, 0.0
         if config.budget_s is not None:
-            share = self.seconds / config.budget_s
+            left_s = config.budget_s - start_s
+            share = (self.seconds - start_s) / left_s if left_s > 0 else 1.0
         if config.total_steps is not None:
             share = max(share, self.steps / config.total_steps)
         return min(1.0, share)
@@ -54,8 +65,8 @@ class Clock:
         return self.share >= 1.0
 
     def between(self, start: float, end: float) -> float:
-        """Linear from `start` to `end` over the budget."""
-        return start + (end - start) * self.share
+        """Linear from `start` to `end` over what the budget was when the schedules began."""
+        return start + (end - start) * self._share_since(self.schedule_start_s)
 
 
 class Interrupt:

@@ -134,7 +134,7 @@ class TestSets:
         self.held = {name: HeldOut(tables) for name, tables in sets.items() if tables}
 
     def gaps(self, policy: Policy, widths: Mapping[str, int] = CURVE_WIDTHS) -> dict[str, Gap]:
-        """Gaps by set and decoding: `in-range/greedy`, `in-range/beam16`, `cheapest/fast`, ...
+        """Gaps by set and decoding: `development/greedy`, `cheapest/fast`, ...
 
         Args:
             policy: To be judged.

@@ -54,15 +54,18 @@ class OptimalPlacements:
         first_layer: (N, L) of the stage that holds each layer; -1 where no placement is known.
         device_class: (N, L) its class.
         replicas: (N, L) its replicas.
+        is_proven: (N,) which placements are optima.
     """
 
     def __init__(self, count: int, layers: int) -> None:
         self.first_layer = np.full((count, layers), _UNKNOWN, np.int16)
         self.device_class, self.replicas = np.zeros((2, count, layers), np.int16)
+        self.is_proven = np.zeros(count, np.bool_)
 
-    def put(self, row: int, code: NDArray[np.int16] | None) -> None:
+    def put(self, row: int, code: NDArray[np.int16] | None, is_proven: bool = True) -> None:
         """Takes over the placement of a problem; None: it is not known."""
         self.first_layer[row] = _UNKNOWN
+        self.is_proven[row] = is_proven and code is not None
         for stage in [] if code is None else decode(code):
             layers = slice(stage.first_layer, stage.last_layer + 1)
             self.first_layer[row, layers] = stage.first_layer
@@ -77,7 +80,7 @@ class OptimalPlacements:
             rng: Of problems and limits.
             count: Problems.
         """
-        known = np.flatnonzero(self.first_layer[:, 0] != _UNKNOWN)
+        known = np.flatnonzero(self.is_known)
         if len(known) == 0:
             return Examples(np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
         problem, everyone = rng.choice(known, count), np.arange(count)
@@ -105,8 +108,13 @@ class OptimalPlacements:
         for name, value in self._arrays().items():
             value[:] = state[name]
 
-    def _arrays(self) -> dict[str, NDArray[np.int16]]:
-        names = ("first_layer", "device_class", "replicas")
+    @property
+    def is_known(self) -> NDArray[np.bool_]:
+        """(N,) of which problems there is a placement."""
+        return np.asarray(self.first_layer[:, 0] != _UNKNOWN)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        names = ("first_layer", "device_class", "replicas", "is_proven")
         return {name: getattr(self, name) for name in names}
 
 

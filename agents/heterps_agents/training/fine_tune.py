@@ -9,8 +9,9 @@ import torch
 from stable_baselines3.common.logger import Logger
 
 from heterps_agents.learned.policy import Policy
-from heterps_agents.training.chains import make_model, network_of, one_update
+from heterps_agents.training.chains import make_model, one_update
 from heterps_agents.training.clock import Clock
+from heterps_agents.training.network import network_of
 from heterps_agents.training.problems import perturbed, pool_of, references
 from heterps_configs import library
 from heterps_configs.documents.training import ChainTrainingConfig
@@ -63,6 +64,7 @@ def fine_tune(
     model = make_model(config, env, clock, Logger(None, []))
     network = network_of(model)
     network.imported(policy)
+    clock.start_schedule()
     while not clock.is_over:
         one_update(model)
         clock.steps = model.num_timesteps

@@ -34,6 +34,8 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
         num_passes: Of imitation, before the first decision.
         passes: How many of them are done.
         imitation_loss: Of the last pass; nan before the first.
+        runs_ppo: Whether PPO follows the passes of imitation.
+        doing: What the next update does, where it is neither of them; else empty.
         main_set: The problems that names of scores leave out.
     """
 
@@ -43,11 +45,30 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
         self.config, self.clock, self.log = config, clock, log
         self.reward = self.score = self.imitation_loss = float("nan")
         self.prepared_cpu_s, self.num_passes, self.passes = 0.0, 0, 0
+        self.runs_ppo, self.doing = True, ""
 
     @property
     def is_imitating(self) -> bool:
         """Whether the next update is a pass of imitation."""
         return self.passes < self.num_passes
+
+    @property
+    def share(self) -> float:
+        """Of all updates, 0 to 1."""
+        if self.runs_ppo:
+            return self.clock.share
+        # No step is ever taken, so that the clock counts seconds, if anything.
+        return max(self.clock.share, self.passes / self.num_passes)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is left to do, or to spend."""
+        return self.share >= 1.0
+
+    @property
+    def curve_step(self) -> int:
+        """What curves count: decisions or, without PPO, passes."""
+        return self.clock.steps if self.runs_ppo else self.passes
 
     @property
     def learning_rate(self) -> float:

@@ -9,11 +9,11 @@ from heterps_agents.training.evaluation import Gap
 
 # What a run is judged by: numbers of curves, and the limits that they must be below.
 MILESTONES = {
-    "greedy median 0": {("in-range/greedy", "median"): 1e-3},
+    "greedy median 0": {("development/greedy", "median"): 1e-3},
     "beam 16 median 0, mean below 0.3 %, p95 below 0.2 %": {
-        ("in-range/beam16", "median"): 1e-3,
-        ("in-range/beam16", "mean"): 3e-3,
-        ("in-range/beam16", "p95"): 2e-3,
+        ("development/beam16", "median"): 1e-3,
+        ("development/beam16", "mean"): 3e-3,
+        ("development/beam16", "p95"): 2e-3,
     },
 }
 

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.distributions import MaskableDistribution
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.type_aliases import GymEnv
 from torch import Tensor, nn
 
 from heterps_agents.learned.policy import Policy
@@ -148,3 +150,23 @@ class StagePolicy(MaskableActorCriticPolicy):
         """The distribution over actions."""
         logits = self._masked(self.scorer(obs)[0], action_masks)
         return self.action_dist.proba_distribution(action_logits=logits)
+
+
+def maskable_ppo(policy: Policy, env: GymEnv, **arguments: Any) -> MaskablePPO:
+    """A trained policy as a model of sb3-contrib: to evaluate, to save, or to go on with.
+
+    Args:
+        policy: Of chains; for prices the environment is `heterps/PricedStagePlacement-v0`.
+        env: Any form of that environment, with room for any number of device classes.
+        arguments: For `MaskablePPO`.
+    """
+    own = {"hidden": policy.hidden, "with_prices": policy.knows_prices}
+    model = MaskablePPO(StagePolicy, env, policy_kwargs=own, device="cpu", **arguments)
+    network_of(model).imported(policy)
+    return model
+
+
+def network_of(model: MaskablePPO) -> StagePolicy:
+    """The policy of a model as what it is."""
+    assert isinstance(model.policy, StagePolicy)
+    return model.policy

@@ -119,12 +119,13 @@ class ProblemSource:
                 self._start_batch(self._batch + 1)
             tables = self._waiting[self._taken]
             self._taken += 1
-            problem = self._referenced(tables)
+            problem = self.referenced(tables)
             if problem is not None:
                 taken.append(problem)
         return taken
 
-    def _referenced(self, tables: CostTables) -> Referenced | None:
+    def referenced(self, tables: CostTables) -> Referenced | None:
+        """A problem with what its episodes are compared with; None where that is not found."""
         find = with_reference if self.config.objective == "throughput" else with_frontier
         return find(tables, self.config.longest_exact_s)
 

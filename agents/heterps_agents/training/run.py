@@ -29,7 +29,7 @@ CONFIG_FILE, CHECKPOINT_FILE, POLICY_FILE, RESULT_FILE = (
     "policy.npz",
     "result.json",
 )
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 4
 
 
 class TrainingProgress(NamedTuple):
@@ -45,6 +45,7 @@ class TrainingProgress(NamedTuple):
         num_passes: Of imitation, before the first step.
         passes: How many of them are done.
         imitation_loss: Of the last pass; nan before the first.
+        doing: What goes on, where it is neither a pass nor an update of PPO; else empty.
     """
 
     share: float
@@ -55,6 +56,7 @@ class TrainingProgress(NamedTuple):
     num_passes: int
     passes: int
     imitation_loss: float
+    doing: str = ""
 
 
 class TrainingResult(NamedTuple, Generic[PolicyType]):
@@ -64,10 +66,11 @@ class TrainingResult(NamedTuple, Generic[PolicyType]):
         policy: The trained policy.
         policy_file: Where it was written.
         steps: Decisions, all runs of the directory together.
+        passes: The same of imitation.
         seconds: The same of training time.
         scores: On held-out problems. Chains: `greedy_gap_median`, `greedy_gap_p95`,
-            `beam16_gap_median`, ... in range; other sets with their names in front:
-            `longer/beam16_gap_median`. Graphs: see `heterps_agents.graphs.evaluation`.
+            `beam16_gap_median`, ... on the development set; others with their names in front:
+            `development-longer/beam16_gap_median`. Graphs: see `heterps_agents.graphs.evaluation`.
         interrupted: Whether the user stopped it; `resume=True` goes on.
         unwritten: Why the directory lacks the policy; empty where it has it.
     """
@@ -79,6 +82,7 @@ class TrainingResult(NamedTuple, Generic[PolicyType]):
     scores: dict[str, float]
     interrupted: bool
     unwritten: str = ""
+    passes: int = 0
 
 
 class TrainingRun(Generic[PolicyType]):
@@ -106,10 +110,11 @@ class TrainingRun(Generic[PolicyType]):
         self._cpu_s, self._ppo_cpu_s, self._learning_s = learner.prepared_cpu_s, 0.0, 0.0
         self._clock.start()
         if checkpoint is not None:
-            self._clock.start(checkpoint["seconds"], checkpoint["steps"])
+            spent = (checkpoint[name] for name in ("seconds", "steps", "schedule_start_s"))
+            self._clock.start(*spent)
             self._cpu_s, self._ppo_cpu_s = checkpoint["cpu_s"], checkpoint["ppo_cpu_s"]
             learner.restore(checkpoint)
-        self._first_step = self._clock.steps
+        self._first_step, self._drawn_step = self._clock.steps, -1
         self._plan_next()
         write_text(directory / CONFIG_FILE, self._config.to_yaml())
         self._describe()
@@ -123,13 +128,13 @@ class TrainingRun(Generic[PolicyType]):
         interrupt = Interrupt()
         with interrupt.watched():
             try:
-                while not self._clock.is_over and not interrupt.requested:
+                while not self.learner.is_over and not interrupt.requested:
                     self._update()
                     if progress is not None:
                         progress(self._progress())
             except KeyboardInterrupt:
                 interrupt.requested = True
-        if self._clock.steps == 0 and not interrupt.requested:
+        if self._clock.steps == 0 and self.learner.runs_ppo and not interrupt.requested:
             self._warn_of_no_step()
         if interrupt.requested:
             logger.warning("interrupted; resume goes on from %s", self.directory / CHECKPOINT_FILE)
@@ -153,12 +158,30 @@ class TrainingRun(Generic[PolicyType]):
             log.record("time/steps_per_second", steps_per_second)
             log.record("time/cpu_seconds", self._cpu_s)
         has_imitated = was_imitating and not learner.is_imitating
-        if clock.seconds >= self._next_evaluation_s or clock.is_over or has_imitated:
-            self._boards.judge(learner.by_set(learner.evaluate(self._cpu_s)), clock.steps)
-        log.dump(clock.steps)
+        if clock.seconds >= self._next_evaluation_s or learner.is_over or has_imitated:
+            self._judge()
+        if has_imitated:
+            clock.start_schedule()
+        log.dump(learner.curve_step)
         if clock.seconds >= self._next_checkpoint_s:
             self._save_checkpoint()
         self._plan_next()
+
+    def _judge(self) -> None:
+        """Scores on held-out problems, and a picture of one of them."""
+        learner = self.learner
+        self._boards.judge(learner.by_set(learner.evaluate(self._cpu_s)), learner.curve_step)
+        self._draw()
+
+    def _draw(self) -> None:
+        learner, step = self.learner, self.learner.curve_step
+        if step <= self._drawn_step or (learner.runs_ppo and learner.is_imitating):
+            return
+        picture = learner.picture()
+        if picture is not None:
+            board = self._boards.board(LEARNING)
+            board.add_image("train/episode", picture, step, dataformats="HWC")
+            self._drawn_step = step
 
     def _warn_of_no_step(self) -> None:
         passes = f"; {self.learner.passes} of {self.learner.num_passes} passes of imitation"
@@ -173,8 +196,8 @@ class TrainingRun(Generic[PolicyType]):
     def _progress(self) -> TrainingProgress:
         clock, learner = self._clock, self.learner
         return TrainingProgress(
-            clock.share, clock.seconds, clock.steps, learner.reward, learner.score,
-            learner.num_passes, learner.passes, learner.imitation_loss,
+            learner.share, clock.seconds, clock.steps, learner.reward, learner.score,
+            learner.num_passes, learner.passes, learner.imitation_loss, learner.doing,
         )  # fmt: skip
 
     def _plan_next(self) -> None:
@@ -186,16 +209,14 @@ class TrainingRun(Generic[PolicyType]):
     def _describe(self) -> None:
         """The config as text, with the seed and the command, for who looks at the curves."""
         board, text = self._boards.board(LEARNING), f"```yaml\n{self._config.to_yaml()}```"
-        board.add_text("train/config", text, self._clock.steps)
+        step = self.learner.curve_step
+        board.add_text("train/config", text, step)
         made = f"seed {self._config.seed}; {self.command or 'made by a program'}"
-        board.add_text("train/command", made, self._clock.steps)
+        board.add_text("train/command", made, step)
 
     def _describe_end(self, scores: dict[str, float]) -> None:
         """A picture, and settings beside final scores."""
-        steps, picture = self._clock.steps, self.learner.picture()
-        if picture is not None:
-            board = self._boards.board(LEARNING)
-            board.add_image("train/episode", picture, steps, dataformats="HWC")
+        self._draw()
         kinds = (bool, int, float, str)
         fields, plain = type(self._config).model_fields, self._config.model_dump(mode="json")
         # What tells runs apart: TensorBoard's table shows five columns unasked.
@@ -206,7 +227,7 @@ class TrainingRun(Generic[PolicyType]):
             and name != "description"
             and (name == "seed" or value != fields[name].default)
         }
-        self._boards.finish(shown, self.learner.by_set(scores), steps)
+        self._boards.finish(shown, self.learner.by_set(scores), self.learner.curve_step)
 
     def _save_checkpoint(self) -> None:
         """Writes the checkpoint in one move; where the disk is full, the next one may succeed."""
@@ -215,6 +236,7 @@ class TrainingRun(Generic[PolicyType]):
             "version": CHECKPOINT_VERSION,
             "steps": self._clock.steps,
             "seconds": self._clock.seconds,
+            "schedule_start_s": self._clock.schedule_start_s,
             "cpu_s": self._cpu_s,
             "ppo_cpu_s": self._ppo_cpu_s,
         }
@@ -248,7 +270,8 @@ class TrainingRun(Generic[PolicyType]):
         except HeterpsError as error:
             # Hours of training: who called can still write it elsewhere.
             unwritten = str(error)
-        return TrainingResult(policy, path, steps, seconds, scores, interrupted, unwritten)
+        passes = self.learner.passes
+        return TrainingResult(policy, path, steps, seconds, scores, interrupted, unwritten, passes)
 
 
 def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,7 @@ from heterps_configs.documents.base import Document
 from heterps_configs.documents.numbers import (
     Count,
     Factor,
+    Number,
     PositiveCount,
     PositiveSeconds,
     Rate,
@@ -26,6 +27,9 @@ Width = Annotated[Whole, Field(ge=1, le=4096)]
 Passes = Annotated[Whole, Field(ge=1, le=1000)]
 Rounds = Annotated[Whole, Field(ge=0, le=64)]
 PositiveSteps = Annotated[Whole, Field(ge=1, le=10**15)]
+Algorithm = Literal["ppo", "imitation", "expert-iteration"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+FinalRate = Annotated[Number, Field(ge=0, le=10.0)]
 Range = tuple[PositiveCount, PositiveCount]
 MOST_LAYERS, MOST_CLASSES = 4096, 16
 MOST_NODES, MOST_DEVICES = 4096, 16
@@ -67,7 +71,7 @@ class TrainingConfig(Document):
     minibatch_size: Size
     epochs: Passes
     learning_rate: Rate = 2e-3
-    final_learning_rate: Rate = 1e-4
+    final_learning_rate: FinalRate = 1e-4
     entropy_weight: Weight
     clip_range: Rate = 0.2
 
@@ -91,6 +95,10 @@ class ChainTrainingConfig(TrainingConfig):
     """Chains to learn from, imitation, and episodes.
 
     Attributes:
+        algorithm: `ppo`: PPO, after as many passes of imitation as there are. `imitation`: these
+            passes alone. `expert-iteration`: the same, and between them, `expert_rounds` times, a
+            search that the policy guides as it is then gives problems without a proven optimum
+            better placements to imitate.
         objective: What is learned: `throughput`: short steps. `price`: cheap samples under a
             throughput floor. `budget`: short steps under a limit on the price per hour.
         layers: Fewest and most layers of a problem.
@@ -103,6 +111,8 @@ class ChainTrainingConfig(TrainingConfig):
             others do not.
         imitation_passes: Before PPO, the network so often learns decisions of exact optima; only
             with the objective `throughput`.
+        expert_rounds: Searches of all problems without a proven optimum, evenly between passes.
+        expert_effort: Of the search in these rounds, see `heterps_configs.documents.effort`.
         imitation_problems: Problems whose optima are replayed in one such pass.
         imitation_refreshed: Problems of the pool that are replaced before each pass.
         imitation_learning_rate: At the first pass; falls to a twentieth.
@@ -112,10 +122,11 @@ class ChainTrainingConfig(TrainingConfig):
         num_environments: Episodes at once.
         steps_per_update: Steps of each episode before the network is updated.
         gae_lambda: Generalised advantage estimation.
-        curve_problems: Problems of each other test set whose gap is logged: longer, more types.
+        curve_problems: Problems of each other development set whose gap is logged.
     """
 
     fixed_fields: ClassVar = (
+        "algorithm",
         "objective",
         "hidden",
         "seed",
@@ -126,6 +137,7 @@ class ChainTrainingConfig(TrainingConfig):
     )
     range_fields: ClassVar = ("layers", "classes", "devices_per_class", "target_range")
 
+    algorithm: Algorithm = "ppo"
     objective: Literal["throughput", "price", "budget"] = "throughput"
     layers: Range = (8, 32)
     classes: Range = (2, 4)
@@ -138,6 +150,8 @@ class ChainTrainingConfig(TrainingConfig):
     imitation_problems: Size = 4096
     imitation_refreshed: Sizes = 256
     imitation_learning_rate: Rate = 2e-3
+    expert_rounds: Passes = 2
+    expert_effort: Literal["fast", "normal", "high"] = "high"
     longest_exact_s: PositiveSeconds = 0.05
 
     num_environments: Size = 256
@@ -157,6 +171,12 @@ class ChainTrainingConfig(TrainingConfig):
             raise ValueError(
                 f"imitation_passes: must be 0 with the objective {self.objective}: only the optima "
                 "of the objective throughput are imitated"
+            )
+        least = {"ppo": 0, "imitation": 1, "expert-iteration": 1 + self.expert_rounds}
+        if self.imitation_passes < least[self.algorithm]:
+            raise ValueError(
+                f"imitation_passes: the algorithm {self.algorithm} needs at least "
+                f"{least[self.algorithm]}, got {self.imitation_passes}"
             )
         if self.layers[1] > MOST_LAYERS or self.classes[1] > MOST_CLASSES:
             raise ValueError(

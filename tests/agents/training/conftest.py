@@ -34,6 +34,10 @@ CHAINS = ChainTrainingConfig(
 PRICES = CHAINS.changed(
     objective="price", imitation_passes=0, evaluation_problems=2, curve_problems=0
 )
+# More problems than one update searches, none of which an exact solver has time for.
+EXPERT = CHAINS.changed(
+    algorithm="expert-iteration", imitation_passes=6, imitation_refreshed=0, longest_exact_s=1e-9
+)
 GRAPHS = GraphTrainingConfig(
     problems="graphs",
     total_steps=600,
@@ -53,6 +57,8 @@ GRAPHS = GraphTrainingConfig(
 )
 CONFIGS: dict[str, AnyConfig] = {
     "chains": CHAINS,
+    "imitation": CHAINS.changed(algorithm="imitation"),
+    "expert": EXPERT,
     "price": PRICES,
     "budget": PRICES.changed(objective="budget"),
     "graphs": GRAPHS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from heterps_agents.learned.policy import Policy
 from heterps_agents.training.evaluation import Gap, HeldOut
@@ -43,6 +44,18 @@ def test_seconds_of_training_beat_an_untrained_policy(
     before, after = (held.gap(policy, width=1) for policy in (random_policy, result.policy))
     assert is_clearly_better(after, before)
     assert held.gap(result.policy, width=16).median < 0.02
+
+
+def test_a_budget_in_seconds_leaves_ppo_all_of_its_learning_rates(tmp_path: Path) -> None:
+    config = SMALL.changed(
+        total_steps=None, budget_s=4.0, imitation_passes=10, imitation_problems=512,
+        pool_size=64, evaluation_problems=1,
+    )  # fmt: skip
+    train(config, tmp_path)
+    events = EventAccumulator(str(tmp_path / "learning")).Reload()
+    rates = [entry.value for entry in events.Scalars("train_ppo/learning_rate")]
+    assert rates[0] > 0.8 * config.learning_rate
+    assert rates[-1] < 0.4 * config.learning_rate
 
 
 @pytest.mark.slow

@@ -19,6 +19,22 @@ def test_the_clock_counts_the_budget_that_ends_first() -> None:
     assert clock.is_over
 
 
+def test_schedules_begin_when_imitation_ends() -> None:
+    now_s = [0.0]
+    clock = Clock(ChainTrainingConfig(budget_s=100.0), clock=lambda: now_s[0])
+    now_s[0] = 60.0
+    clock.start_schedule()
+    assert clock.between(1.0, 0.0) == 1.0
+    now_s[0] = 80.0
+    assert clock.share == 0.8
+    assert clock.between(1.0, 0.0) == pytest.approx(0.5)
+    # A run that goes on knows when that was.
+    clock.start(spent_s=90.0, schedule_start_s=clock.schedule_start_s)
+    assert clock.between(1.0, 0.0) == pytest.approx(0.25)
+    clock.start(spent_s=100.0, schedule_start_s=100.0)
+    assert clock.between(1.0, 0.0) == 0.0
+
+
 def test_ctrl_c_ends_a_run_after_its_update_and_a_second_one_at_once() -> None:
     interrupt, before = Interrupt(), signal.getsignal(signal.SIGINT)
     with interrupt.watched():

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sb3_contrib import MaskablePPO
 
-from heterps_agents.training.chains import network_of
 from heterps_agents.training.examples import OptimalPlacements
 from heterps_agents.training.imitation import imitate
-from heterps_agents.training.network import StagePolicy
+from heterps_agents.training.network import StagePolicy, network_of
 from heterps_agents.training.problems import Referenced, optima_of, pool_of, with_optimum
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError

@@ -13,10 +13,10 @@ def test_milestones_are_when_all_their_limits_were_first_met() -> None:
         return Gap(value, value, value, 1.0)
 
     milestones: dict[str, Milestone] = {}
-    reached({"in-range/greedy": gap(0.5), "in-range/beam16": gap(0.0)}, milestones, 10, 1.0)
+    reached({"development/greedy": gap(0.5), "development/beam16": gap(0.0)}, milestones, 10, 1.0)
     assert list(milestones.values()) == [Milestone(10, 1.0)]
-    reached({"in-range/greedy": gap(0.0), "in-range/beam16": gap(0.5)}, milestones, 20, 2.0)
-    reached({"in-range/greedy": gap(0.0), "in-range/beam16": gap(0.0)}, milestones, 30, 3.0)
+    reached({"development/greedy": gap(0.0), "development/beam16": gap(0.5)}, milestones, 20, 2.0)
+    reached({"development/greedy": gap(0.0), "development/beam16": gap(0.0)}, milestones, 30, 3.0)
     assert [entry.steps for entry in milestones.values()] == [10, 20]
 
 

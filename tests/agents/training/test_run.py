@@ -25,9 +25,9 @@ CURVES: dict[str, dict[str, set[str]]] = {
     "chains": {
         "learning": {"train/reward", "train_ppo/entropy", "train_time/environment_share"},
         "imitation": {"train/imitation_loss"},
-        "in-range": {"train/greedy_gap_median", "train/greedy_gap_p95", "train/beam16_gap_p95"},
-        "longer": {"train/greedy_gap_median", "train_judged/greedy_solved"},
-        "more-types": {"train/beam16_gap_median", "train_judged/beam16_gap_mean"},
+        "development": {"train/greedy_gap_median", "train/greedy_gap_p95", "train/beam16_gap_p95"},
+        "development-longer": {"train/greedy_gap_median", "train_judged/greedy_solved"},
+        "development-more-types": {"train/beam16_gap_median", "train_judged/beam16_gap_mean"},
     },
     "graphs": {
         "learning": {"train/reward", "train_ppo/entropy"},
@@ -84,7 +84,7 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     assert {"train_time/steps_per_second", "train_time/cpu_seconds"} <= curves["learning"]
     first = {tag for tags in curves.values() for tag in tags if tag.startswith("train/")}
     assert len(first) <= 8, "few charts come first"
-    main = "held-out" if kind == "graphs" else "in-range"
+    main = "held-out" if kind == "graphs" else "development"
     for name in finite_scores(result.scores):
         given, _, rest = name.rpartition("/")
         assert f"train_score/{rest}" in curves[given or main]
@@ -97,14 +97,23 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     ]
     assert texts[0] == f"```yaml\n{config.to_yaml()}```"
     assert texts[1] == f"seed {config.seed}; heterps train x"
-    (picture,) = board.Images("train/episode")
-    assert min(picture.width, picture.height) >= 400
+    pictures = board.Images("train/episode")
+    steps = [picture.step for picture in pictures]
+    assert steps == sorted(set(steps))
+    # Of the same problem before and after PPO.
+    assert len(steps) >= 2
+    assert steps[-1] == result.steps
+    assert all(min(picture.width, picture.height) >= 400 for picture in pictures)
 
 
 @pytest.mark.slow
 def test_the_scores_are_those_of_the_objective(trained: Runs) -> None:
     chains, prices, graphs = (trained[kind].result.scores for kind in ("chains", "price", "graphs"))
-    assert {"greedy_gap_median", "beam64_solved", "longer/beam16_gap_p95"} <= chains.keys()
+    assert {
+        "greedy_gap_median",
+        "beam64_solved",
+        "development-longer/beam16_gap_p95",
+    } <= chains.keys()
     assert {"cheapest/fast_gap_median", "cheapest/normal_solved"} <= prices.keys()
     assert 0 < graphs["samples16_mean"] <= graphs["greedy_mean"]
 
@@ -151,7 +160,7 @@ def test_a_longer_budget_continues_the_curve(trained: Runs, tmp_path: Path) -> N
     second = train(CHAINS.changed(total_steps=1024), tmp_path, resume=True)
     assert second.steps >= 1024 > first.steps
     assert second.seconds > first.seconds
-    for run, tag in (("learning", "train/reward"), ("in-range", "train/greedy_gap_median")):
+    for run, tag in (("learning", "train/reward"), ("development", "train/greedy_gap_median")):
         steps = [event.step for event in board_of(tmp_path / run).Scalars(tag)]
         assert steps == sorted(set(steps))
         assert steps[-1] == second.steps
