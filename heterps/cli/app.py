@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.completion import names_of, planners
+from heterps.cli.completion import planners
 from heterps.cli.discover import discover
 from heterps.cli.examples import EXAMPLES
 from heterps.cli.export import export
@@ -55,6 +55,7 @@ from heterps.cli.profile import profile
 from heterps.cli.report import report
 from heterps.cli.run import run
 from heterps.cli.simulate import simulate, spot_trace
+from heterps.cli.train import train
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_configs.units import escaped
 
@@ -308,53 +309,7 @@ def compare(
 app.command(cls=RunCommand, epilog=EXAMPLES["run"])(run)
 
 
-@app.command(epilog=EXAMPLES["train"])
-def train(
-    config: Annotated[
-        str,
-        typer.Option(
-            "--config",
-            help="Training config: shipped name (`heterps list training`) or file.",
-            autocompletion=names_of("training"),
-        ),
-    ] = "quick",
-    run_directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--run-directory", help="Checkpoints and TensorBoard.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the last checkpoint.")
-    ] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="field=value of the config; repeat for several."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the trained policy (.npz) here too.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Train a placement policy; TensorBoard; resumable."""
-    from heterps.commands.train import run_train
-
-    run_train(
-        config,
-        run_directory=run_directory,
-        resume=resume,
-        overrides=overrides or [],
-        output=output,
-        as_json=as_json,
-    )
-
-
+app.command(epilog=EXAMPLES["train"])(train)
 app.command(epilog=EXAMPLES["discover"])(discover)
 app.command(epilog=EXAMPLES["profile"])(profile)
 

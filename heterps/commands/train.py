@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import string
@@ -20,8 +21,14 @@ from heterps.reports.console import (
 )
 from heterps_configs import library
 from heterps_configs.documents.base import parse_yaml
-from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
-from heterps_configs.errors import HeterpsError
+from heterps_configs.documents.training import (
+    ALGORITHMS,
+    ChainTrainingConfig,
+    GraphTrainingConfig,
+)
+from heterps_configs.documents.yaml_files import to_yaml
+from heterps_configs.errors import HeterpsError, UnknownNameError
+from heterps_configs.hyperparameters import hyperparameters_of, read_hyperparameters
 from heterps_configs.outputs import file_name_of, try_outputs
 
 if TYPE_CHECKING:
@@ -59,6 +66,9 @@ CHAINS = Words(
     "greedy median {greedy_gap_median:.2%}, p95 {greedy_gap_p95:.2%}; "
     "beam 16 median {beam16_gap_median:.2%}, p95 {beam16_gap_p95:.2%}",
 )
+IMITATED = CHAINS._replace(
+    result=CHAINS.result.replace("{steps:,} environment steps", "{passes} passes of imitation")
+)
 GRAPHS = Words(
     "preparing",
     "{steps:,} nodes  reward {reward:.3f}",
@@ -86,12 +96,40 @@ def run_train(
     run_directory: Path | None,
     resume: bool,
     overrides: list[str],
+    algorithm: str | None,
+    hyperparameters: Path | None,
+    show_hyperparameters: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Trains, prints the scores, and says where everything is."""
-    settings = override(load_config(config), overrides)
-    folder = run_directory or Path("runs/train") / run_name(config, overrides)
+    """Trains, prints the scores, and says where everything is.
+
+    Args:
+        config: Shipped name or file.
+        run_directory: By default named by the config and what differs from it.
+        resume: Go on there.
+        overrides: `field=value` each.
+        algorithm: Instead of what the config does.
+        hyperparameters: A file with an entry for the config's environment; `overrides` outdo it.
+        show_hyperparameters: Print such an entry instead of training.
+        output: Write the policy here too.
+        as_json: Print JSON.
+
+    Raises:
+        HeterpsError: Anything of this is not known, or not allowed.
+    """
+    base = load_config(config)
+    overrides = [*of_algorithm(algorithm, base), *overrides]
+    named = overrides
+    if hyperparameters is not None:
+        # Its name stands for what is in it.
+        named = [*overrides, hyperparameters.stem]
+        overrides = [*of_file(hyperparameters, base), *overrides]
+    settings = override(base, overrides)
+    if show_hyperparameters:
+        answer.print(to_yaml(hyperparameters_of(settings)), end="", soft_wrap=True, markup=False)
+        return
+    folder = run_directory or Path("runs/train") / run_name(config, named)
     try_outputs({"--output": (output, (".npz",))}, {"--run-directory": folder})
     command = shlex.join(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
@@ -110,6 +148,31 @@ def run_train(
         warnings.warn(result.unwritten, stacklevel=1)
     if result.interrupted:
         raise KeyboardInterrupt
+
+
+def of_algorithm(algorithm: str | None, base: AnyConfig) -> list[str]:
+    """What `--algorithm` sets, as `--set` has it."""
+    if algorithm is None:
+        return []
+    if algorithm not in ALGORITHMS:
+        raise UnknownNameError("algorithm", algorithm, ALGORITHMS)
+    if isinstance(base, GraphTrainingConfig):
+        raise HeterpsError(
+            f"--algorithm {algorithm}: chooses for chains; a policy for graphs learns by PPO and, "
+            "in each update, from the annealed best of its own placements"
+        )
+    alone = ["imitation_passes=0"] if algorithm == "ppo" else []
+    return [f"algorithm={algorithm}", *alone]
+
+
+def of_file(path: Path, base: AnyConfig) -> list[str]:
+    """What a file of hyper-parameters changes, as `--set` has it."""
+    before = base.model_dump(mode="json")
+    return [
+        f"{name}={json.dumps(value)}"
+        for name, value in read_hyperparameters(path, base).items()
+        if before.get(name) != value
+    ]
 
 
 def run_name(config: str, overrides: list[str]) -> str:
@@ -133,6 +196,7 @@ def _print(
             {
                 "policy": str(output or result.policy_file),
                 "steps": result.steps,
+                "passes": result.passes,
                 "seconds": result.seconds,
                 "scores": finite_or_none(result.scores),
                 "interrupted": result.interrupted,
@@ -197,11 +261,15 @@ def train_with_progress(
 
 
 def _words(config: AnyConfig) -> Words:
-    return GRAPHS if isinstance(config, GraphTrainingConfig) else CHAINS
+    if isinstance(config, GraphTrainingConfig):
+        return GRAPHS
+    return CHAINS if config.algorithm == "ppo" else IMITATED
 
 
 def _now(words: Words, state: TrainingProgress) -> str:
     """Where a run stands, in one line."""
+    if state.doing:
+        return state.doing
     if state.passes > 0 and state.steps == 0:
         done = f"pass {state.passes} of {state.num_passes}"
         return f"imitating optima, {done}  loss {state.imitation_loss:.2f}"

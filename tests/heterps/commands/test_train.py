@@ -13,6 +13,7 @@ import pytest
 from heterps.commands.train import load_config, override, run_name
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
+from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 
 Heterps = Callable[..., Any]
@@ -67,6 +68,62 @@ def test_a_config_of_either_kind_trains_and_leaves_its_policy(
     said = " ".join(outcome.out.split())
     assert words in said
     assert "policy: " in said
+
+
+TINY = (
+    *("total_steps=64", "pool_size=16", "num_environments=8", "steps_per_update=4", "hidden=8"),
+    *("layers=[5, 6]", "classes=[2, 2]", "curve_problems=0", "evaluation_problems=2"),
+    *("imitation_passes=3", "imitation_problems=16", "imitation_refreshed=0"),
+)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "passes", "words"),
+    [
+        ("ppo", 64, 0, "64 environment steps"),
+        ("imitation", 0, 3, "3 passes of imitation"),
+        ("expert-iteration", 0, 3, "3 passes of imitation"),
+    ],
+)
+def test_each_algorithm_does_its_part_alone(
+    heterps: Heterps, tmp_path: Path, algorithm: str, steps: int, passes: int, words: str
+) -> None:
+    settings = TINY if algorithm != "ppo" else [t for t in TINY if "imitation_p" not in t]
+    # With so little time the exact solver proves nothing, and the search has something to do.
+    small = [f"--set={text}" for text in (*settings, "longest_exact_s=1e-9")]
+    run = ("--algorithm", algorithm, "--run-directory", tmp_path)
+    outcome = heterps("train", *run, *small, "--json")
+    assert outcome.code == 0, outcome.err
+    content = json.loads(outcome.out)
+    assert (content["steps"], content["passes"]) == (steps, passes)
+    outcome = heterps("train", *run, *small, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert words in " ".join(outcome.out.split())
+
+
+def test_an_algorithm_is_known_and_for_chains(heterps: Heterps) -> None:
+    outcome = heterps("train", "--algorithm", "imitate")
+    assert outcome.code == 2
+    assert "did you mean imitation" in outcome.err
+    outcome = heterps("train", "--config", "graph-generalist", "--algorithm", "ppo")
+    assert outcome.code == 2
+    assert "chooses for chains" in outcome.err
+    outcome = heterps("train", "--algorithm", "imitation", "--set", "imitation_passes=0")
+    assert outcome.code == 2
+    assert "the algorithm imitation needs at least 1, got 0" in outcome.err
+
+
+def test_a_file_of_hyperparameters_trains_as_it_says(heterps: Heterps, tmp_path: Path) -> None:
+    shown = heterps("train", "--show-hyperparameters", *(f"--set={text}" for text in TINY))
+    assert shown.code == 0, shown.err
+    file, run = tmp_path / "mine.yml", tmp_path / "run"
+    file.write_text(shown.out.replace("n_steps: 4", "n_steps: 2"))
+    more = ("--hyperparameters", file, "--set=n_epochs=1")
+    assert heterps("train", *more).code == 2  # fields of the config go by their own names
+    outcome = heterps("train", "--hyperparameters", file, "--set=epochs=1", "--run-directory", run)
+    assert outcome.code == 0, outcome.err
+    trained = ChainTrainingConfig.from_file(run / "config.yaml")
+    assert (trained.steps_per_update, trained.epochs, trained.pool_size) == (2, 1, 16)
 
 
 def test_a_run_is_named_by_its_config_and_what_differs_from_it() -> None:
