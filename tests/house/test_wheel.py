@@ -124,3 +124,31 @@ def test_the_command_runs_from_the_wheel_beside_foreign_packages(
         "-c", "import heterps; print(heterps.__file__)", cwd=foreign_project, python_path=installed
     )
     assert Path(where.strip()).is_relative_to(installed)
+
+
+def test_the_environments_are_made_by_id_with_nothing_imported(
+    installed: Path, foreign_project: Path
+) -> None:
+    """Gymnasium reads no entry points since 1.0: the id itself names the module that registers."""
+    code = (
+        "import sys, gymnasium\n"
+        "from gymnasium.envs.registration import registry\n"
+        "import heterps_envs.registration\n"
+        "loaded = {'numba', 'scipy', 'torch', 'stable_baselines3', 'pydantic'} & {*sys.modules}\n"
+        "print(sorted(loaded))\n"
+        "print(*(key for key in registry if key.startswith('heterps/')))\n"
+    )
+    loaded, ids = run_python(
+        "-W", "error", "-c", code, cwd=foreign_project, python_path=installed
+    ).splitlines()
+    assert loaded == "[]", "to register costs next to nothing"
+    assert len(ids.split()) == 4
+    code = (
+        "import gymnasium as gym\n"
+        f"for key in {ids.split()}:\n"
+        "    env = gym.make('heterps_envs.registration:' + key)\n"
+        "    env.reset(seed=0)\n"
+        "    print(env.spec.id)\n"
+    )
+    made = run_python("-W", "error", "-c", code, cwd=foreign_project, python_path=installed)
+    assert made.split() == ids.split()
