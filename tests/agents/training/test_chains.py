@@ -46,6 +46,7 @@ def test_seconds_of_training_beat_an_untrained_policy(
     assert held.gap(result.policy, width=16).median < 0.02
 
 
+@pytest.mark.alone
 def test_a_budget_in_seconds_leaves_ppo_all_of_its_learning_rates(tmp_path: Path) -> None:
     config = SMALL.changed(
         total_steps=None, budget_s=4.0, imitation_passes=10, imitation_problems=512,
