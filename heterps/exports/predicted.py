@@ -55,7 +55,7 @@ def samples_per_s_of_deepspeed(problem: Problem, plan: Plan) -> float:
 
 
 def kept_texts(problem: Problem, plan: Plan, recomputes: bool = True) -> tuple[str, ...]:
-    """What it means that a target keeps activations where they are, if the plan does not.
+    """What it means that a target keeps activations where and as long as its own rule says.
 
     Args:
         problem: What the plan answers.
@@ -70,13 +70,17 @@ def kept_texts(problem: Problem, plan: Plan, recomputes: bool = True) -> tuple[s
         for field, verb in changes.items()
         if (count := sum(len(getattr(stage, field)) for stage in plan.stages))
     ]
+    own: tuple[str, ...] = ()
+    if any(stage.in_flight is not None for stage in plan.stages):
+        own = ("how many micro-batches are in flight is left to the target's own rule",)
     if not told:
-        return ()
-    stages = tuple(stage.changed(**dict.fromkeys(changes, ())) for stage in plan.stages)
+        return own
+    without = {**dict.fromkeys(changes, ()), "in_flight": None}
+    stages = tuple(stage.changed(**without) for stage in plan.stages)
     needed = estimate(problem, plan.changed(stages=stages, bound=Bound())).memory_bytes
     short = [name for name, size in needed.items() if size > problem.usable_bytes(name)]
     lacks = f"memory is predicted to lack on {', '.join(short)}" if short else "they fit there"
-    return (f"activations that the plan {' or '.join(told)} stay on their devices: {lacks}",)
+    return (f"activations that the plan {' or '.join(told)} stay on their devices: {lacks}", *own)
 
 
 def cost_text(problem: Problem, plan: Plan, samples_per_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heterps.planning.place_result import PlaceResult
+from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget, Planner
@@ -34,6 +35,8 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
         plan, own_cost = planner.plan(problem, budget), None
     plan = interleave(problem, plan, budget)
     plan = choose_reduce(problem, plan)
+    if not isinstance(planner, System):
+        plan = choose_in_flight(problem, plan, budget)
     planning_s, planning_cpu_s = budget.seconds_used, budget.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:

@@ -23,6 +23,8 @@ def way_text(plan: Plan, stage: Stage) -> str:
         texts.append(f"recompute{_part(stage.recompute_layers, stage)}")
     if stage.offloaded_layers:
         texts.append(f"offload{_part(stage.offloaded_layers, stage)}")
+    if stage.in_flight is not None:
+        texts.append(f"{stage.in_flight} in flight")
     if any(entry.layers[0] in stage.layers for entry in plan.sharded_state):
         texts.append("state sharded")
     return ", ".join(texts)

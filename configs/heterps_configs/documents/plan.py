@@ -12,7 +12,15 @@ from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.numbers import Count, LayerCount, LayerIndex, Name, Number, Seed
+from heterps_configs.documents.numbers import (
+    Count,
+    LayerCount,
+    LayerIndex,
+    Name,
+    Number,
+    PositiveCount,
+    Seed,
+)
 from heterps_configs.problems import InconsistentError, repeated
 
 # A step of many micro-batches takes longer than what each of its passes may.
@@ -40,6 +48,8 @@ class Stage(Document):
             again for the backward pass; only what enters such a layer is kept.
         offloaded_layers: Layers whose activations go to host memory after the forward pass and come
             back for the backward pass.
+        in_flight: Micro-batches that it may hold between their forward and backward passes; None:
+            as many as 1F1B needs for the devices behind it. More of them hide slow links.
     """
 
     name: Name
@@ -51,6 +61,7 @@ class Stage(Document):
     batch_layers: tuple[LayerIndex, ...] = ()
     recompute_layers: tuple[LayerIndex, ...] = ()
     offloaded_layers: tuple[LayerIndex, ...] = ()
+    in_flight: PositiveCount | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -222,6 +233,7 @@ class Plan(Document):
             )
         problems += self._device_problems()
         problems += self._sharding_problems()
+        problems += self._in_flight_problems()
         unused = set(layers) - {name for pipeline in self.pipelines for name in pipeline.stages}
         if unused:
             problems.append(f"stages: no pipeline uses {', '.join(sorted(unused))}")
@@ -253,6 +265,22 @@ class Plan(Document):
                 )
         if any(behind.first_layer <= front.last_layer for front, behind in pairwise(ranges)):
             yield "sharded_state: a layer stands there twice"
+
+    def _in_flight_problems(self) -> Iterator[str]:
+        """Only 1F1B counts what is in flight, and only with a device for each stage."""
+        chosen = [stage for stage in self.stages if stage.in_flight is not None]
+        if chosen and self.job.schedule != "1f1b":
+            yield (
+                f"stages: {chosen[0].name!r} has in_flight, and the job's schedule is "
+                f"{self.job.schedule}; only 1f1b can have it"
+            )
+        on = Counter(stage.devices[0] for stage in self.stages)
+        shared = [stage for stage in chosen if on[stage.devices[0]] > 1]
+        if shared:
+            yield (
+                f"stages: {shared[0].name!r} has in_flight, and shares {shared[0].devices[0]!r} "
+                "with other stages; only a stage that has its devices for itself can have it"
+            )
 
     def to_mapping(self) -> dict[str, Any]:
         """As of any document, but with every field of the job: a plan says what it is for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.formula import in_flight
@@ -17,13 +17,11 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
     or through others, are counted together: replicas are the stages of equal layers among them, and
     behind a stage are all that begin after its last layer. Where a device has several stages of a
     route, the rule is that of `heterps_envs.schedule.interleaved`, again counted in devices.
+    `Stage.in_flight` stands above the rule of 1F1B.
     """
-    share: dict[str, int] = defaultdict(int)
-    for pipeline in plan.pipelines:
-        for name in pipeline.stages:
-            share[name] += len(pipeline.micro_batches)
+    share = routed_micro_batches(plan)
     if plan.job.schedule == "gpipe":
-        return dict(share)
+        return share
     shape = route_shape(plan) if is_interleaved(plan) else {}  # else the rule of 1F1B
     held = {}
     stage_named = {stage.name: stage for stage in plan.stages}
@@ -37,5 +35,15 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
             most = in_flight(plan.job.num_micro_batches, False, replicas, behind)
             if shape:
                 most = most_in_flight(-(-2 * behind // replicas) + 1, *shape[stage.name])
+            most = stage.in_flight or most
             held[stage.name] = min(share[stage.name], most)
     return held
+
+
+def routed_micro_batches(plan: Plan) -> dict[str, int]:
+    """For each stage, how many micro-batches pass it in a step."""
+    share: dict[str, int] = dict.fromkeys((stage.name for stage in plan.stages), 0)
+    for pipeline in plan.pipelines:
+        for name in pipeline.stages:
+            share[name] += len(pipeline.micro_batches)
+    return share

@@ -20,7 +20,7 @@ from collections import Counter
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import in_flight_micro_batches
+from heterps_envs.schedule.in_flight import in_flight_micro_batches, routed_micro_batches
 
 
 def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
@@ -33,10 +33,9 @@ def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
     held = in_flight_micro_batches(plan)
     if plan.job.schedule != "zero-bubble":
         return held
-    share, wanted = Counter[str](), dict(held)
+    share, wanted = routed_micro_batches(plan), dict(held)
     for pipeline in plan.pipelines:
         for name in pipeline.stages:
-            share[name] += len(pipeline.micro_batches)
             wanted[name] = max(wanted[name], held[pipeline.stages[0]])
     stages_on = Counter(stage.devices[0] for stage in plan.stages)
     room: dict[str, float] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 
@@ -15,6 +17,12 @@ def check_torch_engine(plan: Plan, is_online: bool) -> None:
     if is_online:
         raise HeterpsError("engine torch: not with --online; torch's schedules measure no actions")
     check_expressible(plan)
+    if any(stage.in_flight is not None for stage in plan.stages):
+        warnings.warn(
+            "torch has a rule of its own for how many micro-batches are in flight: in_flight of "
+            "the plan's stages is ignored, and the step is predicted with it",
+            stacklevel=2,
+        )
 
 
 def check_expressible(plan: Plan) -> None:

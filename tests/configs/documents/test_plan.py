@@ -220,6 +220,27 @@ def test_a_layer_is_computed_again_or_offloaded() -> None:
     )
 
 
+def test_a_stage_of_1f1b_may_say_what_it_holds_in_flight() -> None:
+    data = plan_data()
+    data["stages"][0]["in_flight"] = 4
+    plan = Plan.from_mapping(data)
+    assert plan.stages[0].in_flight == 4
+    assert Plan.from_mapping(plan.to_mapping()) == plan
+    assert not plan.runs_like(Plan.from_mapping(plan_data()))
+    data["job"]["schedule"] = "gpipe"
+    assert problems_of(data) == (
+        "stages: 's0' has in_flight, and the job's schedule is gpipe; only 1f1b can have it",
+    )
+    data["job"]["schedule"] = "1f1b"
+    data["stages"][1]["devices"] = ["a"]
+    assert problems_of(data) == (
+        "stages: 's0' has in_flight, and shares 'a' with other stages; only a stage that has its "
+        "devices for itself can have it",
+    )
+    data["stages"][0]["in_flight"] = 0
+    assert problems_of(data)[0].startswith("stages.0.in_flight: ")
+
+
 def test_state_is_sharded_by_ranges_of_layers() -> None:
     plan = Plan.from_mapping(plan_data() | {"sharded_state": [{"first_layer": 2, "last_layer": 3}]})
     assert plan.sharded_layers == {2, 3}

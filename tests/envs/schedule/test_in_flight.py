@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +12,13 @@ from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import in_flight_micro_batches
+from heterps_envs.schedule.actions import BACKWARD, FORWARD
+from heterps_envs.schedule.build import build_schedule
+from heterps_envs.schedule.in_flight import in_flight_micro_batches, routed_micro_batches
 from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.plan_bound import least_step_time_s
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import estimate
 from tests.envs.planned_memory import plan_memory_bytes
 from tests.envs.small_problems import chain_problem, placements, plan_of
 
@@ -81,6 +87,32 @@ def test_pipelines_that_share_no_stage_do_not_raise_each_others_limit() -> None:
     )
     held = in_flight_micro_batches(plan)
     assert held == {"a": 2, "b": 1, "c0": 1, "c1": 1, "c2": 1, "c3": 1}
+
+
+@given(st.data())
+def test_any_numbers_in_flight_run_to_the_end_and_hold_what_they_say(data: st.DataObject) -> None:
+    problem = chain_problem(
+        [1, 2, 1, 3], [2, 1, 1, 1], num_micro_batches=8, counts=(3, 4), speeds=(1, 2)
+    )
+    placement = data.draw(placements(4, counts))
+    plan = bind(problem, placement, planner="test", seed=0)
+    numbers = data.draw(st.lists(st.integers(1, 8), min_size=len(plan.stages)))
+    chosen = plan.changed(
+        stages=tuple(
+            stage.changed(in_flight=number)
+            for stage, number in zip(plan.stages, numbers, strict=False)
+        )
+    )
+    schedule = build_schedule(problem, chosen)
+    passing = routed_micro_batches(chosen)
+    for index, stage in enumerate(chosen.stages):
+        assert stage.in_flight is not None
+        own = schedule.kind[schedule.stage == index]
+        steps = np.where(own == FORWARD, 1, np.where(own == BACKWARD, -1, 0))
+        assert int((own == FORWARD).sum()) == passing[stage.name]
+        assert int(np.cumsum(steps).max()) <= min(stage.in_flight, passing[stage.name])
+    bound_s = least_step_time_s(PreparedPlan(problem, chosen))
+    assert estimate(problem, chosen).step_time_s >= bound_s * (1 - 1e-9)
 
 
 def no_plan(**changes: object) -> Problem:

@@ -70,6 +70,20 @@ def test_recomputed_layers_change_nothing_but_memory(model: str, schedule: Sched
         assert dropped < kept
 
 
+@pytest.mark.parametrize("model", ["sequential", "gpt2"])
+def test_more_micro_batches_in_flight_change_nothing_but_memory(model: str) -> None:
+    problem = problem_with(model, "1f1b", SIZES)
+    plan = chain_of(problem, 2)
+    front, *behind = plan.stages
+    more = plan.changed(stages=(front.changed(in_flight=3), *behind))
+    check_parity(problem, more)
+    few, many = (
+        peak_bytes(problem.profile, p, problem.cluster)["d0"].largest.activations
+        for p in (plan.changed(stages=(front.changed(in_flight=1), *behind)), more)
+    )
+    assert few < many
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule"), [("llama", "1f1b"), ("gpt2", "zero-bubble"), ("resnet", "1f1b")]

@@ -61,6 +61,13 @@ def test_routes_are_refused() -> None:
         check_expressible(_plan(stages, routes=routes))
 
 
+def test_numbers_in_flight_are_ignored_with_a_warning() -> None:
+    plan = _plan(HALVES)
+    chosen = plan.changed(stages=tuple(stage.changed(in_flight=2) for stage in plan.stages))
+    with pytest.warns(UserWarning, match="in_flight of the plan's stages is ignored"):
+        check_torch_engine(chosen, is_online=False)
+
+
 def test_unequal_numbers_of_stages_are_refused() -> None:
     stages = {"s0": (0, 1, "d0"), "s1": (2, 3, "d1"), "s2": (4, -1, "d0")}
     with pytest.raises(HeterpsError, match="take their stages in turns"):

@@ -1,0 +1,137 @@
+"""More micro-batches in flight than the rule of 1F1B where the simulator finds that faster.
+
+The rule keeps all devices busy where messages take no time. Behind a slow link a gradient comes
+back late, and the stages in front of it stand still with all that they may hold; with a few more
+they go on, as far as memory has room (eager 1F1B: Zhuang et al., On Optimizing the Communication
+of Model Parallelism, 2023). What helps is found by trying: stages of equal layers, and all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.in_flight import in_flight_micro_batches, routed_micro_batches
+from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
+
+# A plan with more in flight has to be this much faster.
+GAIN = 1 - 1e-3
+# How many more are tried at a time.
+MORE = (1, 2, 4)
+# Stages that may be simulated, replicas counted; and plans, however many stages they have.
+MOST_STAGES, LEAST_TRIALS = 600, 6
+
+_Names = tuple[str, ...]
+
+
+class _Best(NamedTuple):
+    plan: Plan
+    step_time_s: float
+    more: dict[str, int]
+
+
+def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+    """The plan with `in_flight` set where that is faster, fits and keeps the floor.
+
+    Args:
+        problem: What was asked.
+        plan: Any plan for it; only one for 1F1B that has a device, or group, for each stage and no
+            choice of its own is changed.
+        budget: Simulations count beside its evaluations: they are no placements. Its seconds end
+            them.
+    """
+    groups = plan.device_groups
+    is_open = plan.job.schedule == "1f1b" and len(groups) == len(plan.stages) > 1
+    if not is_open or any(stage.in_flight is not None for stage in plan.stages):
+        return plan
+    step_time_s = simulated_step_time_s(problem, plan)
+    trials = max(LEAST_TRIALS, MOST_STAGES // len(plan.stages))
+    best = _Best(plan, step_time_s, {})
+    held, share = in_flight_micro_batches(plan), routed_micro_batches(plan)
+    is_better = True
+    while is_better:
+        is_better = False
+        for names in _columns(plan):
+            for more in MORE:
+                if trials == 0 or budget.time_share >= 1.0:
+                    return _trimmed(problem, plan, held, best)
+                wanted = _raised(best.more, names, more, held, share)
+                if wanted == best.more:
+                    break
+                trials -= 1
+                budget.spend_beside(1)
+                found = _faster(problem, plan, held, wanted, best)
+                if found is not None:
+                    best, is_better = found, True
+    return _trimmed(problem, plan, held, best)
+
+
+def _trimmed(problem: Problem, plan: Plan, held: dict[str, int], best: _Best) -> Plan:
+    """The best plan without what helps nothing: it would only take memory."""
+    for names in reversed(_columns(plan)[:-1]):
+        most = max(best.more.get(name, 0) for name in names)
+        for kept in sorted({0, most // 4, most // 2, most - 1}):
+            less = {
+                name: more if name not in names else min(more, kept)
+                for name, more in best.more.items()
+            }
+            found = None
+            if kept < most and any(less.values()):
+                found = _faster(problem, plan, held, less, best, gain=1 + 1e-9)
+            if found is not None:
+                best = found
+                break
+    return best.plan
+
+
+def _faster(
+    problem: Problem,
+    plan: Plan,
+    held: dict[str, int],
+    more: dict[str, int],
+    best: _Best,
+    gain: float = GAIN,
+) -> _Best | None:
+    """The plan with so many more in flight, where it is better than the best by a factor."""
+    stages = tuple(
+        stage.changed_unchecked(in_flight=held[stage.name] + more[stage.name])
+        if more.get(stage.name, 0) > 0
+        else stage
+        for stage in plan.stages
+    )
+    trial = plan.changed_unchecked(stages=stages)
+    if simulated_step_time_s(problem, trial) >= best.step_time_s * gain:
+        return None
+    step_time_s = feasible_step_time_s(problem, trial)
+    if step_time_s >= best.step_time_s * gain:
+        return None
+    trial = plan.changed(stages=stages, predicted_step_time_s=step_time_s)
+    return _Best(trial, step_time_s, more)
+
+
+def _raised(
+    before: dict[str, int],
+    names: _Names,
+    more: int,
+    held: dict[str, int],
+    share: dict[str, int],
+) -> dict[str, int]:
+    """So many more for some stages, and no more than all of a stage's micro-batches."""
+    after = dict(before)
+    for name in names:
+        own = min(before.get(name, 0) + more, share[name] - held[name])
+        if own > 0:
+            after[name] = own
+    return after
+
+
+def _columns(plan: Plan) -> list[_Names]:
+    """The stages of equal layers from front to back, and all together."""
+    found: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for stage in plan.stages:
+        found[stage.first_layer, stage.last_layer].append(stage.name)
+    columns = [tuple(found[key]) for key in sorted(found)]
+    return [*columns, tuple(stage.name for stage in plan.stages)]
