@@ -91,8 +91,9 @@ def test_pipelines_that_share_no_stage_do_not_raise_each_others_limit() -> None:
 
 @given(st.data())
 def test_any_numbers_in_flight_run_to_the_end_and_hold_what_they_say(data: st.DataObject) -> None:
+    counts = (3, 4)
     problem = chain_problem(
-        [1, 2, 1, 3], [2, 1, 1, 1], num_micro_batches=8, counts=(3, 4), speeds=(1, 2)
+        [1, 2, 1, 3], [2, 1, 1, 1], num_micro_batches=8, counts=counts, speeds=(1, 2)
     )
     placement = data.draw(placements(4, counts))
     plan = bind(problem, placement, planner="test", seed=0)
