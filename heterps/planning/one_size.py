@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heterps.planning.place_result import PlaceResult
+from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
@@ -33,6 +34,8 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
         plan, own_cost = planner.answer(problem, budget)
     else:
         plan, own_cost = planner.plan(problem, budget), None
+        if getattr(planner, "hands_over_finds", False):
+            plan = best_of_finds(problem, plan, budget)
     plan = interleave(problem, plan, budget)
     plan = choose_reduce(problem, plan)
     if not isinstance(planner, System):

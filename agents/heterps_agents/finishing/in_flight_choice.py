@@ -14,11 +14,21 @@ from typing import NamedTuple
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import in_flight_micro_batches, routed_micro_batches
+from heterps_envs.schedule.in_flight import (
+    as_memory_allows,
+    in_flight_micro_batches,
+    routed_micro_batches,
+)
+from heterps_envs.simulator.plan_bound import least_step_time_s
+from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
 
 # A plan with more in flight has to be this much faster.
 GAIN = 1 - 1e-3
+# A step that is no more above what its devices are busy has nothing left to win.
+CLOSE = 1.002
+# So many more on all stages show whether slow links are in the way.
+EAGER = 3
 # How many more are tried at a time.
 MORE = (1, 2, 4)
 # Stages that may be simulated, replicas counted; and plans, however many stages they have.
@@ -33,32 +43,66 @@ class _Best(NamedTuple):
     more: dict[str, int]
 
 
+def with_more_in_flight(problem: Problem, plan: Plan) -> Plan | None:
+    """The plan with `EAGER` more in flight on all stages, as far as memory has room.
+
+    None where the simulator cannot find that faster: there is no such choice, no stage may hold
+    more, or the plan takes hardly longer than its devices are busy.
+    """
+    step_time_s = plan.predicted_step_time_s
+    assert step_time_s is not None, "it was simulated"
+    if not _is_open(plan):
+        return None
+    if step_time_s <= CLOSE * least_step_time_s(PreparedPlan(problem, plan)):
+        return None
+    held = in_flight_micro_batches(plan)
+    wanted = {name: number + EAGER for name, number in held.items()}
+    most = as_memory_allows(problem, plan, held, wanted)
+    if most == held:
+        return None
+    stages = tuple(
+        stage.changed_unchecked(in_flight=most[stage.name])
+        if most[stage.name] > held[stage.name]
+        else stage
+        for stage in plan.stages
+    )
+    return plan.changed_unchecked(stages=stages)
+
+
+def _is_open(plan: Plan) -> bool:
+    is_alone = len(plan.device_groups) == len(plan.stages) > 1
+    return plan.job.schedule == "1f1b" and is_alone
+
+
 def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     """The plan with `in_flight` set where that is faster, fits and keeps the floor.
 
     Args:
         problem: What was asked.
-        plan: Any plan for it; only one for 1F1B that has a device, or group, for each stage and no
-            choice of its own is changed.
+        plan: Any plan for it; only one for 1F1B that has a device, or group, for each stage is
+            changed.
         budget: Simulations count beside its evaluations: they are no placements. Its seconds end
             them.
     """
-    groups = plan.device_groups
-    is_open = plan.job.schedule == "1f1b" and len(groups) == len(plan.stages) > 1
-    if not is_open or any(stage.in_flight is not None for stage in plan.stages):
+    if not _is_open(plan):
         return plan
-    step_time_s = simulated_step_time_s(problem, plan)
+    chosen = {stage.name: stage.in_flight for stage in plan.stages if stage.in_flight is not None}
+    by_rule = tuple(stage.changed_unchecked(in_flight=None) for stage in plan.stages)
+    held = in_flight_micro_batches(plan.changed_unchecked(stages=by_rule))
+    share = routed_micro_batches(plan)
+    more = {name: min(number, share[name]) - held[name] for name, number in chosen.items()}
+    best = _Best(plan, simulated_step_time_s(problem, plan), more)
+    if best.step_time_s <= CLOSE * least_step_time_s(PreparedPlan(problem, plan)):
+        return _trimmed(problem, plan, held, best)
     trials = max(LEAST_TRIALS, MOST_STAGES // len(plan.stages))
-    best = _Best(plan, step_time_s, {})
-    held, share = in_flight_micro_batches(plan), routed_micro_batches(plan)
     is_better = True
     while is_better:
         is_better = False
         for names in _columns(plan):
-            for more in MORE:
+            for added in MORE:
                 if trials == 0 or budget.time_share >= 1.0:
                     return _trimmed(problem, plan, held, best)
-                wanted = _raised(best.more, names, more, held, share)
+                wanted = _raised(best.more, names, added, held, share)
                 if wanted == best.more:
                     break
                 trials -= 1
@@ -73,13 +117,13 @@ def _trimmed(problem: Problem, plan: Plan, held: dict[str, int], best: _Best) ->
     """The best plan without what helps nothing: it would only take memory."""
     for names in reversed(_columns(plan)[:-1]):
         most = max(best.more.get(name, 0) for name in names)
-        for kept in sorted({0, most // 4, most // 2, most - 1}):
+        for kept in sorted({0, most // 4, most // 2, most - 1} if most > 0 else ()):
             less = {
                 name: more if name not in names else min(more, kept)
                 for name, more in best.more.items()
             }
             found = None
-            if kept < most and any(less.values()):
+            if kept < most:
                 found = _faster(problem, plan, held, less, best, gain=1 + 1e-9)
             if found is not None:
                 best = found
@@ -98,8 +142,8 @@ def _faster(
     """The plan with so many more in flight, where it is better than the best by a factor."""
     stages = tuple(
         stage.changed_unchecked(in_flight=held[stage.name] + more[stage.name])
-        if more.get(stage.name, 0) > 0
-        else stage
+        if more.get(stage.name, 0) != 0
+        else stage.changed_unchecked(in_flight=None)
         for stage in plan.stages
     )
     trial = plan.changed_unchecked(stages=stages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from heterps_agents.finishing.in_flight_choice import choose_in_flight
+from heterps_agents.finishing.in_flight_choice import choose_in_flight, with_more_in_flight
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Plan
@@ -129,7 +129,22 @@ class SimulatedCosts:
         except InfeasibleError:  # no node has room for one of its groups
             return Simulated(math.inf, code, None)
         self._stages_left -= len(plan.stages)
-        return self._measured(code, plan)
+        return self._with_more_in_flight(self._measured(code, plan))
+
+    def _with_more_in_flight(self, entry: Simulated) -> Simulated:
+        """The same with more in flight, where that is faster: slow links are no reason against it.
+
+        Whether memory has room for that is asked where it would be the best.
+        """
+        eager = with_more_in_flight(self._problem, entry.plan)
+        if eager is None:
+            return entry
+        self._stages_left -= len(eager.stages)
+        found = self._measured(entry.code, eager)
+        if found.cost >= entry.cost:
+            return entry
+        is_best = found.cost < min((other.cost for other in self.found.values()), default=math.inf)
+        return entry if is_best and not self.fits(found) else found
 
     def _measured(self, code: Code, plan: Plan) -> Simulated:
         step_time_s = simulated_step_time_s(self._problem, plan)

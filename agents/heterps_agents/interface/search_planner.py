@@ -40,7 +40,12 @@ def search_planner(
 
 
 class SearchPlanner:
-    """What `search_planner` makes, with the seed of its random numbers."""
+    """What `search_planner` makes, with the seed of its random numbers.
+
+    Attributes:
+        hands_over_finds: `place` lets the simulator choose among what it found on its way. A rule
+            that needs no start has one answer, which stays what it is.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class SearchPlanner:
     ) -> None:
         self.name, self.seed, self.chooses_options = name, seed, chooses_options
         self._search, self._start = search, start
+        self.hands_over_finds = start is not None
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan seen.

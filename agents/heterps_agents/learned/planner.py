@@ -61,7 +61,7 @@ class PolicyPlanner:
         UnknownNameError: No effort has that name.
     """
 
-    name, chooses_options = "ppo", True
+    name, chooses_options, hands_over_finds = "ppo", True, True
 
     def __init__(
         self, seed: int = 0, policy: Scorer | None = None, effort: str = DEFAULT_EFFORT

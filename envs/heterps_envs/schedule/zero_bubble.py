@@ -16,11 +16,9 @@ that as far as their own memory has room.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import in_flight_micro_batches, routed_micro_batches
+from heterps_envs.schedule.in_flight import as_memory_allows, in_flight_micro_batches
 
 
 def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
@@ -33,27 +31,8 @@ def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
     held = in_flight_micro_batches(plan)
     if plan.job.schedule != "zero-bubble":
         return held
-    share, wanted = routed_micro_batches(plan), dict(held)
+    wanted = dict(held)
     for pipeline in plan.pipelines:
         for name in pipeline.stages:
             wanted[name] = max(wanted[name], held[pipeline.stages[0]])
-    stages_on = Counter(stage.devices[0] for stage in plan.stages)
-    room: dict[str, float] = {}
-    activations: dict[tuple[str, str], float] = {}
-    for stage in plan.stages:
-        part = slice(stage.first_layer, stage.last_layer + 1)
-        for name, own in problem.by_rank(stage):
-            tables, key = own.tables, (stage.name, name)
-            room.setdefault(name, float(tables.memory_bytes[problem.class_of[name]]))
-            activations[key] = float(tables.activation_bytes[part].sum())
-            room[name] -= float(tables.state_bytes[part].sum())
-            room[name] -= held[stage.name] * activations[key]
-    for stage in plan.stages:
-        more = min(wanted[stage.name], share[stage.name]) - held[stage.name]
-        for name in stage.devices:
-            kept = activations.get((stage.name, name), 0.0)
-            if kept > 0:
-                spare = room[name] / stages_on[stage.devices[0]]
-                more = min(more, max(int(spare / kept), 0))
-        held[stage.name] += more
-    return held
+    return as_memory_allows(problem, plan, held, wanted)

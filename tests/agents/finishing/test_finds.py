@@ -1,0 +1,65 @@
+"""What a search found on its way is simulated, and the best of it goes on by small moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps.planning.place import place
+from heterps.planning.problems import load_problem
+from heterps_agents.finishing.finds import best_of_finds
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.plan import Plan
+from heterps_envs.certificates.plan import check_certificate
+from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate, simulated_step_time_s
+
+
+@pytest.fixture(scope="module")
+def asked() -> Problem:
+    return load_problem("vit-large", "a100-v100-t4", micro_batch_size=1).plain
+
+
+def _searched(problem: Problem, name: str) -> tuple[Plan, Budget]:
+    budget = Budget(evaluations=500)
+    return planner_named(name).plan(problem, budget), budget
+
+
+@pytest.mark.parametrize("name", ["genetic", "random", "annealing"])
+def test_the_choice_is_never_slower_as_simulated_and_fits(asked: Problem, name: str) -> None:
+    plan, budget = _searched(asked, name)
+    chosen = best_of_finds(asked, plan, budget)
+    assert simulated_step_time_s(asked, chosen) <= simulated_step_time_s(asked, plan)
+    assert estimate(asked, chosen).feasible
+    assert chosen.planner == plan.planner
+    assert check_certificate(asked, chosen).is_valid
+
+
+def test_simulations_count_beside_the_evaluations(asked: Problem) -> None:
+    plan, budget = _searched(asked, "cross-entropy")
+    left, used = budget.evaluations_left, budget.evaluations_used
+    best_of_finds(asked, plan, budget)
+    assert budget.evaluations_left == left
+    assert budget.evaluations_used > used
+
+
+def test_without_seconds_left_the_plan_stays(asked: Problem) -> None:
+    plan, _ = _searched(asked, "random")
+    assert best_of_finds(asked, plan, Budget(seconds=1e-9)) is plan
+
+
+def test_rules_stay_what_they_are(asked: Problem) -> None:
+    for name in ("greedy", "even", "exact"):
+        own = planner_named(name).plan(on_usable_devices(asked), Budget())
+        assert [(s.first_layer, s.devices) for s in place(asked, name).plan.stages] == [
+            (s.first_layer, s.devices) for s in own.stages
+        ]
+
+
+def test_finds_of_other_sizes_of_micro_batches_are_not_taken(asked: Problem) -> None:
+    plan, budget = _searched(asked, "genetic")
+    other = load_problem("vit-large", "a100-v100-t4", micro_batch_size=2).plain
+    answer = planner_named("greedy").plan(other, Budget())
+    assert best_of_finds(other, answer, budget).job == other.job
+    assert plan.job != other.job
