@@ -38,8 +38,9 @@ class ComparisonRow:
     """One planner's result. Numbers are None where it found no feasible plan.
 
     Attributes:
-        evaluations: Placements whose cost it computed. The exact solver, `auto` with it, counts
-            transitions, and no budget of evaluations binds it.
+        evaluations: Placements whose cost it computed, before the simulator chose among its finds.
+            The exact solver, `auto` with it, counts transitions, and no budget of evaluations
+            binds it.
         planning_s: Wall-clock seconds.
         planning_cpu_s: Processor seconds of this process. Neither counts imports and compilation.
         refused: It did not try: the budget is too small for it, or it lacks a policy.

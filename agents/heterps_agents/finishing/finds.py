@@ -35,7 +35,7 @@ def best_of_finds(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     Args:
         problem: What was asked.
         plan: The search's answer, with its bound.
-        budget: That the search had. Simulations count beside its evaluations; its seconds end them.
+        budget: That the search had. Its seconds end this; simulations are none of its evaluations.
     """
     if budget.time_share >= 1.0:
         return plan
@@ -52,7 +52,6 @@ def best_of_finds(problem: Problem, plan: Plan, budget: Budget) -> Plan:
             best = best_simulated(view, question, codes, settings)
             if best.found is not None and math.isfinite(best.cost):
                 found.append(best.plan)
-    budget.spend_beside(own.evaluations_used)
     best_plan = fastest(problem, found)
     if best_plan.runs_like(plan):
         return plan

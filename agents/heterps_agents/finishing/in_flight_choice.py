@@ -81,8 +81,7 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
         problem: What was asked.
         plan: Any plan for it; only one for 1F1B that has a device, or group, for each stage is
             changed.
-        budget: Simulations count beside its evaluations: they are no placements. Its seconds end
-            them.
+        budget: Its seconds end this; simulations are none of its evaluations.
     """
     if not _is_open(plan):
         return plan
@@ -106,7 +105,6 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
                 if wanted == best.more:
                     break
                 trials -= 1
-                budget.spend_beside(1)
                 found = _faster(problem, plan, held, wanted, best)
                 if found is not None:
                     best, is_better = found, True

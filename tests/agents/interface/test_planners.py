@@ -16,6 +16,7 @@ from heterps_agents.interface.registry import (
     register,
 )
 from heterps_agents.learned.efforts import efforts
+from heterps_agents.recovery.rules import fits
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError, UnknownNameError
 from heterps_envs.closed_form.kernel_tables import kernel_tables
@@ -79,7 +80,9 @@ def test_every_plan_fits_and_none_beats_the_exact_one(case: str, make_problem: M
             continue
         assert plan.planner == name
         assert least * (1 - 1e-9) <= cost_of(problem, plan) < math.inf, name
-        needed = plan_memory_bytes(problem, plan)
+        assert fits(problem, plan), name
+        by_rule = tuple(stage.changed(in_flight=None) for stage in plan.stages)
+        needed = plan_memory_bytes(problem, plan.changed(stages=by_rule))
         assert all(needed[device] <= memory[device] for device in needed), name
         if plan.bound.status == "proven":
             assert cost_of(problem, plan) == pytest.approx(least)

@@ -25,11 +25,9 @@ def test_json_answer_keeps_the_contract(heterps: Heterps, blocks: Path) -> None:
     assert estimate["feasible"] is True
     assert estimate["throughput_samples_per_s"] == pytest.approx(32 / estimate["step_time_s"])
     assert set(estimate["memory_bytes"]) == set(Plan.from_mapping(answer["plan"]).devices)
-    assert answer["bound"] == {
-        "step_time_s": pytest.approx(estimate["closed_form_step_time_s"]),
-        "gap": pytest.approx(0, abs=1e-9),
-        "status": "proven",
-    }
+    assert answer["bound"]["status"] in ("proven", "bounded")
+    closed_form_s, gap = estimate["closed_form_step_time_s"], answer["bound"]["gap"]
+    assert answer["bound"]["step_time_s"] * (1 + gap) == pytest.approx(closed_form_s)
 
 
 def test_a_system_of_a_paper_places_and_says_what_it_predicts_itself(
@@ -69,7 +67,7 @@ def test_the_table_names_devices_and_where_layer_times_come_from(
 ) -> None:
     out = heterps("place", blocks, "--cluster", "local-emulated").out
     assert "fast" in out
-    assert "proven optimal for the closed form" in out
+    assert re.search(r"proven optimal|the bound: closed form .* s, bound .* s, simulated .* s", out)
     assert "layer times   measured" in out
 
 
