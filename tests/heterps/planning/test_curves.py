@@ -74,8 +74,9 @@ def test_finds_with_options_are_costed_with_them() -> None:
     budget = Budget(2_000)
     result = place(problem, "annealing", budget=budget)
     last = curve_of(result, budget.finds)[-1]
-    assert last.cost == result.estimate.closed_form_step_time_s
     assert last.cost == pytest.approx(budget.finds[-1].cost, rel=1e-9)
+    # The simulator may choose another of the finds than the closed form's best.
+    assert last.cost <= plan_cost(result)
 
 
 def test_what_unlike_views_find_is_costed_alike() -> None:
