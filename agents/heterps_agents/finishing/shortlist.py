@@ -131,8 +131,7 @@ class Shortlist:
         costs = self._costs
         fitting = (entry for entry in costs.best_first() if costs.fits(entry))
         best = list(islice(fitting, NUM_FINALISTS)) or [self._first]
-        chosen = [costs.with_chosen_sums(entry) for entry in (self._first, *best)]
-        first, *others = [costs.with_chosen_in_flight(entry) for entry in chosen]
+        first, *others = [costs.with_chosen_sums(entry) for entry in (self._first, *best)]
         least = min(others, key=lambda entry: entry.cost)
         return least if least.cost * MARGIN < first.cost or not costs.fits(first) else first
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from heterps_agents.finishing.in_flight_choice import choose_in_flight, with_more_in_flight
+from heterps_agents.finishing.in_flight_choice import with_more_in_flight
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Plan
@@ -106,13 +106,6 @@ class SimulatedCosts:
             is_same = plan is entry.plan
             self._with_sums[key] = entry if is_same else self._measured(entry.code, plan)
         return self._with_sums[key]
-
-    def with_chosen_in_flight(self, entry: Simulated) -> Simulated:
-        """The same placement with as many micro-batches in flight as are fastest."""
-        if entry.found is None:
-            return entry
-        plan = choose_in_flight(self._problem, entry.plan, self._question.budget)
-        return entry if plan is entry.plan else self._measured(entry.code, plan)
 
     def fits(self, entry: Simulated) -> bool:
         """Whether it keeps memory and the floor, by the simulator."""
