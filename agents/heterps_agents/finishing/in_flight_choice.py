@@ -21,7 +21,7 @@ from heterps_envs.schedule.in_flight import (
 )
 from heterps_envs.simulator.plan_bound import least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
-from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
+from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
 
 # A plan with more in flight has to be this much faster.
 GAIN = 1 - 1e-3
@@ -145,13 +145,11 @@ def _faster(
         for stage in plan.stages
     )
     trial = plan.changed_unchecked(stages=stages)
-    if simulated_step_time_s(problem, trial) >= best.step_time_s * gain:
-        return None
-    step_time_s = feasible_step_time_s(problem, trial)
+    step_time_s = simulated_step_time_s(problem, trial)
     if step_time_s >= best.step_time_s * gain:
         return None
     trial = plan.changed(stages=stages, predicted_step_time_s=step_time_s)
-    return _Best(trial, step_time_s, more)
+    return _Best(trial, step_time_s, more) if is_feasible(problem, trial) else None
 
 
 def _raised(

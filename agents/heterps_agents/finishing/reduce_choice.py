@@ -10,7 +10,7 @@ from __future__ import annotations
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
-from heterps_envs.simulator.simulate import feasible_step_time_s
+from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
 
 # Sums after all passes have to be this much faster.
 GAIN = 1 - 1e-4
@@ -26,9 +26,19 @@ def choose_reduce(problem: Problem, plan: Plan) -> Plan:
     is_open = plan.job.overlaps_reduce is None and plan.overlaps_reduce is None
     if not is_open or not reduce_buckets(problem, plan):
         return plan
-    early, late = (plan.changed(overlaps_reduce=value) for value in (True, False))
-    early_s, late_s = feasible_step_time_s(problem, early), feasible_step_time_s(problem, late)
-    if min(early_s, late_s) == float("inf"):
-        return plan
-    chosen, chosen_s = (late, late_s) if late_s < early_s * GAIN else (early, early_s)
-    return chosen.changed(predicted_step_time_s=chosen_s)
+    early, late = (_with_sums(problem, plan, overlaps) for overlaps in (True, False))
+    is_late = _seconds(late) < _seconds(early) * GAIN
+    for found in (late, early) if is_late else (early, late):
+        if is_feasible(problem, found):
+            return found
+    return plan
+
+
+def _with_sums(problem: Problem, plan: Plan, overlaps: bool) -> Plan:
+    found = plan.changed(overlaps_reduce=overlaps)
+    return found.changed(predicted_step_time_s=simulated_step_time_s(problem, found))
+
+
+def _seconds(plan: Plan) -> float:
+    assert plan.predicted_step_time_s is not None, "it was simulated"
+    return plan.predicted_step_time_s

@@ -16,7 +16,7 @@ from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.notes import can_run
-from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
+from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
 
 # However large: a choice needs some to choose from.
 LEAST_SIMULATIONS = 12
@@ -109,9 +109,7 @@ class SimulatedCosts:
 
     def fits(self, entry: Simulated) -> bool:
         """Whether it keeps memory and the floor, by the simulator."""
-        if entry.found is None:
-            return False
-        return math.isfinite(feasible_step_time_s(self._problem, entry.plan))
+        return entry.found is not None and is_feasible(self._problem, entry.plan)
 
     def _simulate(self, code: Code) -> Simulated:
         question = self._question

@@ -21,10 +21,11 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.simulate import estimate, is_feasible, simulated_step_time_s
 
 NAME = "uniform-3d"
-# So many plans that fit are simulated, the best by the closed form first, and so many in all.
+# So many plans that fit, or are no better than the best, are simulated, the best by the closed form
+# first, and so many in all.
 MOST_FITTING, MOST_SIMULATED = 64, 256
 
 
@@ -117,15 +118,17 @@ def best_uniform(
         if quick.least_s * _weight(problem, quick) >= least:
             continue
         plan = plan_of_strategy(problem, strategy, NAME, seed)
-        shown = estimate(problem, plan)
+        step_time_s = simulated_step_time_s(problem, plan)
         budget.spend()
-        if shown.feasible:
+        plan = plan.changed(predicted_step_time_s=step_time_s)
+        cost = step_time_s * _weight(problem, quick)
+        # One that is no better need not fit: its memory is not looked at.
+        if cost >= least:
             num_fitting += 1
-            cost = shown.step_time_s * _weight(problem, quick)
-            if cost < least:
-                plan = plan.changed(predicted_step_time_s=shown.step_time_s)
-                best, least = UniformPlan(plan, cost, strategy), cost
-                budget.found(cost, partial(Plan.changed, plan), view=NAME)
+        elif is_feasible(problem, plan):
+            num_fitting += 1
+            best, least = UniformPlan(plan, cost, strategy), cost
+            budget.found(cost, partial(Plan.changed, plan), view=NAME)
         num_simulated += 1
         if num_fitting >= MOST_FITTING or num_simulated >= MOST_SIMULATED or budget.is_exhausted:
             break

@@ -65,6 +65,7 @@ class _Members:
         self._plan = plan
         self._group_of = {group[0]: group for group in plan.device_groups}
         self._slice_of: dict[str, GroupSlice] = {}
+        self._known: dict[tuple[tuple[str, ...], bool], ReduceBucket] = {}
         for stage in plan.stages:
             if stage.uneven_shares:
                 name, own = stage.devices[0], largest_slice(stage.uneven_shares)
@@ -73,6 +74,12 @@ class _Members:
 
     def bucket(self, devices: tuple[str, ...], is_sharded: bool) -> ReduceBucket:
         """A bucket without layers."""
+        key = devices, is_sharded
+        if key not in self._known:
+            self._known[key] = self._made(devices, is_sharded)
+        return self._known[key]
+
+    def _made(self, devices: tuple[str, ...], is_sharded: bool) -> ReduceBucket:
         groups = tuple(self._group_of[name] for name in devices)
         slices = tuple(self._slice_of.get(name) for name in devices)
         if all(len(group) == 1 for group in groups):

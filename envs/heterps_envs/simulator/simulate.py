@@ -105,14 +105,33 @@ def simulated_step_time_s(problem: Problem, plan: Plan) -> float:
 
 def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
     """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
-    shown = estimate(problem, plan)
-    return shown.step_time_s if shown.feasible else math.inf
+    prepared = PreparedPlan(problem, plan)
+    step_time_s = action_times(prepared, {}).step_time_s
+    return step_time_s if _is_feasible(prepared, step_time_s) else math.inf
+
+
+def is_feasible(problem: Problem, plan: Plan) -> bool:
+    """The same of a plan whose predicted step time the simulator said: it is not run again."""
+    assert plan.predicted_step_time_s is not None, "it was simulated"
+    return _is_feasible(PreparedPlan(problem, plan), plan.predicted_step_time_s)
+
+
+def _is_feasible(prepared: PreparedPlan, step_time_s: float) -> bool:
+    problem, plan = prepared.problem, prepared.plan
+    throughput = problem.job.global_batch_size / max(step_time_s, 1e-30)
+    if _floor_reasons(problem, throughput) or missing_links(problem, plan):
+        return False
+    return not _memory_reasons(problem, plan, _memory_bytes(prepared))
+
+
+def _memory_bytes(prepared: PreparedPlan) -> dict[str, int]:
+    """The most that each device holds."""
+    return peak_memory_bytes(timelines_by_rank(prepared), prepared.plan.device_groups)
 
 
 def lacks_memory(problem: Problem, plan: Plan) -> bool:
     """Whether some device holds more than it has room for."""
-    needed = estimate(problem, plan).memory_bytes
-    return any(need > problem.usable_bytes(name) for name, need in needed.items())
+    return bool(_memory_reasons(problem, plan, _memory_bytes(PreparedPlan(problem, plan))))
 
 
 def misses_floor(problem: Problem, plan: Plan) -> bool:

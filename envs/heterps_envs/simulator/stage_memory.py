@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -98,12 +99,15 @@ def stage_bytes(
     casts = np.array([_cast_bytes(layers, problem) for layers in held])
     gradients = _new_gradients(own, plan, tied, first_gradient)
     kinds = [problem.class_of[stage.devices[_position(stage, rank)]] for stage in plan.stages]
-    freed = tuple(_freed(*each) for each in zip(own, plan.stages, kinds, strict=True))
-    rows = [
-        _micro_batch(*each)
-        for each in zip(own, plan.stages, kinds, gradients, freed, first_share, strict=True)
-    ]
-    columns = np.array(rows).T
+    rows: dict[tuple[Any, ...], tuple[tuple[float, ...], Floats]] = {}
+    keys = []
+    for each in zip(own, plan.stages, kinds, gradients, first_share, strict=True):
+        keys.append(_like(*each))
+        # Replicas are alike, and there may be hundreds.
+        if keys[-1] not in rows:
+            freed = _freed(*each[:3])
+            rows[keys[-1]] = _micro_batch(*each[:4], freed, each[4]), freed
+    columns = np.array([rows[key][0] for key in keys]).T
     return StageBytes(
         parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers) + casts,
         optimizer_bytes=stepped * job.optimizer_bytes_per_parameter,
@@ -118,8 +122,17 @@ def stage_bytes(
         first_weight=columns[9:11].T,
         workspace_bytes=columns[11],
         come_bytes=tuple(_summed(new[::-1]) for new in gradients),
-        gone_bytes=freed,
+        gone_bytes=tuple(rows[key][1] for key in keys),
     )
+
+
+def _like(
+    problem: Problem, stage: Stage, kind: int, gradients: Floats, share: float
+) -> tuple[Any, ...]:
+    """Stages that are equal in this take the same bytes of a micro-batch."""
+    away = stage.recompute_layers, stage.offloaded_layers
+    layers = stage.first_layer, stage.last_layer
+    return id(problem), *layers, *away, kind, float(share), gradients.tobytes()
 
 
 def _freed(problem: Problem, stage: Stage, kind: int) -> Floats:
