@@ -246,7 +246,9 @@ class AutoPlanner:
         """
         merged, least = problem.over_nodes, least_cost(problem)
         most_stages = effort_named(self.effort).simulated_stages // (1 if merged is None else 2)
-        settings = Simulations(self.name, most_stages, least)
+        # Where a plan with options is known already, small gains are not worth the time.
+        descends = math.isinf(question.budget.known_cost)
+        settings = Simulations(self.name, most_stages, least, descends)
         lists = [Shortlist(problem, question, settings)]
         lists[0].consider(codes)
         if merged is not None and not question.budget.is_exhausted:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
-from heterps_agents.finishing.simulated_moves import improve
+from heterps_agents.finishing.simulated_moves import CLOSE, descend, improve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_envs.arrays import Code
@@ -85,11 +85,14 @@ class Simulations(NamedTuple):
         most_stages: Stages that may be simulated for some codes and moves from them, see
             `SimulatedCosts`.
         bound: No placement costs less, simulated; None: no moves.
+        descends: Moves begin at each placement, not only near the best; as much again may be
+            simulated for them.
     """
 
     planner: str
     most_stages: float = math.inf
     bound: float | None = None
+    descends: bool = False
 
 
 class Shortlist:
@@ -119,6 +122,16 @@ class Shortlist:
         if self._settings.bound is not None and self.least_cost <= most:
             question = self.question
             improve(self._costs, question.kernel, question.goal, self._settings.bound)
+            if self._settings.descends:
+                self._descend(added)
+
+    def _descend(self, added: list[Simulated]) -> None:
+        """Moves from each placement in turn, the best first; as much again may be simulated."""
+        question, least = self.question, self._settings.bound or 0.0
+        self._costs.allow(self._settings.most_stages)
+        for entry in sorted(added, key=lambda each: each.cost):
+            if self.least_cost > least * CLOSE and entry.found is not None:
+                descend(self._costs, question.kernel, question.goal, entry)
 
     @property
     def least_cost(self) -> float:

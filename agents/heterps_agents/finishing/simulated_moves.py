@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_agents.finishing.simulated_costs import SimulatedCosts
+from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
 from heterps_agents.search.refine import climb
 from heterps_agents.search.stage_changes import (
     change_stages,
@@ -36,6 +36,8 @@ PROMISING = 1.2
 TRIED_EACH = 10
 # So many in turn without a better one end it.
 PATIENCE = 60
+# The same of a descent from another placement than the best.
+DESCENT_PATIENCE = 20
 # Evaluations of the closed form for the moves of one beginning.
 MOST_EVALUATIONS = 20_000
 # A simulated step that is no more above the bound has nothing left to win.
@@ -77,6 +79,32 @@ def improve(costs: SimulatedCosts, kernel: KernelTables, goal: Goal, bound: floa
             since += 1
             if costs.add(code).cost < start.cost:
                 break
+
+
+def descend(costs: SimulatedCosts, kernel: KernelTables, goal: Goal, start: Simulated) -> None:
+    """Simulates moves from one placement, and from what was better, until some were no better.
+
+    `improve` stays near the best of all; at the bottom of another slope may be something better.
+    """
+    since = 0
+    while since < DESCENT_PATIENCE and not costs.is_exhausted:
+        untried = [
+            code for code in moves(start.code, kernel, goal) if code.tobytes() not in costs.found
+        ]
+        if not untried:
+            return
+        better = None
+        for code in untried[:TRIED_EACH]:
+            if costs.is_exhausted:
+                return
+            since += 1
+            found = costs.add(code)
+            if found.cost < start.cost:
+                better = found
+                break
+        if better is None:
+            continue
+        start, since = better, 0
 
 
 def moves(code: Code, kernel: KernelTables, goal: Goal) -> list[Code]:

@@ -8,7 +8,7 @@ import pytest
 
 from heterps_agents.auto import AutoPlanner
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
-from heterps_agents.finishing.simulated_moves import improve, moves
+from heterps_agents.finishing.simulated_moves import descend, improve, moves
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named
@@ -72,6 +72,19 @@ def test_improving_never_loses_and_keeps_to_its_limit(make_problem: MakeProblem)
     assert best.cost < first.cost
     assert sum(len(entry.plan.stages) for entry in costs.found.values()) < 200 + 10
     assert best.plan.predicted_step_time_s == feasible_step_time_s(problem, best.plan)
+
+
+def test_a_descent_never_loses_and_begins_where_it_is_told(make_problem: MakeProblem) -> None:
+    problem = make_problem()
+    question = Question.of(problem, Budget())
+    costs = SimulatedCosts(problem, question, "test")
+    costs.allow(400)
+    best = costs.add(encode([PlacedStage(0, 7, 0), PlacedStage(8, 9, 1)]))
+    far = costs.add(encode([PlacedStage(0, 1, 2), PlacedStage(2, 9, 1)]))
+    descend(costs, question.kernel, question.goal, far)
+    beginnings = {code.tobytes() for code in moves(far.code, question.kernel, question.goal)}
+    assert beginnings & costs.found.keys() - {best.code.tobytes()}
+    assert min(entry.cost for entry in costs.found.values() if entry is not best) <= far.cost
 
 
 def test_the_sum_of_a_tied_embedding_does_not_cross_slow_links() -> None:
