@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from heterps.cli.completion import planners
+from heterps.cli.devices import BudgetUsd, Excluded, MaxDevices, Regions, offer_of
 from heterps.cli.discover import discover
 from heterps.cli.examples import EXAMPLES
 from heterps.cli.export import export
@@ -120,6 +121,10 @@ def place(
     job: JobFile = None,
     inputs: InputOption = None,
     sequence_length: SequenceLength = None,
+    budget_usd_per_hour: BudgetUsd = None,
+    max_devices: MaxDevices = None,
+    region: Regions = None,
+    exclude: Excluded = None,
     evaluations: Evaluations = None,
     seconds: Seconds = None,
     cpu_seconds: CpuSeconds = None,
@@ -160,6 +165,7 @@ def place(
         optimizer,
         schedule,
     )
+    offer = offer_of(budget_usd_per_hour, max_devices, region, exclude)
     if frontier:
         from heterps.commands.frontier import run_frontier
 
@@ -174,7 +180,7 @@ def place(
             )
         run_frontier(
             model, cluster, planner or "auto", {**options, "strategy": strategy},
-            seconds=seconds, output=output, figure=figure, as_json=as_json,
+            seconds=seconds, output=output, figure=figure, as_json=as_json, offer=offer,
         )  # fmt: skip
         return
     if figure is not None:
@@ -188,6 +194,7 @@ def place(
         {**options, "strategy": strategy},
         is_strategy_asked=any(choice is not None for choice in chosen),
         explains=explains,
+        offer=offer,
         evaluations=evaluations,
         seconds=seconds,
         cpu_seconds=cpu_seconds,

@@ -10,6 +10,7 @@ from rich.table import Table
 from heterps.planning.frontier import Frontier, frontier
 from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up_frontier
+from heterps.renting.offer import ALL, Offer
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps.reports.figures import save_figure
 from heterps.reports.ways import plan_ways_text
@@ -28,8 +29,14 @@ def run_frontier(
     output: Path | None,
     figure: Path | None,
     as_json: bool,
+    offer: Offer = ALL,
 ) -> None:
     """Solves, prints, and draws the figure where one is asked for."""
+    if offer != ALL:
+        raise HeterpsError(
+            "--frontier shows plans at every price, on all devices: leave out "
+            "--budget-usd-per-hour, --max-devices, --region and --exclude"
+        )
     if planner not in ("auto", "exact"):
         raise HeterpsError(f"--frontier is the exact solver's; it cannot use --planner {planner}")
     if output is not None:

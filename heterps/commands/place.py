@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ from heterps.planning.place_result import PlaceResult
 from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.runnable import as_groups_run_it
 from heterps.planning.strategies import is_left_open
-from heterps.reports.console import answer, print_json, remarks, say_when_compiling
-from heterps_agents.interface.planner import Budget
+from heterps.renting.offer import ALL, Offer
+from heterps.renting.rent import place_within, usd_per_hour
+from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
+from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, Files, try_outputs
+from heterps_envs.problem import Problem
 
 
 def plan_files(output: Path | None, model: str) -> Files:
@@ -79,6 +84,7 @@ def run_place(
     as_json: bool,
     is_strategy_asked: bool = True,
     explains: bool = False,
+    offer: Offer = ALL,
 ) -> None:
     """Places, prints, and writes the plan file where one is asked for."""
     try_outputs(plan_files(output, model))
@@ -101,23 +107,43 @@ def run_place(
         # What it imports and compiles is no part of its budget.
         warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
-    result = place(problem, chosen, budget=budget, effort=effort)
+    result = _placed(problem, chosen, offer, budget, effort)
     known = as_groups_run_it(problem, result.plan, is_traced=is_traced(model))
     if known is not None:
         problem, budget = known, Budget(evaluations, seconds, cpu_seconds)
-        result = place(problem, chosen, budget=budget, effort=effort)
-    explanation = explain(problem, result) if explains else None
+        result = _placed(problem, chosen, offer, budget, effort)
+    explanation = explain(result.problem, result) if explains else None
     try:
         if output is not None:
             save_plan(result, output)
     finally:
-        _print(result, explanation, as_json)
+        _print(result, explanation, offer, as_json)
 
 
-def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) -> None:
+def _placed(
+    problem: Problem, planner: Planner | System, offer: Offer, budget: Budget, effort: str | None
+) -> PlaceResult:
+    """Where several sets of devices are looked at, with a line for each on stderr."""
+    if offer == ALL:
+        return place(problem, planner, budget=budget, effort=effort)
+
+    def tell(placed: Problem, step_time_s: float | None) -> None:
+        if offer.usd_per_hour is None:
+            return
+        counts = Counter(device.type.name for device in placed.cluster.devices)
+        devices = ", ".join(f"{count} {name}" for name, count in counts.items())
+        found = "no plan" if step_time_s is None else seconds_text(step_time_s)
+        remarks.print(f"{devices}: {found}")
+
+    return place_within(problem, planner, offer, budget=budget, effort=effort, on_placed=tell)
+
+
+def _print(
+    result: PlaceResult, explanation: Explanation | None, offer: Offer, as_json: bool
+) -> None:
     if as_json:
         told = {} if explanation is None else {"explanation": explanation.to_mapping()}
-        print_json(result.to_mapping() | told)
+        print_json(result.to_mapping() | {"usd_per_hour": usd_per_hour(result)} | told)
         return
     from heterps.reports.tables import (
         dropped_lines,
@@ -131,6 +157,11 @@ def _print(result: PlaceResult, explanation: Explanation | None, as_json: bool) 
     answer.print(stages_table(result, answer.width))
     for line in result_lines(result):
         answer.print(line)
+    if offer.usd_per_hour is not None:
+        answer.print(
+            f"rent          {usd_per_hour(result):.4g} USD an hour, of {offer.usd_per_hour:g} "
+            "at most"
+        )
     if explanation is not None:
         if explanation.stages:
             answer.print(explanation_table(explanation, answer.width))

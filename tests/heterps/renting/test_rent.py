@@ -1,0 +1,85 @@
+"""Plans within a budget: what they cost, that more is never slower, and what nothing buys."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from heterps.planning.place import place
+from heterps.planning.problems import load_problem
+from heterps.renting.bundles import DEARER, LARGER, chains
+from heterps.renting.offer import Offer
+from heterps.renting.rent import place_within, usd_per_hour
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.job import Strategy
+from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problem("gpt2", "a100-v100-t4", strategy=Strategy())
+
+
+def test_each_set_of_a_chain_holds_the_one_before_it(problem: Problem) -> None:
+    for chain in chains(problem):
+        for smaller, larger in pairwise(chain):
+            assert smaller.names < larger.names
+        for smaller, larger in pairwise(chain[:-1]):
+            is_dearer = larger.usd_per_hour >= DEARER * smaller.usd_per_hour
+            assert is_dearer or len(larger.names) >= LARGER * len(smaller.names)
+        for bundle in chain:
+            price = sum(problem.device_named[name].price_usd_per_hour for name in bundle.names)
+            assert bundle.usd_per_hour == pytest.approx(price)
+
+
+def test_some_chain_is_each_type_alone_and_some_is_all_devices(problem: Problem) -> None:
+    ends = {chain[-1].names for chain in chains(problem)}
+    assert frozenset(problem.device_named) in ends
+    for entry in problem.classes:
+        own = {d.name for d in problem.cluster.devices if d.type.name == entry.type.name}
+        assert frozenset(own) in ends
+
+
+def test_a_plan_keeps_its_budget_and_a_larger_one_is_never_slower(problem: Problem) -> None:
+    last = float("inf")
+    for limit in (1.0, 3.0, 6.0, 12.0, 40.0):
+        found = place_within(problem, "exact", Offer(usd_per_hour=limit))
+        assert usd_per_hour(found) <= limit * (1 + 1e-9)
+        assert found.estimate.step_time_s <= last
+        last = found.estimate.step_time_s
+    assert last <= place(problem, "exact").estimate.step_time_s
+
+
+def test_the_plan_is_one_of_the_whole_cluster(problem: Problem) -> None:
+    found = place_within(problem, "greedy", Offer(exclude=("T4",), usd_per_hour=12.0))
+    whole = estimate(problem, found.plan)
+    assert whole.step_time_s == pytest.approx(found.estimate.step_time_s)
+    assert "T4" not in {problem.device_named[name].type.name for name in found.plan.devices}
+    assert found.bound.step_time_s is not None
+    assert found.plan.bound.step_time_s is not None
+    # Fewer devices: the bound of what is on offer is no lower.
+    assert found.bound.step_time_s >= found.plan.bound.step_time_s * (1 - 1e-9)
+
+
+def test_all_that_was_placed_counts_as_spent(problem: Problem) -> None:
+    budget, placed = Budget(), list[Problem]()
+    found = place_within(
+        problem, "greedy", Offer(usd_per_hour=4.0), budget=budget,
+        on_placed=lambda each, seconds: placed.append(each),
+    )  # fmt: skip
+    assert placed
+    assert found.evaluations == budget.evaluations_used > 0
+
+
+def test_a_budget_that_buys_nothing_says_what_the_cheapest_costs(problem: Problem) -> None:
+    with pytest.raises(InfeasibleError, match=r"buys no device: the cheapest on offer costs 0\.5"):
+        place_within(problem, "greedy", Offer(usd_per_hour=0.01))
+
+
+def test_where_no_bought_set_fits_the_reason_is_said() -> None:
+    large = load_problem("llama-7b", "a100-v100-t4", strategy=Strategy())
+    with pytest.raises(HeterpsError, match="GiB"):
+        place_within(large, "greedy", Offer(usd_per_hour=1.0))
