@@ -149,8 +149,15 @@ def bounding_tables(problem: Problem) -> CostTables:
     Raises:
         HeterpsError: A strategy allows nothing: no layer is split at its degrees.
     """
-    if problem.strategy.is_plain:
-        return problem.bounding_tables
+    return problem.bounding_tables if problem.strategy.is_plain else least_tables(problem)
+
+
+def least_tables(problem: Problem) -> CostTables:
+    """The same where the strategy is plain, too: only what every plan that can be run needs.
+
+    Raises:
+        HeterpsError: A strategy allows nothing: no layer is split at its degrees.
+    """
     view = problem.views[-1]
     options = _all_options(view, problem.strategy)
     tables = option_tables(view, options)
