@@ -149,15 +149,8 @@ def bounding_tables(problem: Problem) -> CostTables:
     Raises:
         HeterpsError: A strategy allows nothing: no layer is split at its degrees.
     """
-    return problem.bounding_tables if problem.strategy.is_plain else least_tables(problem)
-
-
-def least_tables(problem: Problem) -> CostTables:
-    """The same where the strategy is plain, too: only what every plan that can be run needs.
-
-    Raises:
-        HeterpsError: A strategy allows nothing: no layer is split at its degrees.
-    """
+    if problem.strategy.is_plain:
+        return problem.bounding_tables
     view = problem.views[-1]
     options = _all_options(view, problem.strategy)
     tables = option_tables(view, options)
@@ -173,23 +166,33 @@ def least_tables(problem: Problem) -> CostTables:
 
 def _all_options(problem: Problem, strategy: Strategy) -> tuple[StageOption, ...]:
     """Those of all degrees that any node of a class has room for."""
-    most = {
-        kind: max(Counter(device.node for device in entry.devices).values())
-        for kind, entry in enumerate(problem.classes)
-    }
-    asked = strategy.tensor_parallel or range(1, max(most.values()) + 1)
     linked = _have_host_links(problem)
     allowed = tuple(
         StageOption(kind, degree, action, is_shared)
         for action, is_shared in product(_actions(strategy), _sharing(strategy))
-        for degree in asked
-        if degree == 1 or any(split_at(layer, degree) for layer in problem.profile.layers)
-        for kind in most
-        if degree <= most[kind] and (action != "offload" or linked[kind])
+        for degree, kind in all_groups(problem)
+        if action != "offload" or linked[kind]
     )
     if not allowed:
         raise HeterpsError(_no_groups(problem, strategy))
     return allowed
+
+
+def all_groups(problem: Problem) -> list[tuple[int, int]]:
+    """Degrees that a strategy allows and some node of a class has room for, with those classes."""
+    most = {
+        kind: max(Counter(device.node for device in entry.devices).values())
+        for kind, entry in enumerate(problem.classes)
+    }
+    asked = problem.strategy.tensor_parallel or range(1, max(most.values()) + 1)
+    layers = problem.profile.layers
+    return [
+        (degree, kind)
+        for degree in asked
+        if degree == 1 or any(split_at(layer, degree) for layer in layers)
+        for kind in most
+        if degree <= most[kind]
+    ]
 
 
 def _least_bytes(problem: Problem, option: StageOption) -> tuple[Floats, Floats, Floats]:

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
@@ -287,8 +288,11 @@ def placements(
 
 
 @st.composite
-def any_plans(draw: st.DrawFn, problem: Problem) -> Plan:
-    """Plans of several pipelines with cuts of their own, shared stages and shared devices."""
+def any_plans(draw: st.DrawFn, problem: Problem, are_alone: bool = False) -> Plan:
+    """Plans of several pipelines with cuts of their own, shared stages and shared devices.
+
+    With `are_alone` each stage has a device of its own.
+    """
     num_layers, micro_batches = problem.profile.num_layers, problem.job.num_micro_batches
     devices = [device.name for device in problem.cluster.devices]
     share = draw(st.lists(st.integers(0, 2), min_size=micro_batches, max_size=micro_batches))
@@ -304,7 +308,11 @@ def any_plans(draw: st.DrawFn, problem: Problem) -> Plan:
             if same and is_shared:
                 route.append(same[draw(st.integers(0, len(same) - 1))])
             else:
-                stages[f"s{len(stages)}"] = (first, stop - 1, draw(st.sampled_from(devices)))
+                assume(devices)
+                device = draw(st.sampled_from(devices))
+                if are_alone:
+                    devices.remove(device)
+                stages[f"s{len(stages)}"] = (first, stop - 1, device)
                 route.append(f"s{len(stages) - 1}")
         mine = [m for m, pipeline in enumerate(share) if pipeline == index]
         pipelines.setdefault(tuple(route), []).extend(mine)

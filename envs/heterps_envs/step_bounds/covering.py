@@ -21,7 +21,7 @@ def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -
 
     Args:
         n: `Needs`.
-        shares: From `most_shares`.
+        shares: From `most_shares`; those behind one below 0 are not read.
         worth: (L,) worths to begin with; the best found are written to it.
         iterations: At most.
         cover: (L,) scratch.
@@ -42,7 +42,7 @@ def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -
                 behind = 0.0
                 for last in range(first, num_layers):
                     share = shares[option, first, last]
-                    if share <= 0:
+                    if share < 0:
                         break
                     behind += now[last]
                     value = share * behind / n.degree[option]

@@ -12,10 +12,15 @@ does, and two devices send all gradients once (more send more):
 
     T >= in_a + share C - B + sum + optimizer
 
-All its bytes have to fit, with the gradients or with what one micro-batch leaves. These hold of
-every plan in which a device has one stage: passes of a device exclude each other, messages and sums
-take what the fastest link takes, and what is in front of its first pass, and behind the last, has
-to be done by others.
+Its memory has room for `h` micro-batches in flight, and for `g` beside the gradients, which are
+there from the first backward pass on. Of any h + 1 forward passes in a row the first one's backward
+pass is over when the last one begins; so, where all micro-batches are equal,
+
+    T >= in_a + (1 + ceil((share - h) / g)) (C + around_b) + max(optimizer, out_a)
+
+These hold of every plan in which a device has one stage: passes of a device exclude each other,
+messages and sums take what the fastest link takes, and what is in front of its first pass, and
+behind the last, has to be done by others.
 """
 
 from __future__ import annotations
@@ -36,37 +41,40 @@ def most_shares(n: Any, step_s: float, shares: Any) -> None:
     Args:
         n: `Needs`.
         step_s: T.
-        shares: (O, L, L) of all micro-batches, by first and last layer; written to.
+        shares: (O, L, L) of all micro-batches, by first and last layer; written to. Below 0: that
+            is nothing, and nothing either for any more layers.
     """
     num_layers, num_options = len(n.in_s), len(n.class_of)
     for option in range(num_options):
         kind = n.class_of[option]
         for first in range(num_layers):
             for last in range(first, num_layers):
-                shares[option, first, last] = 0.0
-            for last in range(first, num_layers):
                 found = _share(n, step_s, option, kind, first, last + 1)
-                if found <= 0:
-                    break  # more layers take longer, and more bytes
                 shares[option, first, last] = found
+                if found < 0:
+                    break
 
 
 @njit(cache=True)
 def _share(n: Any, step_s: float, option: int, kind: int, first: int, stop: int) -> float:
-    held = n.held_bytes[stop, option] - n.held_bytes[first, option]
-    for row in range(2):
-        beside = n.beside_bytes[row, stop, option] - n.beside_bytes[row, first, option]
-        if held + beside > n.room_bytes[option] * (1 + _ROUNDING):
-            return 0.0
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
     optimizer = n.optimizer_s[stop, option] - n.optimizer_s[first, option]
-    left = step_s * (1 + _ROUNDING) - n.begin_s - n.in_s[first, kind]
+    left = step_s * (1 + _ROUNDING) - n.in_s[first, kind]
     after = max(optimizer, n.out_s[first, kind])
+    share = _whole(n, _quotient(left - after, forward + backward))
+    state = n.state_bytes[stop, option] - n.state_bytes[first, option]
+    gradients = n.gradient_bytes[stop, option] - n.gradient_bytes[first, option]
+    room = n.room_bytes[option] * (1 + _ROUNDING) - state
+    if share <= 0 or gradients > room:
+        return -1.0
     around = n.around_s[stop, kind]
-    share = _quotient(left - after, forward + backward)
     share = min(share, _quotient(left - after - n.unit * forward - around, backward))
     share = min(share, _quotient(left - after - n.unit * backward - around, forward))
+    kept = n.kept_bytes[stop, option] - n.kept_bytes[first, option]
+    kept = n.unit * (kept + n.front_bytes[first, option] + n.back_bytes[stop - 1, option])
+    once_s = n.unit * (forward + backward) + around
+    share = min(share, _by_memory(n, room, gradients, kept, (left - after) / max(once_s, 1e-300)))
     share = _whole(n, share)
     if share >= n.total * (1 - _ROUNDING):
         return 1.0
@@ -74,6 +82,21 @@ def _share(n: Any, step_s: float, option: int, kind: int, first: int, stop: int)
     hidden = backward if n.overlaps else 0.0
     alone = _quotient(left - optimizer - summed + hidden, forward + backward)
     return max(0.0, min(share, _whole(n, alone)) / n.total)
+
+
+@njit(cache=True)
+def _by_memory(n: Any, room: float, gradients: float, kept: float, times: float) -> float:
+    """Full micro-batches that fit, a few at a time, where so many fit one after another."""
+    if kept <= 0:
+        return math.inf
+    at_first = math.floor(room / kept + _ROUNDING)
+    later = max(0.0, math.floor((room - gradients) / kept + _ROUNDING))
+    if at_first < 1:
+        return 0.0
+    if not n.are_equal:
+        return math.inf
+    rounds = math.floor(times + _ROUNDING)
+    return 0.0 if rounds < 1 else n.unit * (at_first + (rounds - 1) * later)
 
 
 @njit(cache=True)

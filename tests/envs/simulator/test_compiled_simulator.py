@@ -25,8 +25,11 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
-    """Any plan on devices with unlike seconds, so that no two things happen at one time."""
+def runs(draw: st.DrawFn, are_alone: bool = False) -> tuple[Problem, Plan]:
+    """Any plan on devices with unlike seconds, so that no two things happen at one time.
+
+    With `are_alone` each stage has a device of its own.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num_layers = draw(st.integers(1, 6))
 
@@ -68,7 +71,7 @@ def runs(draw: st.DrawFn) -> tuple[Problem, Plan]:
     overlaps_reduce = draw(st.booleans())
     job = problem.job.changed(overlaps_reduce=overlaps_reduce)
     problem = replace(problem, cluster=changed, job=job)
-    plan = draw(any_plans(problem))
+    plan = draw(any_plans(problem, are_alone))
     if draw(st.booleans()):
         sharded = LayerRange(first_layer=0, last_layer=draw(st.integers(0, num_layers - 1)))
         plan = plan.changed(sharded_state=(sharded,))
