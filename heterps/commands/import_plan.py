@@ -8,6 +8,7 @@ from typing import Any
 
 from heterps.commands.place import plan_files, save_plan
 from heterps.exports.imported import import_plan
+from heterps.planning.one_size import with_executable
 from heterps.planning.place_result import PlaceResult
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, say_when_compiling
@@ -49,6 +50,7 @@ def run_import(
     shown = estimate(problem, plan, with_interval=True)
     seconds = time.perf_counter() - started_s
     result = PlaceResult(problem, source, plan, shown, plan.bound, 0, seconds)
+    result = with_executable(result, [problem])
     if output is not None:
         save_plan(result, output)
     if as_json:

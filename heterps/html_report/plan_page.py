@@ -12,7 +12,7 @@ from heterps.html_report.markup import Markup, joined, section, table, tag
 from heterps.html_report.memory_picture import memory_picture
 from heterps.html_report.reasons import Move, Reason, reasons
 from heterps.html_report.timeline_picture import timeline_picture
-from heterps.planning.place_result import describe_bound
+from heterps.planning.place_result import describe_bound, describe_executable
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import (
     StageGroup,
@@ -105,8 +105,9 @@ def _figures(facts: PlanFacts) -> Markup:
     shown, plan = facts.shown, facts.plan
     types = unmeasured_types(facts.problem, plan)
     sure = interval_text(shown.step_time_low_s, shown.step_time_high_s, types).strip(" ()")
-    bound = describe_bound(plan.bound, plan.job.schedule)
-    bound_s = plan.bound.step_time_s
+    known = plan.executable_bound
+    bound = describe_executable(known) or describe_bound(plan.bound, plan.job.schedule)
+    bound_s = (known if known.status != "unknown" else plan.bound).step_time_s
     cards = [
         _card(seconds_text(shown.step_time_s), "a step", sure),
         _card(f"{shown.throughput_samples_per_s:.5g}", "samples a second"),
@@ -124,7 +125,9 @@ def _figures(facts: PlanFacts) -> Markup:
 
 
 def _optimality(facts: PlanFacts) -> str:
-    bound = facts.plan.bound
+    bound = facts.plan.executable_bound
+    if bound.status == "unknown":
+        bound = facts.plan.bound
     if bound.status == "proven":
         return "proven"
     return "unknown" if bound.gap is None else f"at most {percent_text(bound.gap, 1)}"

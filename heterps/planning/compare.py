@@ -24,6 +24,7 @@ from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import PLAIN, Problem
+from heterps_envs.step_bounds.executable import ROUNDING, least_executable_s
 
 # Planners that train a network for every problem are left out where they would take longer.
 LONGEST_TRAINING_S = 4.0
@@ -45,8 +46,11 @@ class ComparisonRow:
         planning_cpu_s: Processor seconds of this process. Neither counts imports and compilation.
         refused: It did not try: the budget is too small for it, or it lacks a policy.
         step_time_s: The simulator's.
-        gap: Closed-form step time over the best lower bound, minus 1; for the price objective,
-            price over the cheapest found, minus 1.
+        gap: Simulated step time over the bound of all plans that can be run, minus 1, or, where
+            options or sizes of micro-batches are open, over the shortest of all; for the price
+            objective, price over the cheapest found, minus 1.
+        closed_form_gap: Closed-form step time over the best lower bound of such times, minus 1;
+            None where options or sizes are open, and where the price counts.
         reason: Why there is no plan.
         near_best_cpu_s: Processor seconds until its best was within 1 % of the best of all planners
             (`heterps.planning.curves`); None where it never was.
@@ -68,6 +72,7 @@ class ComparisonRow:
     near_best_cpu_s: float | None = None
     own_cost_s: float | None = None
     own_cost_of: str | None = None
+    closed_form_gap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,10 @@ class Comparison:
     """What `heterps compare` shows.
 
     Attributes:
-        bound_step_time_s: What gaps are measured against; `bound_is_proven` when the exact solver
-            finished, so that a gap of 0 is the optimum of the closed form. None where planners
-            choose options or micro-batch sizes: gaps are simulated, over the best of all.
+        bound_step_time_s: What closed-form gaps are measured against; `bound_is_proven` when the
+            exact solver finished, so that a gap of 0 is the optimum of the closed form. None where
+            planners choose options or micro-batch sizes.
+        executable_step_time_s: What gaps are measured against; None: the best of all.
         results: By planner, for figures and reports.
         left_out: Planners that would have taken long, and that nobody asked for.
         without_options: Planners that place each stage on one device that keeps all, although a
@@ -97,6 +103,7 @@ class Comparison:
     curves: dict[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
     without_options: tuple[str, ...] = ()
     beyond_strategy: tuple[str, ...] = ()
+    executable_step_time_s: float | None = None
 
     def __repr__(self) -> str:
         """One line: the planners, the best first."""
@@ -114,6 +121,7 @@ class Comparison:
             "job": self.problem.job.model_dump(mode="json"),
             "bound_step_time_s": self.bound_step_time_s,
             "bound_is_proven": self.bound_is_proven,
+            "executable_step_time_s": self.executable_step_time_s,
             "rows": [asdict(row) for row in self.rows],
             "left_out": list(self.left_out),
             "beyond_strategy": list(self.beyond_strategy),
@@ -198,19 +206,21 @@ def compare(
             name: result if name in beyond else _judged(result, reference)
             for name, result in results.items()
         }
-    near_s = near_best_s(curves)
+    near_s, executable_s = near_best_s(curves), _executable_s(problem, results, reference)
     rows = [
-        replace(_row(problem, name, results, failures, reference), near_best_cpu_s=near_s.get(name))
+        replace(
+            _row(problem, name, results, failures, executable_s), near_best_cpu_s=near_s.get(name)
+        )
         for name in names
     ]
     if reference is not None and problem.job.objective == "throughput":
-        # A bound of the plans that a strategy allows is none of others.
-        rows = [replace(row, gap=None) if row.planner in beyond else row for row in rows]
+        rows = [_with_closed_form_gap(row, results, beyond, reference) for row in rows]
     grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
     alone = tuple(name for name in without if name not in grouped)
     return Comparison(
-        problem, tuple(rows), reference, is_proven, results, left_out, curves, alone, beyond
-    )
+        problem, tuple(rows), reference, is_proven, results, left_out, curves, alone, beyond,
+        executable_s,
+    )  # fmt: skip
 
 
 class _Failure(NamedTuple):
@@ -247,6 +257,29 @@ def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float
     return max([lower_bound(problem.bounding_tables), *bounds]), False
 
 
+def _executable_s(
+    problem: Problem, results: dict[str, PlaceResult], reference: float | None
+) -> float | None:
+    """No plan is simulated in less; None where options are open, and where nothing is known."""
+    if reference is None or problem.job.objective == "price":
+        return None
+    shortest_s = min(result.estimate.step_time_s for result in results.values())
+    return least_executable_s(problem, shortest_s * (1 - ROUNDING)) or None
+
+
+def _with_closed_form_gap(
+    row: ComparisonRow, results: dict[str, PlaceResult], beyond: Sequence[str], reference: float
+) -> ComparisonRow:
+    """A bound of the plans that a strategy allows is none of others: these have no gap."""
+    if row.planner in beyond:
+        return replace(row, gap=None)
+    if row.planner not in results:
+        return row
+    shown = results[row.planner].estimate
+    closed_s = shown.closed_form_step_time_s or shown.step_time_s
+    return replace(row, closed_form_gap=max(0.0, closed_s / reference - 1))
+
+
 def _judged(result: PlaceResult, reference: float) -> PlaceResult:
     """The result with the one bound that all planners of a comparison are measured against."""
     actual = result.estimate.closed_form_step_time_s
@@ -262,7 +295,7 @@ def _row(
     name: str,
     results: dict[str, PlaceResult],
     failures: dict[str, _Failure],
-    reference: float | None,
+    executable_s: float | None,
 ) -> ComparisonRow:
     if name in failures:
         error, used, planning_s, planning_cpu_s = failures[name]
@@ -277,10 +310,9 @@ def _row(
         cheapest = min(r.estimate.price_usd_per_million_samples for r in results.values())
         price = shown.price_usd_per_million_samples
         gap = price / cheapest - 1 if cheapest > 0 else 0.0
-    elif reference is None:
-        gap = shown.step_time_s / min(r.estimate.step_time_s for r in results.values()) - 1
     else:
-        gap = max(0.0, (shown.closed_form_step_time_s or shown.step_time_s) / reference - 1)
+        shortest_s = min(r.estimate.step_time_s for r in results.values())
+        gap = shown.step_time_s / (executable_s or shortest_s) - 1
     return ComparisonRow(
         planner=name,
         throughput_samples_per_s=shown.throughput_samples_per_s,

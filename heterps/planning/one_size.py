@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from heterps.planning.place_result import PlaceResult
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
@@ -14,6 +17,7 @@ from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
+from heterps_envs.step_bounds.executable import executable_bound
 
 
 def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
@@ -51,7 +55,19 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
     if bound.status == "unknown" and problem.strategy.is_plain:
         bound = bound_for(problem, plan)
     plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
-    return PlaceResult(
+    result = PlaceResult(
         problem, planner.name, plan, shown, bound,
         budget.evaluations_used, planning_s, planning_cpu_s, own_cost,
     )  # fmt: skip
+    return result if problem.strategy.chooses_micro_batch else with_executable(result, [problem])
+
+
+def with_executable(result: PlaceResult, asked: Iterable[Problem]) -> PlaceResult:
+    """The result with the bound of all plans that can be run.
+
+    Args:
+        result: Of planning.
+        asked: The problem, with each size of micro-batches that was open.
+    """
+    bound = executable_bound(asked, result.plan, result.estimate.step_time_s)
+    return replace(result, executable=bound, plan=result.plan.changed(executable_bound=bound))

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
-from heterps.planning.one_size import place_one_size
+from heterps.planning.one_size import place_one_size, with_executable
 from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.planning.sizes import open_sizes, with_bound_over, with_size
 from heterps.planning.strategies import is_left_open
@@ -129,7 +129,7 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
     if best is None:
         raise reasons[0]
     return replace(
-        with_bound_over(best, answers, asked, tried),
+        with_executable(with_bound_over(best, answers, asked, tried), asked),
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,

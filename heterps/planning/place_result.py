@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from heterps_agents.interface.system import OwnCost
@@ -41,7 +41,9 @@ class PlaceResult:
         planning_s: Wall-clock seconds of planning alone.
         planning_cpu_s: The same in processor seconds of this process.
         own_cost: What a paper's method itself predicts; None for all other planners.
+        bound: About step times by the closed form.
         tried_sizes: Of micro-batches, where several were looked at; the smallest first.
+        executable: About simulated step times, of all plans that can be run.
     """
 
     problem: Problem
@@ -54,6 +56,7 @@ class PlaceResult:
     planning_cpu_s: float = 0.0
     own_cost: OwnCost | None = None
     tried_sizes: tuple[TriedSize, ...] = ()
+    executable: Bound = field(default_factory=Bound)
 
     def __repr__(self) -> str:
         """One line: the plan itself has hundreds."""
@@ -78,9 +81,12 @@ class PlaceResult:
                 "layer_times": shown.layer_times,
             },
             "bound": {
-                "step_time_s": self.bound.step_time_s,
-                "gap": self.bound.gap,
-                "status": self.bound.status,
+                "step_time_s": self.executable.step_time_s,
+                "gap": self.executable.gap,
+                "status": self.executable.status,
+                "closed_form_step_time_s": self.bound.step_time_s,
+                "closed_form_gap": self.bound.gap,
+                "closed_form_status": self.bound.status,
             },
             "planning_s": self.planning_s,
             "own_cost": self.own_cost and self.own_cost._asdict(),
@@ -92,13 +98,24 @@ class PlaceResult:
         Args:
             seconds_text: How a number of seconds is written.
         """
-        times = {
+        simulated = {
+            "simulated": self.estimate.step_time_s,
+            "bound": self.executable.step_time_s,
+        }
+        formed = {
             "closed form": self.estimate.closed_form_step_time_s,
             "bound": self.bound.step_time_s,
-            "simulated": self.estimate.step_time_s,
         }
-        known = [f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None]
-        return f"{describe_bound(self.bound, self.plan.job.schedule)}: {', '.join(known)}"
+        texts = [
+            f"{words}: "
+            + ", ".join(f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None)
+            for words, times in (
+                (describe_executable(self.executable), simulated),
+                (describe_bound(self.bound, self.plan.job.schedule), formed),
+            )
+            if words
+        ]
+        return "; ".join(texts)
 
     def summary(self) -> str:
         """One paragraph in words."""
@@ -113,6 +130,15 @@ class PlaceResult:
         )
 
 
+def describe_executable(bound: Bound) -> str:
+    """How far a plan is from the best that can be run; nothing where no bound is known."""
+    if bound.status == "proven":
+        return "proven optimal as simulated"
+    if bound.status == "bounded" and bound.gap is not None:
+        return f"within {100 * bound.gap:.1f} % of a bound of all plans"
+    return ""
+
+
 def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:
     """The optimality of a plan in words: proven, within x %, or unknown.
 
@@ -123,5 +149,5 @@ def describe_bound(bound: Bound, schedule: Schedule = "1f1b") -> str:
     if bound.status == "proven":
         return f"proven optimal for the closed form{form}"
     if bound.status == "bounded" and bound.gap is not None:
-        return f"within {100 * bound.gap:.1f} % of the bound{form}"
+        return f"within {100 * bound.gap:.1f} % of the closed form's bound{form}"
     return "distance to the optimum unknown"

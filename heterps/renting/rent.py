@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from heterps.planning.one_size import with_executable
 from heterps.planning.place import place
 from heterps.planning.place_result import PlaceResult
+from heterps.planning.sizes import open_sizes, with_size
 from heterps.renting.bundles import Bundle, chains
 from heterps.renting.offer import Offer, offers
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.closed_form.bounds import bound_for, lower_bound
+from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.online.fewer_devices import without_devices
-from heterps_envs.options import bounding_tables
 from heterps_envs.problem import Problem
+from heterps_envs.step_bounds.executable import executable_bound, least_executable_s
 
 # Sets that cost so many times the budget are looked at, for plans that leave devices idle.
 NEARLY = 1.5
@@ -49,8 +51,8 @@ def place_within(
         on_placed: Called with each problem that has been placed, and its simulated step time.
 
     Returns:
-        The problem is that on what is on offer; the plan is one of the whole cluster, and its own
-        bound that of all plans there.
+        The problem is that on what is on offer, and bounds are about it, whatever plans cost; the
+        plan is one of the whole cluster, and its own bounds are those of all plans there.
 
     Raises:
         UnknownNameError: The cluster has nothing of that name.
@@ -64,7 +66,7 @@ def place_within(
             if best is not None and budget.is_exhausted:
                 break
             own = without_devices(offered, offered.device_named.keys() - bundle.names)
-            if best is not None and _least(own) >= _cost(best):
+            if best is not None and _least(own, _cost(best)) >= _cost(best):
                 continue
             try:
                 found = place(own, planner, budget=budget, seed=seed, effort=effort)
@@ -79,7 +81,12 @@ def place_within(
                 on_placed(own, step_time_s)
     if best is None:
         raise reason or InfeasibleError(_too_little(problem, offer))
-    plan = best.plan.changed(bound=bound_for(problem, best.plan))
+    best = with_executable(best, _asked(best.problem))
+    step_time_s = best.estimate.step_time_s
+    plan = best.plan.changed(
+        bound=bound_for(problem, best.plan),
+        executable_bound=executable_bound(_asked(problem), best.plan, step_time_s),
+    )
     return replace(
         best,
         plan=plan,
@@ -116,11 +123,20 @@ def _affordable(problem: Problem, limit: float | None) -> list[Bundle]:
     )
 
 
-def _least(problem: Problem) -> float:
+def _least(problem: Problem, most_s: float) -> float:
     """No plan costs less, in what `_cost` says; 0 where the price counts."""
     if problem.job.objective == "price":
         return 0.0
-    return lower_bound(bounding_tables(problem))
+    least_s = most_s
+    for each in _asked(problem):
+        least_s = min(least_s, least_executable_s(each, least_s))
+    return least_s
+
+
+def _asked(problem: Problem) -> list[Problem]:
+    """The problem with each size of micro-batches that is open."""
+    is_open = problem.strategy.chooses_micro_batch
+    return [with_size(problem, size) for size in open_sizes(problem)] if is_open else [problem]
 
 
 def _cost(result: PlaceResult) -> float:

@@ -100,7 +100,9 @@ def _run(folder: Path, train_s: float, seed: int) -> None:
         "The four devices are emulated on this machine: real computation, then sleep until the "
         "emulated time. These are no hardware results."
     )
-    answer.print(f"gap of the policy's plan to the exact optimum: {percent_text(gap, 2)}")
+    answer.print(
+        f"gap of the policy's plan to the exact optimum, by the closed form: {percent_text(gap, 2)}"
+    )
     answer.print(f"summary: {folder / 'summary.json'} ({seconds:.0f} s in all)")
     answer.print(f"TensorBoard: tensorboard --logdir {folder}")
 
@@ -159,7 +161,7 @@ def _planned(
     }
     for name, plan in plans.items():
         plan.to_file(folder / f"plan-{name}.yaml")
-    gap = next(row.gap for row in comparison.rows if row.planner == trained.name)
+    gap = next(row.closed_form_gap for row in comparison.rows if row.planner == trained.name)
     assert gap is not None
     return plans, gap
 

@@ -163,9 +163,9 @@ class Bound(Document):
     """How good the plan can still become.
 
     Attributes:
-        step_time_s: No plan has a closed-form step time below this.
-        gap: Closed-form step time of the plan over `step_time_s`, minus 1.
-        status: `proven`: an exact solver finished. `bounded`: within `gap`. `unknown`: no bound.
+        step_time_s: No plan has a step time below this.
+        gap: Step time of the plan over `step_time_s`, minus 1.
+        status: `proven`: no plan is better. `bounded`: within `gap`. `unknown`: no bound.
     """
 
     step_time_s: StepSeconds | None = None
@@ -186,6 +186,8 @@ class Plan(Document):
             open; None: they do.
         sharded_state: Layers whose optimizer state is divided among all stages that hold them,
             which then step a part of the parameters each and gather the rest (ZeRO-1).
+        bound: About step times by the closed form; proven where an exact solver finished.
+        executable_bound: About simulated step times, of all plans that can be run.
     """
 
     model: Name
@@ -203,6 +205,7 @@ class Plan(Document):
     overlaps_reduce: bool | None = None
     sharded_state: tuple[LayerRange, ...] = ()
     bound: Bound = Bound()
+    executable_bound: Bound = Bound()
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

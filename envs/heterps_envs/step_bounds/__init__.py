@@ -1,4 +1,4 @@
-"""A lower bound of the simulated step of every plan that can be run, from devices and layers.
+"""No plan that can be run is simulated in less: bounds from what devices can do.
 
 Front door: `executable.least_executable_s`.
 """

@@ -29,9 +29,9 @@ def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -
     num_layers, num_options = len(worth), len(n.class_of)
     now, best, least = worth.copy(), worth.copy(), math.inf
     earned = cover * 0.0
-    chosen = [(0, 0, 0) for _ in range(len(n.count))]
+    chosen = [(0, 0, 0) for _ in range(len(n.num_devices))]
     for step in range(iterations):
-        per_class = [0.0 for _ in range(len(n.count))]
+        per_class = [0.0 for _ in range(len(n.num_devices))]
         total = 0.0
         for layer in range(num_layers):
             earned[layer] = total
@@ -50,8 +50,8 @@ def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -
                         per_class[kind] = value
                         chosen[kind] = (option, first, last)
         value = 0.0
-        for kind in range(len(n.count)):
-            value += n.count[kind] * per_class[kind]
+        for kind in range(len(n.num_devices)):
+            value += n.num_devices[kind] * per_class[kind]
         value /= total
         if value < least:
             least = value
@@ -59,10 +59,10 @@ def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -
         if least < 1.0:
             break
         cover[:] = 0.0
-        for kind in range(len(n.count)):
+        for kind in range(len(n.num_devices)):
             option, first, last = chosen[kind]
             if per_class[kind] > 0:
-                amount = n.count[kind] * shares[option, first, last] / n.degree[option]
+                amount = n.num_devices[kind] * shares[option, first, last] / n.degree[option]
                 for layer in range(first, last + 1):
                     cover[layer] += amount
         scale = max(cover.max(), 1e-300)

@@ -41,7 +41,7 @@ class Needs(NamedTuple):
             in front of the layer to its backward pass.
         class_of: (O,) class of a group.
         degree: (O,) devices of a group.
-        count: (T,) devices of a class.
+        num_devices: (T,) devices of a class.
     """
 
     total: float
@@ -63,7 +63,7 @@ class Needs(NamedTuple):
     around_s: Floats
     class_of: Integers
     degree: Integers
-    count: Integers
+    num_devices: Integers
 
 
 class _Group(NamedTuple):
@@ -115,7 +115,7 @@ def needs_of(problem: Problem) -> Needs:
         around_s=around_s,
         class_of=np.array([kind for _, kind in groups], np.int64),
         degree=np.array([degree for degree, _ in groups], np.int64),
-        count=np.array([len(entry.devices) for entry in problem.classes], np.int64),
+        num_devices=np.array([len(entry.devices) for entry in problem.classes], np.int64),
     )
 
 

@@ -96,7 +96,7 @@ def _by_memory(n: Any, room: float, gradients: float, kept: float, times: float)
     if not n.are_equal:
         return math.inf
     rounds = math.floor(times + _ROUNDING)
-    return 0.0 if rounds < 1 else n.unit * (at_first + (rounds - 1) * later)
+    return 0.0 if rounds < 1 else float(n.unit * (at_first + (rounds - 1) * later))
 
 
 @njit(cache=True)

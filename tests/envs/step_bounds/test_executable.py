@@ -76,9 +76,11 @@ def test_devices_have_whole_micro_batches() -> None:
 
 
 def test_where_no_device_holds_two_layers_the_way_through_the_others_counts() -> None:
-    limits = {"parameters": [10, 10], "memory_bytes": [100]}
     free = chain_problem([1.0, 1.0], [1.0, 1.0], num_micro_batches=4, counts=(2,))
-    tight = chain_problem([1.0, 1.0], [1.0, 1.0], num_micro_batches=4, counts=(2,), **limits)
+    tight = chain_problem(
+        [1.0, 1.0], [1.0, 1.0], num_micro_batches=4, counts=(2,), parameters=[10, 10],
+        memory_bytes=[100],
+    )  # fmt: skip
     assert least_executable_s(free) == pytest.approx(8.0, rel=2e-3)
     # The second stage waits a forward pass, and the first one for its last gradient.
     assert least_executable_s(tight) == pytest.approx(10.0, rel=2e-3)
