@@ -81,7 +81,7 @@ def _share(n: Any, step_s: float, option: int, kind: int, first: int, stop: int)
     summed = n.reduce_s[stop, option] - n.reduce_s[first, option]
     hidden = backward if n.overlaps else 0.0
     alone = _quotient(left - optimizer - summed + hidden, forward + backward)
-    return max(0.0, min(share, _whole(n, alone)) / n.total)
+    return float(max(0.0, min(share, _whole(n, alone)) / n.total))
 
 
 @njit(cache=True)

@@ -61,7 +61,8 @@ def test_the_plan_is_one_of_the_whole_cluster(problem: Problem) -> None:
     assert found.bound.step_time_s is not None
     assert found.plan.bound.step_time_s is not None
     least_s, of_all_s = found.executable.step_time_s, found.plan.executable_bound.step_time_s
-    assert least_s is not None and of_all_s is not None
+    assert least_s is not None
+    assert of_all_s is not None
     assert of_all_s * (1 - 1e-2) <= least_s <= found.estimate.step_time_s
     # Fewer devices: the bound of what is on offer is no lower.
     assert found.bound.step_time_s >= found.plan.bound.step_time_s * (1 - 1e-9)
