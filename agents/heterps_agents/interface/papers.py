@@ -78,6 +78,10 @@ PAPERS: dict[str, Paper] = {
         "clusters",
         "Strati et al.", 2025, "SOSP",
     ),
+    "whale": Paper(
+        "Whale: Efficient giant model training over heterogeneous GPUs",
+        "Jia et al.", 2022, "USENIX ATC",
+    ),
     "hap": Paper(
         "HAP: SPMD DNN training on heterogeneous GPU clusters with automated program synthesis",
         "Zhang et al.", 2024, "EuroSys",

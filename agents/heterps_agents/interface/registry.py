@@ -38,6 +38,7 @@ _SYSTEMS = {
     "malleus": "heterps_agents.systems.malleus.system",
     "sailor": "heterps_agents.systems.sailor.system",
     "hap": "heterps_agents.systems.hap.system",
+    "whale": "heterps_agents.systems.whale.system",
 }
 _FACTORIES: dict[str, PlannerFactory] = {}
 

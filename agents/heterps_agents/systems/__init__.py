@@ -1,4 +1,4 @@
-"""From papers: HAP, HeterPS, Malleus, Oobleck, PipeDream, PipeEdge, Piper, Sailor.
+"""From papers: HAP, HeterPS, Malleus, Oobleck, PipeDream, PipeEdge, Piper, Sailor, Whale.
 
 A folder each: the method as it was published, and `system.py`, which answers our problems with it.
 Front doors: `sailor.system`, `oobleck.system`, `malleus.system`. A new system is a folder with an

@@ -1,0 +1,1 @@
+"""Whale (2022): loads in proportion to power, guarded by memory."""
