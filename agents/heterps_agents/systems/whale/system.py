@@ -61,7 +61,8 @@ def _replicas(problem: Problem) -> tuple[Parts, float] | None:
 
     def has_room(index: int, load: int) -> bool:
         in_flight = load if tables.is_gpipe else min(load, 1)
-        return load == 0 or state + in_flight * kept <= tables.memory_bytes[kinds[index]]
+        room = float(tables.memory_bytes[kinds[index]])
+        return load == 0 or state + in_flight * kept <= room
 
     power = [1 / seconds for seconds in each_s]
     loads = balanced(problem.job.num_micro_batches, power, has_room)
@@ -94,7 +95,7 @@ def _pipeline(problem: Problem) -> tuple[Parts, float] | None:
         held = tables.num_micro_batches if tables.is_gpipe else num_behind
         held = min(held, tables.num_micro_batches)
         needed = load * float(state.mean() + held * kept.mean())
-        return needed <= tables.memory_bytes[kinds[index]]
+        return bool(needed <= tables.memory_bytes[kinds[index]])
 
     loads = balanced(num_layers, power, has_room)
     if loads is None:
