@@ -56,6 +56,6 @@ def test_planning_and_comparing_goes_through_and_keeps_the_plan(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     plan = Plan.from_file(tmp_path / "plan.yaml")
     assert (plan.model, plan.cluster) == ("llama-7b", "a100-v100-t4")
-    assert "% of the bound: closed form" in done.stdout
+    assert "% of a bound of all plans: simulated" in done.stdout
     for planner in ("auto", "greedy", "even"):
         assert f"\n{planner} " in done.stdout
