@@ -26,4 +26,5 @@ SENTENCES: dict[str, str] = {
     "malleus": "Pipelines that go round slow devices, which leave their groups, or stand by.",
     "sailor": "GPU types, layers and replicas under a cost of its own for types and regions.",
     "hap": "Slices of all layers, uneven by speed: one group, or replicas with uneven batches.",
+    "whale": "The model on every device, with batches by speed and memory; else one pipeline.",
 }
