@@ -82,6 +82,43 @@ PAPERS: dict[str, Paper] = {
         "Whale: Efficient giant model training over heterogeneous GPUs",
         "Jia et al.", 2022, "USENIX ATC",
     ),
+    "amp": Paper(
+        "AMP: Automatically finding model parallel strategies with heterogeneity awareness",
+        "Li et al.", 2022, "NeurIPS",
+    ),
+    "metis": Paper(
+        "Metis: Fast automatic distributed training on heterogeneous GPUs",
+        "Um et al.", 2024, "USENIX ATC",
+    ),
+    "dt-fm": Paper(
+        "Decentralized training of foundation models in heterogeneous environments",
+        "Yuan et al.", 2022, "NeurIPS",
+    ),
+    "harp": Paper(
+        "HAPT: Heterogeneity-aware automated parallel training on heterogeneous clusters",
+        "Liang et al.", 2025, "arXiv 2509.24859",
+    ),
+    "hetpipe": Paper(
+        "HetPipe: Enabling large DNN training on (whimpy) heterogeneous GPU clusters through "
+        "integration of pipelined model parallelism and data parallelism",
+        "Park et al.", 2020, "USENIX ATC",
+    ),
+    "cephalo": Paper(
+        "Cephalo: Harnessing heterogeneous GPU clusters for training transformer models",
+        "Guo et al.", 2025, "ICS",
+    ),
+    "autohete": Paper(
+        "AutoHete: An automatic and efficient heterogeneous training system for LLMs",
+        "Zeng et al.", 2025, "arXiv 2503.01890",
+    ),
+    "tangram": Paper(
+        "Tangram: composed plans of homogeneous islands", "Pietzuch et al.", 2026,
+        "arXiv 2606.16907",
+    ),
+    "hexiscale": Paper(
+        "HexiScale: Accommodating large language model training over heterogeneous environment",
+        "Yan et al.", 2024, "arXiv 2409.01143",
+    ),
     "hap": Paper(
         "HAP: SPMD DNN training on heterogeneous GPU clusters with automated program synthesis",
         "Zhang et al.", 2024, "EuroSys",

@@ -19,6 +19,7 @@ _MODULES = {
     "annealing": "heterps_agents.search.annealing",
     "genetic": "heterps_agents.search.genetic",
     "cross-entropy": "heterps_agents.search.cross_entropy",
+    "asymmetric": "heterps_agents.asymmetric.planner",
     "heterps-lstm": "heterps_agents.systems.heterps.lstm",
     "layer-ppo": "heterps_agents.search.layer_ppo",
     "greedy": "heterps_agents.search.greedy",
@@ -39,6 +40,15 @@ _SYSTEMS = {
     "sailor": "heterps_agents.systems.sailor.system",
     "hap": "heterps_agents.systems.hap.system",
     "whale": "heterps_agents.systems.whale.system",
+    "amp": "heterps_agents.systems.amp.system",
+    "metis": "heterps_agents.systems.metis.system",
+    "dt-fm": "heterps_agents.systems.dtfm.system",
+    "harp": "heterps_agents.systems.harp.system",
+    "hetpipe": "heterps_agents.systems.hetpipe.system",
+    "cephalo": "heterps_agents.systems.cephalo.system",
+    "autohete": "heterps_agents.systems.autohete.system",
+    "tangram": "heterps_agents.systems.tangram.system",
+    "hexiscale": "heterps_agents.systems.hexiscale.system",
 }
 _FACTORIES: dict[str, PlannerFactory] = {}
 
