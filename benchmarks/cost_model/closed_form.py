@@ -125,14 +125,14 @@ def distance(
     return rows, summary
 
 
-def ratio(problem: Problem, code: NDArray[np.int16]) -> float:
+def ratio(problem: Problem, code: NDArray[np.int32]) -> float:
     """Simulated over closed-form step time of one placement."""
     result = estimate(problem, bind(problem, decode(code), planner="benchmark", seed=0))
     assert result.closed_form_step_time_s is not None
     return result.step_time_s / result.closed_form_step_time_s
 
 
-def random_code(rng: np.random.Generator, kernel: KernelTables) -> NDArray[np.int16]:
+def random_code(rng: np.random.Generator, kernel: KernelTables) -> NDArray[np.int32]:
     """A random placement of up to eight stages that keeps the device counts."""
     left = kernel.device_count.copy()
     most = min(8, int(left.sum()), kernel.num_layers)

@@ -38,7 +38,7 @@ class Case(NamedTuple):
     Attributes:
         believed: The problem as it was when the first plan was made.
         truth: As it is.
-        start: (L,) int16, the optimum of what is believed.
+        start: (L,) int32, the optimum of what is believed.
     """
 
     believed: CostTables
@@ -136,7 +136,7 @@ def _changed(code: Code, kernel: KernelTables, rng: np.random.Generator) -> Code
         else:
             index = int(rng.integers(num_changes(kernel, count)))
             count = change_stages(kernel, stages, count, index, free)
-        changed = np.zeros(kernel.num_layers, np.int16)
+        changed = np.zeros(kernel.num_layers, np.int32)
         if count > 0:
             write_code(stages, count, changed)
             if np.isfinite(step_time_s(changed, kernel)):

@@ -9,4 +9,4 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 # One placement, encoded (see `heterps_envs.closed_form.placement.encode`).
-Code = NDArray[np.int16]
+Code = NDArray[np.int32]

@@ -263,7 +263,7 @@ def train_with_progress(
 def _words(config: AnyConfig) -> Words:
     if isinstance(config, GraphTrainingConfig):
         return GRAPHS
-    return CHAINS if config.algorithm == "ppo" else IMITATED
+    return CHAINS if config.runs_ppo else IMITATED
 
 
 def _now(words: Words, state: TrainingProgress) -> str:

@@ -12,6 +12,7 @@ from heterps.planning.place_result import PlaceResult
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
+from heterps_envs.closed_form.formula import MAX_REPLICAS, REPLICA_SHIFT
 from heterps_envs.closed_form.placement import PlacedStage, decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
@@ -52,9 +53,9 @@ def _checked(problem: Problem, code: ArrayLike) -> Sequence[PlacedStage]:
             f"code: {values.dtype} of shape {values.shape}; expected {layers} integers, one for "
             "each layer of the problem"
         )
-    if np.any(values < 0) or np.any(values > np.iinfo(np.int16).max):
+    if np.any(values < 0) or np.any(values >= MAX_REPLICAS << REPLICA_SHIFT):
         raise HeterpsError("code: holds numbers that no environment makes")
-    placement = decode(values.astype(np.int16))
+    placement = decode(values.astype(np.int32))
     unknown = [each for each in placement if each.device_class >= len(problem.classes)]
     if unknown:
         raise HeterpsError(

@@ -91,7 +91,7 @@ def test_a_code_of_another_problem_is_refused() -> None:
         with pytest.raises(HeterpsError, match=text):
             place_code(problem, code)
     with pytest.raises(InfeasibleError, match="asks for"):
-        place_code(problem, np.full(layers, 0x3F00, np.int16))
+        place_code(problem, np.full(layers, 0x3F00, np.int32))
 
 
 def test_results_are_one_line_in_a_shell() -> None:

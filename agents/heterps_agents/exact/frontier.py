@@ -36,12 +36,12 @@ class FrontierPoint(NamedTuple):
     """A placement that no other beats in both step time and cost.
 
     Attributes:
-        code: (L,) int16, see `heterps_envs.closed_form.formula`.
+        code: (L,) int32, see `heterps_envs.closed_form.formula`.
         step_time_s: Its closed form.
         price_usd_per_hour: Of the devices that it uses.
     """
 
-    code: NDArray[np.int16]
+    code: NDArray[np.int32]
     step_time_s: float
     price_usd_per_hour: float
 
@@ -90,7 +90,7 @@ def solve_frontier(
     kinds, least_s = step_time_s.argmin(axis=0), step_time_s.min(axis=0)
     points = []
     for state in undominated(least_s, space.price_usd_per_hour):
-        code = np.zeros(kernel.num_layers, np.int16)
+        code = np.zeros(kernel.num_layers, np.int32)
         found = trace_back(kernel, space, labels, int(kinds[state]), state, code)
         assert found, "every label was reached by a transition"
         used = np.zeros(kernel.num_classes, np.int64)

@@ -63,42 +63,42 @@ class ExactResult(NamedTuple):
     """What the dynamic programme found.
 
     Attributes:
-        code: (L,) int16 of the best placement, see `heterps_envs.closed_form.formula`; None where
+        code: (L,) int32 of the best placement, see `heterps_envs.closed_form.formula`; None where
         none is.
         step_time_s: Its closed-form step time; inf without one.
         price_usd_per_hour: Of the devices that it uses; inf without one.
         transitions: Stages that were put before a label: the work that was done.
         status: `infeasible` is a proof too; `over budget`: not started, or given up.
-        incumbent: (L,) int16 of the best placement of the narrow sweep, where it was given up
+        incumbent: (L,) int32 of the best placement of the narrow sweep, where it was given up
             after that: good, but not proven to be the best.
     """
 
-    code: NDArray[np.int16] | None
+    code: NDArray[np.int32] | None
     step_time_s: float
     price_usd_per_hour: float
     transitions: int
     status: Status
-    incumbent: NDArray[np.int16] | None = None
+    incumbent: NDArray[np.int32] | None = None
 
 
 def solve(
     kernel: KernelTables,
     goal: Goal | None = None,
     *,
-    known: NDArray[np.int16] | None = None,
+    known: NDArray[np.int32] | None = None,
     below: float = math.inf,
     max_seconds: float = MAX_SECONDS,
     max_table_bytes: float = MAX_TABLE_BYTES,
     max_transitions: float = math.inf,
     polish_evaluations: int = START_EVALUATIONS,
-    on_better: Callable[[NDArray[np.int16], float], None] | None = None,
+    on_better: Callable[[NDArray[np.int32], float], None] | None = None,
 ) -> ExactResult:
     """The best placement of all, by the closed form.
 
     Args:
         kernel: From `heterps_envs.closed_form.kernel_tables.kernel_tables`.
         goal: Objective and throughput floor; by default the least step time.
-        known: (L,) int16, a good placement, to prune with; by default greedy's.
+        known: (L,) int32, a good placement, to prune with; by default greedy's.
         below: Only what costs at most this is looked for: without any the answer is `infeasible`.
         max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
             transitions as should take this long.
@@ -143,8 +143,8 @@ class _Search:
     ) -> None:
         self.kernel, self.goal, self.max_transitions = kernel, goal, max_transitions
         self.polish_evaluations = polish_evaluations
-        self.incumbent: NDArray[np.int16] | None = None
-        self.on_better: Callable[[NDArray[np.int16], float], None] | None = None
+        self.incumbent: NDArray[np.int32] | None = None
+        self.on_better: Callable[[NDArray[np.int32], float], None] | None = None
         self._cost = most
         self._states = int(np.prod(state_shape(kernel)))
         self._scratch = scratch(kernel, self._states, room)
@@ -253,16 +253,16 @@ def _nothing(status: Status, transitions: int) -> ExactResult:
     return ExactResult(None, math.inf, math.inf, transitions, status)
 
 
-def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int16]:
+def _good_code(kernel: KernelTables, goal: Goal) -> NDArray[np.int32]:
     """Greedy's placement, annealed for some milliseconds; it need not fit."""
     code = greedy_code(Question(cost_tables(kernel), kernel, goal, Budget()))
-    start = np.zeros(kernel.num_layers, np.int16) if code is None else code
+    start = np.zeros(kernel.num_layers, np.int32) if code is None else code
     return polish(start, kernel, START_EVALUATIONS, 0, goal)
 
 
 def _best_code(
     kernel: KernelTables, goal: Goal, space: Space, labels: Labels
-) -> NDArray[np.int16] | None:
+) -> NDArray[np.int32] | None:
     """Code of the best placement in the labels.
 
     Of equally good ones the cheaper or, for the objective price, the faster one.
@@ -276,7 +276,7 @@ def _best_code(
     cost, second = (price * fastest, fastest) if goal.is_price else (fastest, price)
     tied = np.flatnonzero(cost <= cost.min() * (1 + 1e-12))
     state = int(states[tied[np.argmin(second[tied])]])
-    code = np.zeros(kernel.num_layers, np.int16)
+    code = np.zeros(kernel.num_layers, np.int32)
     found = trace_back(kernel, space, labels, int(np.argmin(value[:, state])), state, code)
     assert found, "every label was reached by a transition"
     return code

@@ -69,7 +69,7 @@ def of_some_classes(question: Question) -> list[Code]:
     for classes in _subsets(question.tables):
         code = _solved(question, restricted(question.tables, classes))
         if code is not None:
-            codes.append(renamed(code, np.array(classes, np.int16)))
+            codes.append(renamed(code, np.array(classes, np.int32)))
     return codes
 
 

@@ -38,7 +38,7 @@ def placements_with_more(code: Code, kernel: KernelTables, device_class: int) ->
     """Placements with more devices of a class: a stage, or some of its layers, go to it.
 
     Args:
-        code: (L,) int16 placement.
+        code: (L,) int32 placement.
         kernel: How many devices there are, and the options.
         device_class: Of which more are taken.
     """

@@ -50,7 +50,7 @@ VARIANTS = (
 
 def neighbouring_optima(
     kernel: KernelTables, goal: Goal, budget: Budget, max_seconds: float
-) -> list[NDArray[np.int16]]:
+) -> list[NDArray[np.int32]]:
     """Codes of the optima of as many variants as the predicted seconds allow.
 
     All of them fit and keep the floor by the closed form of the problem itself.

@@ -109,7 +109,7 @@ def descend(costs: SimulatedCosts, kernel: KernelTables, goal: Goal, start: Simu
 
 def moves(code: Code, kernel: KernelTables, goal: Goal) -> list[Code]:
     """Placements a small move away, the best by the closed form first."""
-    codes = np.zeros((_MOST_MOVES, len(code)), np.int16)
+    codes = np.zeros((_MOST_MOVES, len(code)), np.int32)
     costs = np.empty(_MOST_MOVES)
     count = _list_moves(kernel, goal, code, codes, costs)
     order = np.argsort(costs[:count], kind="stable")

@@ -23,7 +23,7 @@ from heterps_envs.simulator.binding import bind
 def answer(
     problem: Problem,
     kernel: KernelTables,
-    code: NDArray[np.int16] | None,
+    code: NDArray[np.int32] | None,
     *,
     planner: str,
     seed: int,
@@ -34,7 +34,7 @@ def answer(
     Args:
         problem: What was asked.
         kernel: Its cost tables.
-        code: (L,) int16, or None where nothing was found at all.
+        code: (L,) int32, or None where nothing was found at all.
         planner: Name that the plan carries.
         seed: Seed that the plan carries.
         options: Of the cost tables; empty: one for each class.

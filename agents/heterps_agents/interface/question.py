@@ -28,7 +28,7 @@ class Question(NamedTuple):
         goal: What to minimise.
         budget: What may be spent.
         seed: Equal seeds give equal codes, unless a limit in seconds ends the search.
-        start: (L,) int16 placement that the search knows from the beginning; it need not fit. Its
+        start: (L,) int32 placement that the search knows from the beginning; it need not fit. Its
             evaluation was paid for by who found it.
         options: Of the tables; empty: one for each class.
         problem: That the tables are of, as they stand; None: what is found counts for nobody.

@@ -88,7 +88,7 @@ class BeamResult(NamedTuple):
     """
 
     step_time_s: Floats
-    code: NDArray[np.int16]
+    code: NDArray[np.int32]
 
 
 @one_blas_thread()
@@ -148,7 +148,7 @@ def beam(
         alive = select(terms, level, room, found, total, following, nodes)
         nodes += alive
         level, following = following, level
-    code = np.zeros((groups, most_found, layers), np.int16)
+    code = np.zeros((groups, most_found, layers), np.int32)
     write_found(level.beams, room.nodes, problems.num_layers[problem], code)
     shape = (count, per_problem * most_found)
     return BeamResult(level.beams.found_s.reshape(shape), code.reshape(*shape, layers))

@@ -16,7 +16,7 @@ from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.compiled import ALLOCATING, BORROWING
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.kernels import observe_row
-from heterps_envs.environments.stage.state import NUM_BUCKETS, NUM_CUTS, stage_of
+from heterps_envs.environments.stage.state import NUM_CUTS, NUM_RUNGS, option_of
 
 
 @njit(cache=True, error_model="numpy")
@@ -85,6 +85,7 @@ def expand(terms: Any, level: Any, count: int, room: Any) -> tuple[int, int]:
                 out.features[found, feature] = view.candidates[0, action, feature]
             out.row[found], out.parent[found], out.action[found] = parents, row, action
             out.first_layer[found] = start
+            out.replicas[found] = view.replicas[0, action]
             out.fill_s[found] = view.fill_s[0, action]
             out.behind_s[found] = view.behind_s[0, action]
             found += 1
@@ -117,7 +118,8 @@ def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any
     rows, beams = level.rows, level.beams
     group = beams.group[row]
     reached_s, found_s = view.behind_s[0, action], beams.found_s[group]
-    kind, replicas = stage_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_BUCKETS))
+    kind = option_of(action, view.allowed.shape[1] // (NUM_CUTS * NUM_RUNGS))
+    replicas = view.replicas[0, action]
     cost = reached_s
     if rows.price_limit_usd_per_hour[row] < np.inf:
         p, z = terms.problems, rows.problem[row]
@@ -147,7 +149,7 @@ def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: 
     """Whether a completion may still beat the best: by its delay, and by the work that is left."""
     p, rows, beams = terms.problems, level.rows, level.beams
     z, best_s = rows.problem[row], beams.limit_s[beams.group[row]]
-    kind, replicas = stage_of(action, rows.used.shape[1])
+    kind, replicas = option_of(action, rows.used.shape[1]), view.replicas[0, action]
     delay = terms.delay_s[z, start, kind]
     if view.behind_s[0, action] + delay >= best_s:
         return False
@@ -195,7 +197,7 @@ def select(
             start, row, action = c.first_layer[index], c.parent[index], c.action[index]
             if start < 0:
                 continue
-            kind, replicas = stage_of(action, classes)
+            kind, replicas = option_of(action, classes), c.replicas[index]
             z = rows.problem[row]
             if c.behind_s[index] + delay_s[z, start, kind] >= beams.limit_s[group]:
                 continue
@@ -290,7 +292,7 @@ def write_found(beams: Any, nodes: Any, num_layers: Any, code: Any) -> None:
         beams: `Beams`.
         nodes: `Nodes`.
         num_layers: (G,).
-        code: (G, L) int16, see `heterps_envs.closed_form.formula`.
+        code: (G, L) int32, see `heterps_envs.closed_form.formula`.
     """
     for group in range(beams.found_s.shape[0]):
         for place in range(beams.found_s.shape[1]):

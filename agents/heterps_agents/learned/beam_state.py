@@ -45,6 +45,7 @@ class Candidates(NamedTuple):
         parent: (N,) row in `StageRows`.
         action: (N,) see `heterps_envs.environments.stage.state`.
         first_layer: (N,) of the stage; -1 where the candidate may not stay in the beam.
+        replicas: (N,) of the stage.
         fill_s, behind_s: (N,) with the stage appended.
     """
 
@@ -54,6 +55,7 @@ class Candidates(NamedTuple):
     parent: Integers
     action: Integers
     first_layer: Integers
+    replicas: Integers
     fill_s: Floats
     behind_s: Floats
 
@@ -144,6 +146,7 @@ def room_for(
             parent=np.empty(size, np.int64),
             action=np.empty(size, np.int64),
             first_layer=np.empty(size, np.int64),
+            replicas=np.empty(size, np.int64),
             fill_s=np.empty(size),
             behind_s=np.empty(size),
         ),

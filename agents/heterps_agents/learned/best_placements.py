@@ -74,7 +74,7 @@ class BestPlacements:
 
     @property
     def code(self) -> Code | None:
-        """(L,) int16 of the best placement; None where there is none."""
+        """(L,) int32 of the best placement; None where there is none."""
         count = self.elite.num_stages[0]
         return code_of(self.elite.stages[0], count) if count > 0 else None
 

@@ -34,13 +34,13 @@ class Decoded(NamedTuple):
     Attributes:
         step_time_s: (N,) closed form; inf where none was found.
         bottleneck_s: (N,) the target that they keep.
-        code: (N, L) int16, see `heterps_envs.closed_form.formula`.
+        code: (N, L) int32, see `heterps_envs.closed_form.formula`.
         evaluations: Placements that were built, over all problems: the width for every beam.
     """
 
     step_time_s: Floats
     bottleneck_s: Floats
-    code: NDArray[np.int16]
+    code: NDArray[np.int32]
     evaluations: int
 
 
@@ -71,7 +71,7 @@ def decode(
     best = known or Decoded(
         np.full(count, np.inf),
         np.full(count, np.inf),
-        np.zeros((count, problems.output_bytes.shape[1]), np.int16),
+        np.zeros((count, problems.output_bytes.shape[1]), np.int32),
         0,
     )
     low, high = _first_range(problems, best)

@@ -142,7 +142,7 @@ class LeastPrice(BestPlacements):
         no_limits, slowest = np.full(targets.shape, np.inf), np.full(len(subsets), slowest_s)
         found = self.beams(packed, Aims(targets, no_limits, slowest), effort.price_width)
         for index, subset in enumerate(subsets):
-            names = np.array(options_on(self.tables, subset), np.int16)
+            names = np.array(options_on(self.tables, subset), np.int32)
             found.code[index] = renamed(found.code[index], names)
         codes = found.code.reshape(-1, found.code.shape[2])
         self.descend(found.step_time_s.ravel(), codes, effort.descents)

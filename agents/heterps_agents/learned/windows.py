@@ -21,6 +21,7 @@ from heterps_envs.closed_form.formula import (
     append_stage,
     in_flight,
     never_helps,
+    next_replicas,
     stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
@@ -248,7 +249,10 @@ def _extend(
     for kind in range(k.num_options):
         device_class, size = k.class_of_option[kind], k.devices_of_option[kind]
         left = (free[device_class] - labels.used[label, device_class]) // size
-        for replicas in range(1, left + 1):
+        left = min(left, k.num_micro_batches)
+        replicas = 0
+        while replicas < left:
+            replicas = next_replicas(replicas, left)
             if never_helps(k, kind, replicas):
                 continue
             share = (k.num_micro_batches + replicas - 1) // replicas

@@ -69,7 +69,7 @@ def anneal(
     """The best code seen by simulated annealing; never a worse one than the start.
 
     Args:
-        code: (L,) int16 to start from; it need not fit.
+        code: (L,) int32 to start from; it need not fit.
         kernel: Cost tables.
         goal: What to minimise.
         budget: What may be spent.
@@ -101,7 +101,7 @@ def anneal(
 def annealed_code(question: Question) -> Code | None:
     """Code of the best placement seen; the search begins with one stage where nothing is known."""
     _, kernel, goal, budget, seed, start, *_ = question
-    first = np.zeros(kernel.num_layers, np.int16) if start is None else start
+    first = np.zeros(kernel.num_layers, np.int32) if start is None else start
     code = anneal(first, kernel, goal, budget, seed, on_better=question.found)
     return code if math.isfinite(question.cost(code)) else None
 
@@ -116,7 +116,7 @@ def polish(
     """A short, cool annealing: the best code seen, never a worse one.
 
     Args:
-        code: (L,) int16 to start from.
+        code: (L,) int32 to start from.
         kernel: Cost tables.
         evaluations: Placements to look at.
         seed: Equal seeds give equal codes.

@@ -62,7 +62,7 @@ def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
     )
 
 
-def renamed(codes: NDArray[np.int16], names: NDArray[np.int16]) -> NDArray[np.int16]:
+def renamed(codes: NDArray[np.int32], names: NDArray[np.int32]) -> NDArray[np.int32]:
     """Codes with class, or option, i replaced by `names[i]`."""
     kinds = np.minimum(codes & OPTION_MASK, len(names) - 1)
-    return np.asarray((codes & ~OPTION_MASK) | names[kinds], np.int16)
+    return np.asarray((codes & ~OPTION_MASK) | names[kinds], np.int32)

@@ -24,6 +24,7 @@ from heterps_envs.closed_form.formula import (
     append_stage,
     in_flight,
     never_helps,
+    next_replicas,
     replicas_left,
     stage_bytes,
 )
@@ -150,7 +151,7 @@ class _Search:
 
     @property
     def best_code(self) -> Code | None:
-        """(L,) int16 of the best placement so far; None where there is none."""
+        """(L,) int32 of the best placement so far; None where there is none."""
         count = self._best.num_stages[0]
         return code_of(self._best.stages, count) if count > 0 else None
 
@@ -246,7 +247,9 @@ def _place(k: Any, cuts: Any, option_price: Any, target_s: float, stages: Any, u
         stop = built.stop
         best_score, best_start, best_kind, best_replicas = -1.0, -1, -1, 0
         for kind in range(k.num_options):
-            for replicas in range(1, replicas_left(k, kind, used) + 1):
+            replicas, left = 0, min(replicas_left(k, kind, used), k.num_micro_batches)
+            while replicas < left:
+                replicas = next_replicas(replicas, left)
                 if never_helps(k, kind, replicas):
                     continue
                 start = _grow(k, built, kind, replicas, delay_s, target_s)

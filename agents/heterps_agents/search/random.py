@@ -30,7 +30,7 @@ def random_code(question: Question) -> Code | None:
     _, kernel, goal, budget, seed, *_ = question
     best_code, best_cost = None, math.inf
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
-        code = np.zeros(kernel.num_layers, np.int16)
+        code = np.zeros(kernel.num_layers, np.int32)
         cost = _sample(kernel, goal, chunk.evaluations, chunk.rng, code)
         if cost < min(best_cost, MISSES_FLOOR):
             best_code, best_cost = code, cost

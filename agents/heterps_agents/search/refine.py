@@ -42,7 +42,7 @@ def refine(
     problems: StageProblems,
     step_time_s: NDArray[np.float64],
     bottleneck_s: NDArray[np.float64],
-    code: NDArray[np.int16],
+    code: NDArray[np.int32],
 ) -> None:
     """Moves the cuts of placements, in place, while that shortens their steps.
 
@@ -228,7 +228,7 @@ def descend_best(
         k: `KernelTables`.
         goal: `heterps_envs.closed_form.objective.Goal`.
         step_time_s: (P,) inf where there is no placement.
-        codes: (P, L) int16.
+        codes: (P, L) int32.
         most_placements: How many are improved.
         most: Evaluations.
         elite: Gets what is found.

@@ -66,7 +66,7 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         self, config: ChainTrainingConfig, clock: Clock, log: Logger, resumes: bool
     ) -> None:
         super().__init__(config, clock, log)
-        self.num_passes, self.runs_ppo = config.imitation_passes, config.algorithm == "ppo"
+        self.num_passes, self.runs_ppo = config.imitation_passes, config.runs_ppo
         self.milestones: dict[str, Milestone] = {}
         self._source, self._learning_s = ProblemSource(config), 0.0
         start_s = time.process_time()
@@ -84,7 +84,7 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
         self._optima = optima_of(problems, config.layers[1])
         self.prepared_cpu_s = time.process_time() - start_s
         self._expert: ExpertRounds | None = None
-        if config.algorithm == "expert-iteration":
+        if config.searches:
             self._expert = ExpertRounds(config, pool, self._optima)
         self._env = StagePlacementVecEnv(
             pool, config.num_environments, config.seed, with_prices=with_prices
@@ -179,7 +179,10 @@ class ChainLearner(Learner[ChainTrainingConfig, Policy]):
             used = np.union1d(used, self._expert.rows)
         # From what was done, so that a resumed run chooses the same rows.
         rng = np.random.default_rng([self.config.seed, self.model.num_timesteps, self.passes])
-        refresh(self._env.pool, self._optima, self._source, used, count, rng)
+        refresh(
+            self._env.pool, self._optima, self._source, used, count, rng,
+            proven_only=self._expert is not None,
+        )  # fmt: skip
 
     def policy(self) -> Policy:
         """A copy of the network as it is now."""

@@ -20,9 +20,11 @@ from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.base.state import RUNNING, STUCK
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ROUNDING, ProblemPool, log_uniform
-from heterps_envs.environments.stage.state import Limits, stage_of
+from heterps_envs.environments.stage.state import Limits, option_of
 
 _UNKNOWN = -1
+# A candidate whose number of replicas is further from the optimum's, as a ratio, is another stage.
+NEAR_REPLICAS = 1.3
 # Limits of the episodes, over what the placement takes, log-uniform; closer than those of PPO's
 # episodes, because the last rounds of a search ask so; how often there is no fill limit.
 LEAST_EXCESS, MOST_EXCESS = 1e-4, 0.06
@@ -58,11 +60,11 @@ class OptimalPlacements:
     """
 
     def __init__(self, count: int, layers: int) -> None:
-        self.first_layer = np.full((count, layers), _UNKNOWN, np.int16)
-        self.device_class, self.replicas = np.zeros((2, count, layers), np.int16)
+        self.first_layer = np.full((count, layers), _UNKNOWN, np.int32)
+        self.device_class, self.replicas = np.zeros((2, count, layers), np.int32)
         self.is_proven = np.zeros(count, np.bool_)
 
-    def put(self, row: int, code: NDArray[np.int16] | None, is_proven: bool = True) -> None:
+    def put(self, row: int, code: NDArray[np.int32] | None, is_proven: bool = True) -> None:
         """Takes over the placement of a problem; None: it is not known."""
         self.first_layer[row] = _UNKNOWN
         self.is_proven[row] = is_proven and code is not None
@@ -136,22 +138,27 @@ def _limits(pool: ProblemPool, problem: Integers, rng: np.random.Generator) -> L
 def _match(
     rows: Any, view: Any, first_layer: Any, device_class: Any, replicas: Any, actions: Any
 ) -> None:
-    """Writes the candidate of each running episode that the best placement takes next; or -1."""
+    """Writes the candidate of each running episode that the best placement takes next; or -1.
+
+    Of a class with many devices not every number of replicas is a candidate: then the nearest one
+    counts that covers the same layers, if it is near enough.
+    """
     for row in range(len(actions)):
         actions[row] = _UNKNOWN
         problem, layer = rows.problem[row], rows.position[row] - 1
         if rows.status[row] != RUNNING:
             continue
+        wanted, furthest = float(replicas[problem, layer]), NEAR_REPLICAS
         for action in range(view.allowed.shape[1]):
-            kind, count = stage_of(action, rows.used.shape[1])
             if (
                 view.allowed[row, action]
                 and view.first_layer[row, action] == first_layer[problem, layer]
-                and kind == device_class[problem, layer]
-                and count == replicas[problem, layer]
+                and option_of(action, rows.used.shape[1]) == device_class[problem, layer]
             ):
-                actions[row] = action
-                break
+                count = float(view.replicas[row, action])
+                apart = max(count / wanted, wanted / count)
+                if apart < furthest:
+                    actions[row], furthest = action, apart
 
 
 def _observations(episodes: StageEpisodes, which: NDArray[np.bool_]) -> NDArray[np.float32]:

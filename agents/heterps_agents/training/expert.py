@@ -1,4 +1,4 @@
-"""Expert iteration: a search that the policy guides gives it better placements to imitate.
+"""Expert iteration: searches, one that the policy guides, give it better placements to imitate.
 
 What an exact solver proves needs no search. Of all other problems the best placement known is what
 the search has found, in this round or an earlier one (Anthony et al., Thinking Fast and Slow with
@@ -7,6 +7,7 @@ Deep Learning and Tree Search, 2017).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
 from heterps_agents.training.examples import OptimalPlacements
+from heterps_agents.training.problems import searched
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_envs.arrays import Code, Integers
 from heterps_envs.closed_form.kernel_tables import KernelTables, cost_tables
@@ -24,6 +26,8 @@ from heterps_envs.closed_form.objective import STEP_TIME
 from heterps_envs.environments.stage.packed import kernel_tables_of
 from heterps_envs.environments.stage.pool import ProblemPool, bottleneck_s
 
+# Of the genetic search and of the annealing that go on from what the policy's search finds.
+SEARCH_EVALUATIONS = 100_000
 # Problems of one update: between two of them a run can be stopped.
 _CHUNK = 16
 
@@ -97,7 +101,8 @@ class ExpertRounds:
         kernel = kernel_tables_of(self._pool.problems, row)
         question = Question(cost_tables(kernel), kernel, STEP_TIME, Budget())
         code = learned_code(policy, question, effort_named(self._config.expert_effort))
-        return code, question.cost(code), kernel
+        code = searched(question, [] if code is None else [code], SEARCH_EVALUATIONS)
+        return code, math.inf if code is None else question.cost(code), kernel
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs; pool and optima keep their own."""

@@ -14,10 +14,17 @@ from heterps_agents.exact.frontier import solve_frontier
 from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
+from heterps_agents.search.annealing import polish
+from heterps_agents.search.genetic import genetic_code
+from heterps_agents.search.greedy import greedy_code
 from heterps_agents.training.examples import OptimalPlacements
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import kernel_tables
+from heterps_envs.closed_form.objective import STEP_TIME
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.environments.stage.packed import (
     StageProblems,
@@ -25,13 +32,16 @@ from heterps_envs.environments.stage.packed import (
     pack_problems,
     put_problem,
 )
-from heterps_envs.environments.stage.pool import ProblemPool, bottleneck_s, price_greedy
+from heterps_envs.environments.stage.pool import ProblemPool, bottleneck_s
 from heterps_envs.environments.stage.priced_pool import Anchor, PricedPool
 from heterps_envs.problem_sets.chains import generate
+from heterps_envs.problem_sets.wide_chains import generate_wide
 
 Objective = Literal["throughput", "price", "budget"]
 
 _BATCH = 64
+# Of the searches that stand in for an exact solver, at first.
+REFERENCE_EVALUATIONS = 20_000
 # A reference may cost so much; above it the policy's own best placement stands in for the optimum.
 _MOST_EXACT_S = 0.02
 
@@ -40,14 +50,15 @@ class Referenced(NamedTuple):
     """A problem, its optimal step time and the bottleneck of that placement, in seconds.
 
     Where prices count, `anchors` are the placements on its frontier of step time and price.
-    `code` (L,) is the optimum itself; None where it is not known.
+    `code` (L,) is the optimum itself, or what searches found; None where neither is known.
     """
 
     tables: CostTables
     step_time_s: float
     bottleneck_s: float
     anchors: tuple[Anchor, ...] = ()
-    code: NDArray[np.int16] | None = None
+    code: NDArray[np.int32] | None = None
+    is_proven: bool = True
 
 
 def with_frontier(tables: CostTables, longest_exact_s: float) -> Referenced | None:
@@ -82,7 +93,7 @@ def with_optimum(tables: CostTables) -> Referenced | None:
 
 
 def with_reference(tables: CostTables, longest_exact_s: float) -> Referenced | None:
-    """The problem with its optimum or, where that takes too long, what the greedy rule finds.
+    """The problem with its optimum or, where that takes too long, what short searches find.
 
     Args:
         tables: The problem.
@@ -93,10 +104,33 @@ def with_reference(tables: CostTables, longest_exact_s: float) -> Referenced | N
     """
     if predicted_seconds(kernel_tables(tables)) <= longest_exact_s:
         return with_optimum(tables)
-    step_time_s, bottleneck, _ = price_greedy(pack_problems([tables]))
-    if math.isinf(step_time_s[0]):
+    kernel = kernel_tables(tables)
+    question = Question(tables, kernel, STEP_TIME, Budget())
+    code = greedy_code(question)
+    code = searched(question, [] if code is None else [code], REFERENCE_EVALUATIONS)
+    if code is None:
         return None
-    return Referenced(tables, float(step_time_s[0]), float(bottleneck[0]))
+    step_time_s = question.cost(code)
+    bottleneck = bottleneck_s(code, kernel, step_time_s)
+    return Referenced(tables, step_time_s, bottleneck, code=code, is_proven=False)
+
+
+def searched(question: Question, codes: Sequence[Code], evaluations: int) -> Code | None:
+    """The best of some codes and of what genetic search and annealing make of them.
+
+    Args:
+        question: The problem.
+        codes: Known ones, none or more.
+        evaluations: Of each search.
+    """
+    start = min(codes, key=question.cost, default=None)
+    own = question._replace(budget=Budget(evaluations=evaluations), start=start)
+    found = genetic_code(own)
+    best = min([code for code in (start, found) if code is not None], key=question.cost, default=None)
+    if best is None:
+        best = np.zeros(question.kernel.num_layers, np.int32)
+    best = polish(best, question.kernel, evaluations, question.seed, question.goal)
+    return best if math.isfinite(question.cost(best)) else None
 
 
 class ProblemSource:
@@ -111,14 +145,16 @@ class ProblemSource:
         self._batch, self._taken = -1, _BATCH
         self._waiting: list[CostTables] = []
 
-    def take(self, count: int) -> list[Referenced]:
-        """The next problems that have a placement."""
+    def take(self, count: int, *, proven_only: bool = False) -> list[Referenced]:
+        """The next problems that have a placement; those without a proven one may be left out."""
         taken: list[Referenced] = []
         while len(taken) < count:
             if self._taken == _BATCH:
                 self._start_batch(self._batch + 1)
             tables = self._waiting[self._taken]
             self._taken += 1
+            if proven_only and not self._is_quick(tables):
+                continue
             problem = self.referenced(tables)
             if problem is not None:
                 taken.append(problem)
@@ -128,6 +164,10 @@ class ProblemSource:
         """A problem with what its episodes are compared with; None where that is not found."""
         find = with_reference if self.config.objective == "throughput" else with_frontier
         return find(tables, self.config.longest_exact_s)
+
+    def _is_quick(self, tables: CostTables) -> bool:
+        """Whether the optimum will be proven, by prediction."""
+        return predicted_seconds(kernel_tables(tables)) <= self.config.longest_exact_s
 
     def state(self) -> dict[str, int]:
         """Where the stream stands."""
@@ -142,9 +182,8 @@ class ProblemSource:
         config = self.config
         self._batch, self._taken = batch, 0
         seed = config.seed * 1_000_003 + batch
-        self._waiting = generate(
-            _BATCH, seed, config.layers, config.classes, config.devices_per_class
-        )
+        draw = generate_wide if config.distribution == "wide" else generate
+        self._waiting = draw(_BATCH, seed, config.layers, config.classes, config.devices_per_class)
 
 
 def pool_of(
@@ -160,7 +199,7 @@ def pool_of(
     packed = empty_problems(
         len(problems),
         max_layers or max(entry.tables.num_layers for entry in problems),
-        max_classes or max(entry.tables.num_classes for entry in problems),
+        max_classes or max(entry.tables.num_options for entry in problems),
     )
     for row, entry in enumerate(problems):
         put_problem(packed, row, entry.tables)
@@ -186,7 +225,7 @@ def optima_of(problems: Sequence[Referenced], max_layers: int) -> OptimalPlaceme
     """
     optima = OptimalPlacements(len(problems), max_layers)
     for row, entry in enumerate(problems):
-        optima.put(row, entry.code)
+        optima.put(row, entry.code, entry.is_proven)
     return optima
 
 
@@ -197,6 +236,8 @@ def refresh(
     used: NDArray[np.int64],
     count: int,
     rng: np.random.Generator,
+    *,
+    proven_only: bool = False,
 ) -> None:
     """Replaces random problems of a pool by new ones.
 
@@ -207,13 +248,16 @@ def refresh(
         used: Rows that running episodes use; they stay.
         count: How many.
         rng: Chooses the rows.
+        proven_only: New ones have a proven optimum: those without one are searched for a while.
     """
     free = np.setdiff1d(np.arange(pool.problems.num_problems), used)
     chosen = rng.permutation(free)[:count]
-    for row, entry in zip(chosen, source.take(len(chosen)), strict=True):
-        tables, step_time_s, bottleneck, anchors, code = entry
+    for row, entry in zip(
+        chosen, source.take(len(chosen), proven_only=proven_only), strict=True
+    ):
+        tables, step_time_s, bottleneck, anchors, code, is_proven = entry
         pool.replace(int(row), tables, step_time_s, bottleneck, anchors)
-        optima.put(int(row), code)
+        optima.put(int(row), code, is_proven)
 
 
 def perturbed(

@@ -99,6 +99,6 @@ def _boards(
     if checkpoint is None:
         return TrainingBoards(run_directory, layout)
     passes = checkpoint.get("passes", 0)
-    counts_passes = isinstance(config, ChainTrainingConfig) and config.algorithm != "ppo"
+    counts_passes = isinstance(config, ChainTrainingConfig) and not config.runs_ppo
     step = passes if counts_passes else checkpoint["steps"]
     return TrainingBoards(run_directory, layout, step + 1, passes + 1)

@@ -27,7 +27,7 @@ Width = Annotated[Whole, Field(ge=1, le=4096)]
 Passes = Annotated[Whole, Field(ge=1, le=1000)]
 Rounds = Annotated[Whole, Field(ge=0, le=64)]
 PositiveSteps = Annotated[Whole, Field(ge=1, le=10**15)]
-Algorithm = Literal["ppo", "imitation", "expert-iteration"]
+Algorithm = Literal["ppo", "imitation", "expert-iteration", "expert-iteration-ppo"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 FinalRate = Annotated[Number, Field(ge=0, le=10.0)]
 Range = tuple[PositiveCount, PositiveCount]
@@ -98,9 +98,12 @@ class ChainTrainingConfig(TrainingConfig):
         algorithm: `ppo`: PPO, after as many passes of imitation as there are. `imitation`: these
             passes alone. `expert-iteration`: the same, and between them, `expert_rounds` times, a
             search that the policy guides as it is then gives problems without a proven optimum
-            better placements to imitate.
+            better placements to imitate. `expert-iteration-ppo`: PPO after that.
         objective: What is learned: `throughput`: short steps. `price`: cheap samples under a
             throughput floor. `budget`: short steps under a limit on the price per hour.
+        distribution: `even`: all sizes between these are alike. `wide`: half of the problems have
+            the sizes of `even`'s defaults; of the others the logarithms of layers and devices are
+            even, some have stage options, speeds are up to fifty times apart.
         layers: Fewest and most layers of a problem.
         classes: The same of device classes.
         devices_per_class: The same of devices of one class.
@@ -116,9 +119,9 @@ class ChainTrainingConfig(TrainingConfig):
         imitation_problems: Problems whose optima are replayed in one such pass.
         imitation_refreshed: Problems of the pool that are replaced before each pass.
         imitation_learning_rate: At the first pass; falls to a twentieth.
-        longest_exact_s: A problem whose exact optimum takes longer by prediction starts from the
-            greedy rule instead; its reference is then the best that any episode has found. With
-            another objective than `throughput` it is left out.
+        longest_exact_s: A problem whose exact optimum takes longer by prediction starts from what
+            short searches find instead; its reference is then the best that any episode has found.
+            With another objective than `throughput` it is left out.
         num_environments: Episodes at once.
         steps_per_update: Steps of each episode before the network is updated.
         gae_lambda: Generalised advantage estimation.
@@ -128,6 +131,7 @@ class ChainTrainingConfig(TrainingConfig):
     fixed_fields: ClassVar = (
         "algorithm",
         "objective",
+        "distribution",
         "hidden",
         "seed",
         "layers",
@@ -139,6 +143,7 @@ class ChainTrainingConfig(TrainingConfig):
 
     algorithm: Algorithm = "ppo"
     objective: Literal["throughput", "price", "budget"] = "throughput"
+    distribution: Literal["even", "wide"] = "even"
     layers: Range = (8, 32)
     classes: Range = (2, 4)
     devices_per_class: Range = (1, 4)
@@ -165,6 +170,16 @@ class ChainTrainingConfig(TrainingConfig):
     curve_problems: Sizes = 24
     evaluation_every_s: PositiveSeconds = 20.0
 
+    @property
+    def runs_ppo(self) -> bool:
+        """Whether PPO ends the run."""
+        return self.algorithm in ("ppo", "expert-iteration-ppo")
+
+    @property
+    def searches(self) -> bool:
+        """Whether a search gives better placements to imitate."""
+        return self.algorithm.startswith("expert-iteration")
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.imitation_passes > 0 and self.objective != "throughput":
@@ -172,11 +187,16 @@ class ChainTrainingConfig(TrainingConfig):
                 f"imitation_passes: must be 0 with the objective {self.objective}: only the optima "
                 "of the objective throughput are imitated"
             )
-        least = {"ppo": 0, "imitation": 1, "expert-iteration": 1 + self.expert_rounds}
-        if self.imitation_passes < least[self.algorithm]:
+        least = {"ppo": 0, "imitation": 1}.get(self.algorithm, 1 + self.expert_rounds)
+        if self.imitation_passes < least:
             raise ValueError(
-                f"imitation_passes: the algorithm {self.algorithm} needs at least "
-                f"{least[self.algorithm]}, got {self.imitation_passes}"
+                f"imitation_passes: the algorithm {self.algorithm} needs at least {least}, "
+                f"got {self.imitation_passes}"
+            )
+        if self.distribution == "wide" and self.objective != "throughput":
+            raise ValueError(
+                f"distribution: must be even with the objective {self.objective}: the frontier of "
+                "step time and price is affordable for small problems only"
             )
         if self.layers[1] > MOST_LAYERS or self.classes[1] > MOST_CLASSES:
             raise ValueError(

@@ -19,7 +19,7 @@ from scipy.sparse import coo_array
 from heterps_envs.certificates.definition import PlainStage, after_s, in_flight
 from heterps_envs.cost_tables import CostTables
 
-MAX_REPLICAS = 64
+MAX_REPLICAS = 4096
 # Relative slack of what must fit, so that rounding makes no bound too high.
 ROUNDING = 1e-12
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
 from heterps_envs.cost_tables import CostTables
 
-MAX_REPLICAS = 64
+MAX_REPLICAS = 4096
 ROUNDING = 1e-12
 
 

@@ -55,11 +55,11 @@ from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.compiled import uncounted
 
-# One layer of a coded placement (int16): bits 0-7 stage option, bit 8 a cut behind this layer
-# although the next one has the same option, bits 9-14 replicas - 1 of the stage. The replicas are
+# One layer of a coded placement (int32): bits 0-7 stage option, bit 8 a cut behind this layer
+# although the next one has the same option, bits 9-20 replicas - 1 of the stage. The replicas are
 # read at the last layer of a stage; a change of option is always a cut.
 OPTION_MASK, CUT_BIT, REPLICA_SHIFT = 255, 256, 9
-MAX_REPLICAS = 64
+MAX_REPLICAS = 4096
 
 FITS, OUT_OF_DEVICES, OUT_OF_MEMORY = 0, 1, 2
 
@@ -233,7 +233,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     """Closed form of one coded placement.
 
     Args:
-        code: (L,) int16, see `OPTION_MASK`.
+        code: (L,) int32, see `OPTION_MASK`.
         k: `KernelTables`.
         used: (T,) int64 scratch; on return the devices used of each class.
 
@@ -279,12 +279,12 @@ def _evaluate_rows(codes: Any, k: Any, step_time_s: Any, price: Any, verdict: An
 
 
 def evaluate(
-    codes: NDArray[np.int16], kernel: KernelTables
+    codes: NDArray[np.int32], kernel: KernelTables
 ) -> tuple[Floats, Floats, NDArray[np.int8]]:
     """Closed form of many coded placements of one problem.
 
     Args:
-        codes: (N, L) int16.
+        codes: (N, L) int32.
         kernel: From `kernel_tables`.
 
     Returns:
@@ -324,3 +324,14 @@ def replicas_left(k: Any, option: int, used: Any) -> int:
     """Stages of an option that the devices left of its class suffice for, by (T,) devices used."""
     device_class = k.class_of_option[option]
     return (k.device_count[device_class] - used[device_class]) // k.devices_of_option[option]  # type: ignore[no-any-return]
+
+
+# Searches look at every number of replicas up to this, and beyond at those an eighth apart.
+ALL_REPLICAS = 16
+
+
+@uncounted
+def next_replicas(replicas: int, most: int) -> int:
+    """The next number of replicas that a search looks at, 0 at first; the last one is `most`."""
+    step = 1 if replicas < ALL_REPLICAS else replicas // 8
+    return min(replicas + step, most)

@@ -50,7 +50,7 @@ class Goal(NamedTuple):
         slowest = math.inf if floor is None else job.global_batch_size / floor * (1 + ROUNDING)
         return cls(is_price=job.objective == "price", floor_s=slowest)
 
-    def cost(self, code: NDArray[np.int16], kernel: KernelTables) -> float:
+    def cost(self, code: NDArray[np.int32], kernel: KernelTables) -> float:
         """`search_cost` of a coded placement; inf where it may not be used at all."""
         cost = float(code_cost(code, kernel, self))
         return cost if cost < MISSES_FLOOR else math.inf
@@ -64,7 +64,7 @@ def read_stages(code: Any, stages: Any) -> int:
     """Writes the stages of a code, front first, as rows (layer behind the last, option, replicas).
 
     Args:
-        code: (L,) int16.
+        code: (L,) int32.
         stages: (L, 3) int64 to write to.
 
     Returns:
@@ -95,8 +95,8 @@ def write_code(stages: Any, num_stages: int, code: Any) -> None:
 
 
 def code_of(stages: NDArray[np.int64], num_stages: int) -> Code:
-    """(L,) int16 of stages, see `read_stages`."""
-    code = np.zeros(stages[num_stages - 1, 0], np.int16)
+    """(L,) int32 of stages, see `read_stages`."""
+    code = np.zeros(stages[num_stages - 1, 0], np.int32)
     write_code(stages, num_stages, code)
     return code
 

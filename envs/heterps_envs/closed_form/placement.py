@@ -50,14 +50,14 @@ Placement = tuple[PlacedStage, ...]
 
 def encode(
     placement: Sequence[PlacedStage], options: Sequence[StageOption] = ()
-) -> NDArray[np.int16]:
-    """(L,) int16 code of a placement, see `heterps_envs.closed_form.formula`.
+) -> NDArray[np.int32]:
+    """(L,) int32 code of a placement, see `heterps_envs.closed_form.formula`.
 
     Args:
         placement: The stages.
         options: Of the tables that the code is for; empty: one for each class.
     """
-    code = np.zeros(placement[-1].last_layer + 1, np.int16)
+    code = np.zeros(placement[-1].last_layer + 1, np.int32)
     kinds = [_option_index(stage, options) for stage in placement]
     for stage, kind, following in zip(placement, kinds, [*kinds[1:], -1], strict=True):
         assert 1 <= stage.replicas <= MAX_REPLICAS
@@ -76,7 +76,7 @@ def _option_index(stage: PlacedStage, options: Sequence[StageOption]) -> int:
     return options.index(StageOption(stage.device_class, stage.degree, memory, stage.shards_state))
 
 
-def decode(code: NDArray[np.int16], options: Sequence[StageOption] = ()) -> Placement:
+def decode(code: NDArray[np.int32], options: Sequence[StageOption] = ()) -> Placement:
     """The placement that a code stands for; the inverse of `encode`."""
     stages, first = [], 0
     for layer, value in enumerate(code):

@@ -108,7 +108,7 @@ def _best_of_all(
     devices = _Devices(free, stride, extra, group)
     least, fill_s = np.full(states, math.inf), 0.0
     least[0] = 0.0
-    given = np.zeros((num_stages, states), np.int8)
+    given = np.zeros((num_stages, states), np.int32)
     for row in range(num_stages - 1, -1, -1):
         least, fill_s = _with_stage(k, stages, num_stages, row, devices, least, fill_s, given[row])
     best, best_cost = -1, math.inf

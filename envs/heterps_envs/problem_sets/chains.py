@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,14 @@ STATE_BYTES_PER_PARAMETER = 16.0
 # others. Clusters of the catalogue keep its sizes in half of the others where the model fits.
 TIGHT_SHARE, TIGHT_MEMORY, ROOMY_MEMORY = 0.3, (1.02, 1.25), (1.3, 20.0)
 NATURAL_SHARE = 0.5
+
+
+class Sizes(NamedTuple):
+    """Fewest and most layers, device classes, and devices of one class."""
+
+    layers: tuple[int, int]
+    classes: tuple[int, int]
+    count_range: tuple[int, int]
 
 
 def generate(
@@ -65,10 +74,8 @@ def generate(
     for family in families:
         if family not in FAMILIES:
             raise UnknownNameError("family of models", family, FAMILIES)
-    return [
-        _draw(np.random.default_rng([seed, index]), layers, classes, count_range, families)
-        for index in range(count)
-    ]
+    sizes = Sizes(layers, classes, count_range)
+    return [draw(np.random.default_rng([seed, index]), sizes, families) for index in range(count)]
 
 
 def fingerprint(problems: Sequence[CostTables]) -> str:
@@ -85,22 +92,35 @@ def fingerprint(problems: Sequence[CostTables]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _draw(
+def draw(
     rng: np.random.Generator,
-    layers: tuple[int, int],
-    classes: tuple[int, int],
-    count_range: tuple[int, int],
+    sizes: Sizes,
     families: Sequence[str],
+    *,
+    counts: Sequence[int] = (),
+    micro_batches: int = 0,
 ) -> CostTables:
+    """One problem.
+
+    Args:
+        rng: Draws it.
+        sizes: Uniform between these.
+        families: See `generate`.
+        counts: Devices of each class, where they are known already.
+        micro_batches: Of a step, where they are.
+    """
+    layers, classes, count_range = sizes
     num_layers = int(rng.integers(layers[0], layers[1] + 1))
     num_classes = int(rng.integers(classes[0], classes[1] + 1))
     model = draw_model(families[int(rng.integers(len(families)))], rng, num_layers)
     is_catalogue = bool(rng.random() < CATALOGUE_SHARE)
     cluster = (catalogue_cluster if is_catalogue else free_cluster)(rng, num_classes)
     device_count = rng.integers(count_range[0], count_range[1] + 1, num_classes).astype(np.int64)
+    device_count = np.array(counts, np.int64) if counts else device_count
     forward, backward = _seconds(rng, model, cluster)
     state_bytes = model.parameters * STATE_BYTES_PER_PARAMETER
-    micro_batches, is_gpipe = int(rng.choice(MICRO_BATCHES)), bool(rng.random() < GPIPE_SHARE)
+    drawn, is_gpipe = int(rng.choice(MICRO_BATCHES)), bool(rng.random() < GPIPE_SHARE)
+    micro_batches = micro_batches or drawn
     least = least_memory_scale(
         state_bytes, model.activation_bytes, cluster.memory_bytes,
         device_count, micro_batches, is_gpipe, rng,

@@ -49,7 +49,7 @@ def run(
     budget, kernel = Budget(evaluations), kernel_tables(tables)
     code = search(Question(tables, kernel, goal, budget, seed))
     cost = math.inf if code is None else goal.cost(code, kernel)
-    assert code is None or (code.shape == (tables.num_layers,) and code.dtype == np.int16)
+    assert code is None or (code.shape == (tables.num_layers,) and code.dtype == np.int32)
     return cost, budget.evaluations_used
 
 
@@ -139,6 +139,6 @@ def test_the_cheapest_of_codes_that_do_not_fit_comes_nearest_to_fitting() -> Non
     kernel = kernel_tables(tables)
     best = solve(kernel).code
     assert best is not None
-    too_many = np.full(tables.num_layers, 63 << REPLICA_SHIFT, np.int16)
+    too_many = np.full(tables.num_layers, 63 << REPLICA_SHIFT, np.int32)
     question = Question(tables, kernel, Goal(), Budget())
     assert question.cheapest([too_many, best]) is best

@@ -42,7 +42,7 @@ def test_a_search_that_ends_below_its_start_is_not_believed(make_problem: MakePr
     problem = make_problem()
 
     def poor(question: Question) -> Code | None:
-        return np.full(question.kernel.num_layers, 63 << REPLICA_SHIFT, np.int16)
+        return np.full(question.kernel.num_layers, 63 << REPLICA_SHIFT, np.int32)
 
     plans = [
         SearchPlanner("poor", search, simple_start).plan(problem, Budget())

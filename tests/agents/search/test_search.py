@@ -44,7 +44,7 @@ def test_annealing_finds_the_optimum_of_most_problems_from_nothing(
 ) -> None:
     gaps = []
     for _, kernel, best_s in problems:
-        start = np.zeros(kernel.num_layers, np.int16)
+        start = np.zeros(kernel.num_layers, np.int32)
         code = anneal(start, kernel, Goal(), Budget(evaluations=20_000), seed=0)
         gaps.append(Goal().cost(code, kernel) / best_s - 1)
     assert np.median(gaps) < 0.03
@@ -70,19 +70,19 @@ def test_annealing_follows_its_rule_although_it_stops_counting_early(
 ) -> None:
     for _, kernel, best_s in problems[:5]:
         goal = Goal(is_price=is_price, floor_s=floor_share * best_s)
-        start = np.zeros(kernel.num_layers, np.int16)
+        start = np.zeros(kernel.num_layers, np.int32)
         found = anneal(start, kernel, goal, Budget(evaluations=300), 4, temperature=0.1)
         np.testing.assert_array_equal(found, _annealed_slowly(start, kernel, goal, 300, 4, 0.1))
 
 
 def _annealed_slowly(
-    start: NDArray[np.int16],
+    start: NDArray[np.int32],
     kernel: KernelTables,
     goal: Goal,
     evaluations: int,
     seed: int,
     temperature: float,
-) -> NDArray[np.int16]:
+) -> NDArray[np.int32]:
     """The rule of Kirkpatrick, Gelatt and Vecchi, every cost computed to the end."""
     rng, used = np.random.default_rng(seed), np.empty(kernel.num_classes, np.int64)
     stages = np.empty((kernel.num_layers, 3), np.int64)
@@ -101,7 +101,7 @@ def _annealed_slowly(
         stages, count, cost = trial, trial_count, new
         if cost < best_cost:
             best, best_count, best_cost = stages.copy(), count, cost
-    code = np.zeros(kernel.num_layers, np.int16)
+    code = np.zeros(kernel.num_layers, np.int32)
     write_code(best, best_count, code)
     return code
 

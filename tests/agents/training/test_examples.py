@@ -17,7 +17,7 @@ from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.environments.stage.pool import ProblemPool
-from heterps_envs.environments.stage.state import NUM_CANDIDATE_FEATURES, num_actions, stage_of
+from heterps_envs.environments.stage.state import NUM_CANDIDATE_FEATURES, num_actions, option_of
 from heterps_envs.environments.stage.vector_env import StagePlacementVecEnv
 from heterps_envs.problem_sets.chains import generate
 
@@ -43,13 +43,16 @@ def test_examples_are_the_stages_of_the_optimum_back_to_front(seed: int) -> None
     pool, optima = made_of(problems)
     stages = list(reversed(decode(problems[0].code)))
     examples = optima.examples(pool, np.random.default_rng(seed), 1)
-    taken = [stage_of(int(action), CLASSES) for action in examples.actions]
-    assert taken == [(stage.device_class, stage.replicas) for stage in stages[: len(taken)]]
+    taken = [option_of(int(action), CLASSES) for action in examples.actions]
+    assert taken == [stage.device_class for stage in stages[: len(taken)]]
     candidates = num_actions(CLASSES) * NUM_CANDIDATE_FEATURES
     grid = examples.observations[:, :candidates].reshape(
         -1, num_actions(CLASSES), NUM_CANDIDATE_FEATURES
     )
-    assert (grid[np.arange(len(taken)), examples.actions, 0] > 0.5).all()
+    chosen = grid[np.arange(len(taken)), examples.actions]
+    assert (chosen[:, 0] > 0.5).all()
+    replicas = [stage.replicas for stage in stages[: len(taken)]]
+    assert np.round(2 ** (4 * chosen[:, 5])).astype(int).tolist() == replicas
 
 
 def test_most_optima_can_be_replayed_to_their_end() -> None:

@@ -95,7 +95,7 @@ class _Trainer:
         if self.goal.is_price:
             self.reference *= max(float(tables.price_usd_per_hour.max()), 1e-9)
 
-    def round(self, count: int) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
+    def round(self, count: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Samples placements and learns from them; (count, L) codes and (count,) costs."""
         kinds, log_probability, entropy = self.network.sample(count)
         codes = provision(kinds, self.kernel, self.goal)

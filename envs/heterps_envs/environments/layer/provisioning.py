@@ -35,7 +35,7 @@ def _provision_rows(kinds: Any, k: Any, goal: Any, codes: Any) -> None:
 
 def provision(
     kinds: NDArray[np.integer[Any]], kernel: KernelTables, goal: Goal = STEP_TIME
-) -> NDArray[np.int16]:
+) -> NDArray[np.int32]:
     """Replicas for placements that only say the class of each layer.
 
     Args:
@@ -45,9 +45,9 @@ def provision(
         goal: What the replicas are to minimise.
 
     Returns:
-        (N, L) int16 codes, see `heterps_envs.closed_form.formula`; they may still lack memory, or
+        (N, L) int32 codes, see `heterps_envs.closed_form.formula`; they may still lack memory, or
         devices where there are more stages than devices of a class. `evaluate` says so.
     """
-    codes = np.zeros(kinds.shape, np.int16)
+    codes = np.zeros(kinds.shape, np.int32)
     _provision_rows(np.asarray(kinds, np.int64), kernel, goal, codes)
     return codes

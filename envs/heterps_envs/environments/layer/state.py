@@ -59,7 +59,7 @@ class LayerRows(NamedTuple):
             although its class goes on.
         begun: (B, T) stages begun on each class; each needs a device at least.
         seconds: (B, T) compute seconds of one micro-batch in the layers given to each class.
-        code: (B, L) int16 of a finished placement, see `heterps_envs.closed_form.formula`.
+        code: (B, L) int32 of a finished placement, see `heterps_envs.closed_form.formula`.
         step_time_s, price_usd_per_hour: Of a finished placement, also if it does not fit.
         excess: Memory that its devices lack, as shares of a device.
         status: RUNNING, or how the episode ended; COMPLETE: it fits.
@@ -70,10 +70,10 @@ class LayerRows(NamedTuple):
     position: NDArray[np.int64]
     num_stages: NDArray[np.int64]
     first_layer: NDArray[np.int64]
-    kinds: NDArray[np.int16]
+    kinds: NDArray[np.int32]
     begun: NDArray[np.int64]
     seconds: NDArray[np.float64]
-    code: NDArray[np.int16]
+    code: NDArray[np.int32]
     step_time_s: NDArray[np.float64]
     price_usd_per_hour: NDArray[np.float64]
     excess: NDArray[np.float64]
@@ -104,10 +104,10 @@ def empty_layer_rows(count: int, max_layers: int, max_classes: int) -> LayerRows
         position=np.zeros(count, np.int64),
         num_stages=np.zeros(count, np.int64),
         first_layer=np.zeros(count, np.int64),
-        kinds=np.zeros((count, max_layers), np.int16),
+        kinds=np.zeros((count, max_layers), np.int32),
         begun=np.zeros((count, max_classes), np.int64),
         seconds=np.zeros((count, max_classes)),
-        code=np.zeros((count, max_layers), np.int16),
+        code=np.zeros((count, max_layers), np.int32),
         step_time_s=np.zeros(count),
         price_usd_per_hour=np.zeros(count),
         excess=np.zeros(count),

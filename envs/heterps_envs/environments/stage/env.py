@@ -24,12 +24,11 @@ class StagePlacementEnv(PlacementEnv):
     built: an allowed action never breaks memory, and leaves no layer in front that fits nowhere.
 
     ## Action space
-    `Discrete(max_classes * 16)`; action `8 * c + b` is the longest stage on class c with
-    `REPLICA_BUCKETS[b]` replicas, action `8 * (max_classes + c) + b` the one that ends earlier:
-
-    | b | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
-    | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-    | replicas | 1 | 2 | 3 | 4 | 6 | 8 | 12 | 16 |
+    `Discrete(max_classes * 16)`; action `8 * c + b` is the longest stage on class c with the
+    replicas of rung b, action `8 * (max_classes + c) + b` the one that ends earlier. With up to
+    eight free devices of the class, rung b is b + 1 replicas. With more, the rungs grow by a
+    factor, the last one is all that are free, and each of the others is lowered to the least number
+    that reaches as far.
 
     `action_masks()` says which are allowed; `info["action_mask"]` is the same. An action that is
     not allowed ends the episode as stuck.
@@ -44,7 +43,7 @@ class StagePlacementEnv(PlacementEnv):
     | 0 | allowed |
     | 1, 9, 10 | share of the value covered; share of the layers; covers all the rest |
     | 2, 3 | value covered over price paid; price paid over price of the free devices |
-    | 4, 5, 13 | devices of the class left (share); replicas / 8; log(1 + devices) / 3 |
+    | 4, 5, 13 | devices of the class left (share); log2(replicas) / 4; log(1 + devices) / 3 |
     | 6, 18 | time used and fill added, over the allowance |
     | 7, 20, 22, 23 | memory used; memory stops the growth; taken of the free; used of it |
     | 8, 11, 29, 14 | link behind, best link and message in front (allowance); same class behind |

@@ -38,15 +38,13 @@ from heterps_envs.environments.stage.growth import (
     tightest_layer,
 )
 from heterps_envs.environments.stage.state import (
-    NUM_BUCKETS,
     NUM_CANDIDATE_FEATURES,
     NUM_GLOBAL_FEATURES,
-    REPLICA_BUCKETS,
+    NUM_RUNGS,
     new_scratch,
-    stage_of,
+    option_of,
+    rung_of,
 )
-
-_BUCKETS = np.array(REPLICA_BUCKETS)
 
 
 class _Left(NamedTuple):
@@ -70,13 +68,17 @@ class _Wanted(NamedTuple):
 
     Attributes:
         kind: Its class.
-        bucket: Of its number of replicas.
+        rung: Of its number of replicas.
+        replicas: Its replicas, at most.
+        below: Those of the rung before.
         reached: First layer of the stages of fewer replicas.
         shortest_s: Limit of the step time from it on.
     """
 
     kind: int
-    bucket: int
+    rung: int
+    replicas: int
+    below: int
     reached: int
     shortest_s: float
 
@@ -86,6 +88,7 @@ class _Found(NamedTuple):
 
     Attributes:
         action: Its candidate.
+        replicas: Its replicas.
         start: Its first layer.
         held: Micro-batches in flight on a replica.
         behind_s: Step time from it on.
@@ -95,6 +98,7 @@ class _Found(NamedTuple):
     """
 
     action: int
+    replicas: int
     start: int
     held: int
     behind_s: float
@@ -133,7 +137,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
         if rows.status[row] != RUNNING:
             continue
         action = actions[row]
-        kind, replicas = stage_of(action, rows.used.shape[1])
+        kind, replicas = option_of(action, rows.used.shape[1]), view.replicas[row, action]
         start, stop = view.first_layer[row, action], rows.position[row]
         for layer in range(start, stop):
             rows.code[row, layer] = kind | ((replicas - 1) << REPLICA_SHIFT)
@@ -183,15 +187,16 @@ def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any)
         free = p.device_count[z, device_class] - rows.used[row, device_class]
         free //= p.devices_of_option[z, kind]
         # More replicas that neither reach further nor shorten the step time are a waste.
-        reached, shortest_s = stop, np.inf
-        for bucket in range(NUM_BUCKETS):
-            replicas = _BUCKETS[bucket]
-            if replicas > free or replicas > p.num_micro_batches[z]:
+        reached, shortest_s, replicas = stop, np.inf, 0
+        most = min(free, p.num_micro_batches[z])
+        if dollars_left < most * p.price_usd_per_hour[z, kind]:
+            most = int(dollars_left / p.price_usd_per_hour[z, kind])
+        for rung in range(NUM_RUNGS):
+            below, replicas = replicas, rung_of(most, rung, replicas)
+            if replicas > most:
                 break
-            if replicas * p.price_usd_per_hour[z, kind] > dollars_left:
-                break
-            wanted = _Wanted(kind, bucket, reached, WORTHWHILE * shortest_s)
-            start, behind_s = _observe_bucket(p, rows, row, view, line, wanted, left, scratch)
+            wanted = _Wanted(kind, rung, replicas, below, reached, WORTHWHILE * shortest_s)
+            start, behind_s = _observe_rung(p, rows, row, view, line, wanted, left, scratch)
             if start >= 0:
                 found = True
                 reached, shortest_s = min(reached, start), min(shortest_s, behind_s)
@@ -207,7 +212,7 @@ def _observe_state(p: Any, rows: Any, row: int, view: Any, line: int, left: Any)
     out = view.state[line]
     out[0] = ratio(p.value_prefix_s[z, stop], p.value_prefix_s[z, layers])
     out[1] = stop / layers
-    out[2] = min(rows.num_stages[row] / 8.0, LARGEST_RATIO)
+    out[2] = np.log2(1.0 + rows.num_stages[row]) / 4.0
     out[3] = ratio(p.value_prefix_s[z, stop], free_price * allowance_s)
     out[4] = log_ratio(rows.target_s[row], p.lower_bound_s[z])
     out[5] = p.num_classes[z] / 8.0
@@ -234,8 +239,50 @@ def _observe_budget(p: Any, rows: Any, row: int, view: Any, line: int, left: Any
         out[16] = log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
 
 
+@njit(**BORROWING)
+def _reach(
+    p: Any, rows: Any, row: int, kind: int, replicas: int, allowance_s: float, scratch: Any
+) -> int:
+    """First layer of the longest stage of so many replicas; -1: there is none.
+
+    Writes what `heterps_envs.environments.stage.growth.longest_stage` does.
+    """
+    z, neighbour = rows.problem[row], rows.front_class[row]
+    micro_batches = p.num_micro_batches[z]
+    held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
+    share, through_s = largest_share(micro_batches, replicas), 0.0
+    if neighbour >= 0:
+        transfer = _transfer_s(p, z, rows.position[row], kind, neighbour)
+        if (share - 1) * transfer > allowance_s:
+            return -1
+        through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
+    stage = Growing(kind, replicas, held, share, (share + held - 1) // held)
+    return longest_stage(p, rows, row, stage, through_s, allowance_s, scratch)  # type: ignore[no-any-return]
+
+
 @njit(**BORROWING, inline="always")
-def _observe_bucket(
+def _transfer_s(p: Any, z: int, stop: int, kind: int, neighbour: int) -> float:
+    """Bytes over bandwidth of a message over the cut behind a stage."""
+    return p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING)
+def _fewest(
+    p: Any, rows: Any, row: int, wanted: Any, start: int, allowance_s: float, scratch: Any
+) -> int:
+    """The least number of replicas, above those of the rung before, that reaches as far."""
+    low, high = wanted.below, wanted.replicas
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if _reach(p, rows, row, wanted.kind, middle, allowance_s, scratch) == start:
+            high = middle
+        else:
+            low = middle
+    return high  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING, inline="always")
+def _observe_rung(
     p: Any, rows: Any, row: int, view: Any, line: int, wanted: Any, left: Any, scratch: Any
 ) -> tuple[int, float]:
     """Writes the wanted stage, if it is worth it.
@@ -243,22 +290,22 @@ def _observe_bucket(
     Returns its first layer, or -1, and the step time from it on.
     """
     fronts, front = scratch
-    kind, bucket, reached, shortest_s = wanted
+    kind, rung, replicas, below, reached, shortest_s = wanted
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
-    replicas, micro_batches = _BUCKETS[bucket], p.num_micro_batches[z]
+    start = _reach(p, rows, row, kind, replicas, left.allowance_s, scratch)
+    if start < 0:
+        return -1, 0.0
+    if start < reached and replicas - below > 1 and rung < NUM_RUNGS - 1:
+        replicas = _fewest(p, rows, row, wanted, start, left.allowance_s, scratch)
+        _reach(p, rows, row, kind, replicas, left.allowance_s, scratch)
+    micro_batches = p.num_micro_batches[z]
     held = in_flight(micro_batches, p.is_gpipe[z], replicas, rows.replicas_behind[row])
     share = largest_share(micro_batches, replicas)
     link, through_s = 0.0, 0.0
     if neighbour >= 0:
-        transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
+        transfer = _transfer_s(p, z, stop, kind, neighbour)
         link = (share - 1) * transfer / left.allowance_s
         through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
-    if link > 1.0:
-        return -1, 0.0
-    stage = Growing(kind, replicas, held, share, (share + held - 1) // held)
-    start = longest_stage(p, rows, row, stage, through_s, left.allowance_s, scratch)
-    if start < 0:
-        return -1, 0.0
     behind_s = behind_with_stage_s(p, rows, row, kind, replicas, held, start)
     if start >= reached and behind_s >= shortest_s:
         return -1, 0.0
@@ -276,13 +323,13 @@ def _observe_bucket(
             return -1, 0.0
         if least_price_in_front(p, rows, row, start, fronts) > dollars_left:
             return -1, 0.0
-    actions = rows.used.shape[1] * NUM_BUCKETS
+    actions = rows.used.shape[1] * NUM_RUNGS
     shorter = -1
     if view.allowed.shape[1] > actions:
         if start == 0:
             list_fronts(p, rows, row, kind, replicas, fronts)
         shorter = least_fill_stage(p, rows, row, kind, through_s, start, fronts)
-    action = kind * NUM_BUCKETS + bucket
+    action = kind * NUM_RUNGS + rung
     for cut in range(2 if shorter >= 0 else 1):
         first, reached_s = start, behind_s
         if cut == 1:
@@ -299,7 +346,9 @@ def _observe_bucket(
                 p, z, first, kind, fronts, rows.target_s[row], fill,
                 rows.fill_limit_s[row] - fill - p.fastest_prefix_s[z, first],
             )  # fmt: skip
-        found = _Found(cut * actions + action, first, held, reached_s, link, through_s, tightest)
+        found = _Found(
+            cut * actions + action, replicas, first, held, reached_s, link, through_s, tightest
+        )
         _observe_candidate(p, rows, row, view, line, found, left, front)
     return start, behind_s
 
@@ -309,10 +358,10 @@ def _observe_candidate(
     p: Any, rows: Any, row: int, view: Any, line: int, found: Any, left: Any, front: Any
 ) -> None:
     """Writes one candidate."""
-    action, start, held, behind_s, link, through_s, tightest = found
+    action, replicas, start, held, behind_s, link, through_s, tightest = found
     free_price, free_bytes, dollars_left, allowance_s = left
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
-    kind, replicas = stage_of(action, rows.used.shape[1])
+    kind = option_of(action, rows.used.shape[1])
     layers, micro_batches = p.num_layers[z], p.num_micro_batches[z]
     share = largest_share(micro_batches, replicas)
     forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
@@ -322,6 +371,7 @@ def _observe_candidate(
     busy = after + stage_work_s(forward, compute - forward, trip, share, held)
     view.allowed[line, action] = True
     view.first_layer[line, action] = start
+    view.replicas[line, action] = replicas
     view.fill_s[line, action] = trip + compute
     view.behind_s[line, action] = behind_s
 
@@ -341,7 +391,7 @@ def _observe_candidate(
     out[2] = ratio(covered, price * replicas * allowance_s)
     out[3] = ratio(price * replicas, free_price)
     out[4] = (free - replicas) / count
-    out[5] = min(replicas / 8.0, LARGEST_RATIO)
+    out[5] = np.log2(replicas) / 4.0
     out[6] = max(0.0, busy - compute - through_s) / allowance_s
     out[7] = memory / p.memory_bytes[z, kind]
     out[8] = link
@@ -352,7 +402,7 @@ def _observe_candidate(
         out[29] = ratio(front[1], rows.target_s[row] + trip + compute)
         out[30] = front[2]
     out[12] = ratio(remaining, max(0.0, free_price - price * replicas) * next_allowance)
-    out[13] = min(np.log1p(count) / 3.0, LARGEST_RATIO)
+    out[13] = np.log1p(count) / 3.0
     out[14] = 1.0 if kind == neighbour else 0.0
     own_value = price * (
         compute * micro_batches
@@ -377,7 +427,7 @@ def _observe_candidate(
     out[26] = ratio(p.fastest_prefix_s[z, start], fill_left)
     out[27] = ratio(max(0.0, busy - after - share * compute), busy)
     out[28] = ratio(next_behind, micro_batches)
-    out[31] = 1.0 if action >= rows.used.shape[1] * NUM_BUCKETS else 0.0
+    out[31] = 1.0 if action >= rows.used.shape[1] * NUM_RUNGS else 0.0
     out[32] = tightest
     if view.candidates.shape[2] > NUM_CANDIDATE_FEATURES and dollars_left < np.inf:
         dollars = replicas * p.price_usd_per_hour[z, kind]

@@ -208,11 +208,11 @@ class ProblemPool(Pool):
         }
 
 
-def bottleneck_s(code: NDArray[np.int16], kernel: KernelTables, step_time_s: float) -> float:
+def bottleneck_s(code: NDArray[np.int32], kernel: KernelTables, step_time_s: float) -> float:
     """The target that a placement keeps: its step time without the fill of all its stages.
 
     Args:
-        code: (L,) int16.
+        code: (L,) int32.
         kernel: Of the same problem.
         step_time_s: The placement's closed-form step time.
     """
@@ -232,7 +232,7 @@ def bottleneck_s(code: NDArray[np.int16], kernel: KernelTables, step_time_s: flo
 
 def price_greedy(
     problems: StageProblems, num_targets: int = 24, largest_target: float = 16.0
-) -> tuple[Floats, Floats, NDArray[np.int16]]:
+) -> tuple[Floats, Floats, NDArray[np.int32]]:
     """The greedy rule: always the stage that covers most value for its price; a ladder of targets.
 
     Args:
@@ -245,7 +245,7 @@ def price_greedy(
     """
     count, layers = problems.num_problems, problems.output_bytes.shape[1]
     best_s, bottleneck_s = np.full(count, np.inf), np.full(count, np.inf)
-    code = np.zeros((count, layers), np.int16)
+    code = np.zeros((count, layers), np.int32)
     view = empty_view(count, problems.class_price.shape[1], with_shorter=False)
     everyone = np.arange(count)
     for share in np.geomspace(0.05, largest_target, num_targets):
@@ -265,7 +265,7 @@ def price_greedy(
 
 def greedy_references(
     tables: Sequence[CostTables], max_classes: int = 0
-) -> tuple[StageProblems, tuple[Floats, Floats, NDArray[np.int16]]]:
+) -> tuple[StageProblems, tuple[Floats, Floats, NDArray[np.int32]]]:
     """The problems for which the greedy rule finds a placement, and what `price_greedy` says.
 
     Raises:

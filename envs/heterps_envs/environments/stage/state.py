@@ -12,8 +12,9 @@ limit* bounds the price per hour of all devices used: that is a budget, and wher
 time counts, what a known placement leaves to better ones. A stage of a class with k replicas grows
 to the front as far as target, fill limit, memory and the link to some stage in front of it allow.
 Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
-Candidates are numbered `class * NUM_BUCKETS + bucket of the number of replicas`; where a class has
-several stage options (`heterps_envs.options`), the option stands for the class, and what is one
+Candidates are numbered `class * NUM_RUNGS + rung of the number of replicas`: every number up to
+eight free devices; of more, numbers that grow by a factor, each lowered to the least that reaches
+as far, and the last one is all that are free. Where a class has several stage options (`heterps_envs.options`), the option stands for the class, and what is one
 device of a class is the group of devices that a replica of the option takes. After those come as
 many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
 shorter. (A slow class, or an expensive cut, delays all that is in front.)
@@ -27,20 +28,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.compiled import BORROWING
 from heterps_envs.environments.base.state import RUNNING
 
-REPLICA_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16)
-NUM_BUCKETS = len(REPLICA_BUCKETS)
+# Numbers of replicas of an option that one decision offers.
+NUM_RUNGS = 8
 # The longest stage that is allowed, and the one with the least fill.
 NUM_CUTS = 2
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
-FEATURE_VERSION = 3
+FEATURE_VERSION = 5
 NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
 # What policies that know prices see after those, and their version.
-PRICED_FEATURE_VERSION = 4
+PRICED_FEATURE_VERSION = 6
 NUM_PRICED_CANDIDATE_FEATURES = NUM_CANDIDATE_FEATURES + 4
 NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
-_BUCKETS = np.array(REPLICA_BUCKETS)
 
 
 class StageRows(NamedTuple):
@@ -57,7 +58,7 @@ class StageRows(NamedTuple):
         fill_s: What the stages add to the fill.
         behind_s: Closed-form step time of the stages built.
         used: (B, C) devices used of each class.
-        code: (B, L) int16 of the placement, see `heterps_envs.closed_form.formula`.
+        code: (B, L) int32 of the placement, see `heterps_envs.closed_form.formula`.
         status: RUNNING, COMPLETE, or STUCK: no stage may come next.
     """
 
@@ -72,7 +73,7 @@ class StageRows(NamedTuple):
     fill_s: NDArray[np.float64]
     behind_s: NDArray[np.float64]
     used: NDArray[np.int64]
-    code: NDArray[np.int16]
+    code: NDArray[np.int32]
     status: NDArray[np.int8]
 
 
@@ -99,6 +100,7 @@ class StageView(NamedTuple):
         state: (B, NUM_GLOBAL_FEATURES) or NUM_PRICED_GLOBAL_FEATURES.
         allowed: (B, A).
         first_layer: (B, A) how far the stage grows.
+        replicas: (B, A) of the stage.
         fill_s, behind_s: (B, A) those of `StageRows` with the stage appended.
     """
 
@@ -106,13 +108,14 @@ class StageView(NamedTuple):
     state: NDArray[np.float32]
     allowed: NDArray[np.bool_]
     first_layer: NDArray[np.int64]
+    replicas: NDArray[np.int64]
     fill_s: NDArray[np.float64]
     behind_s: NDArray[np.float64]
 
 
 def num_actions(max_classes: int) -> int:
-    """Candidates of one decision: device class times replica bucket times cut."""
-    return max_classes * NUM_BUCKETS * NUM_CUTS
+    """Candidates of one decision: device class times rung of replicas times cut."""
+    return max_classes * NUM_RUNGS * NUM_CUTS
 
 
 class Scratch(NamedTuple):
@@ -134,10 +137,24 @@ def new_scratch(max_classes: int) -> Scratch:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def stage_of(action: int, max_classes: int) -> tuple[int, int]:
-    """Device class (or option) and replicas of a candidate."""
-    stage = action % (max_classes * NUM_BUCKETS)
-    return stage // NUM_BUCKETS, _BUCKETS[stage % NUM_BUCKETS]
+def option_of(action: int, max_classes: int) -> int:
+    """Device class (or option) of a candidate."""
+    return action % (max_classes * NUM_RUNGS) // NUM_RUNGS
+
+
+@njit(**BORROWING, inline="always")
+def rung_of(most: int, rung: int, below: int) -> int:
+    """Replicas of a rung, 0 to NUM_RUNGS - 1; more than `most` where there are no more rungs.
+
+    Args:
+        most: Replicas that may be taken.
+        rung: Which.
+        below: Those of the rung before; 0 for the first.
+    """
+    if most <= NUM_RUNGS:
+        return rung + 1
+    grown = int(most ** (rung / (NUM_RUNGS - 1.0)) + 0.5)
+    return most if rung == NUM_RUNGS - 1 else max(below + 1, grown)
 
 
 def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
@@ -154,7 +171,7 @@ def empty_rows(count: int, max_layers: int, max_classes: int) -> StageRows:
         fill_s=np.zeros(count),
         behind_s=np.zeros(count),
         used=np.zeros((count, max_classes), np.int64),
-        code=np.zeros((count, max_layers), np.int16),
+        code=np.zeros((count, max_layers), np.int32),
         status=np.zeros(count, np.int8),
     )
 
@@ -184,6 +201,7 @@ def empty_view(
         state=np.zeros((count, state_features), np.float32),
         allowed=np.zeros((count, actions), np.bool_),
         first_layer=np.zeros((count, actions), np.int64),
+        replicas=np.zeros((count, actions), np.int64),
         fill_s=np.zeros((count, actions)),
         behind_s=np.zeros((count, actions)),
     )

@@ -35,17 +35,17 @@ def random_kinds(rng: np.random.Generator, num_layers: int) -> NDArray[np.int64]
             return kinds
 
 
-def costs(codes: NDArray[np.int16], kernel: KernelTables, is_price: bool) -> NDArray[np.float64]:
+def costs(codes: NDArray[np.int32], kernel: KernelTables, is_price: bool) -> NDArray[np.float64]:
     """Step time, or price times it; inf where the placement does not fit."""
     step_time_s, price, verdict = evaluate(codes, kernel)
     cost = step_time_s * price if is_price else step_time_s
     return np.where(verdict == FITS, cost, math.inf)
 
 
-def all_provisionings(kinds: NDArray[np.int64]) -> NDArray[np.int16]:
+def all_provisionings(kinds: NDArray[np.int64]) -> NDArray[np.int32]:
     """(N, L) every choice of replicas that the counts allow."""
-    stages = decode(kinds.astype(np.int16))
-    choices: list[NDArray[np.int16]] = []
+    stages = decode(kinds.astype(np.int32))
+    choices: list[NDArray[np.int32]] = []
     for replicas in product(*[range(1, COUNTS[stage.device_class] + 1) for stage in stages]):
         used = np.zeros(len(COUNTS), int)
         for stage, own in zip(stages, replicas, strict=True):
@@ -76,7 +76,7 @@ def test_the_greedy_rule_for_many_devices_is_nearly_always_as_good(is_price: boo
 
 
 def gaps_to_the_best(
-    is_price: bool, seeds: range, method: Callable[..., NDArray[np.int16]] = provision
+    is_price: bool, seeds: range, method: Callable[..., NDArray[np.int32]] = provision
 ) -> list[float]:
     """Of the problems that have a provisioning; inf where the method finds none."""
     rng, gaps = np.random.default_rng(7), []
@@ -93,9 +93,9 @@ def gaps_to_the_best(
 
 def provision_greedily(
     kinds: NDArray[np.int64], kernel: KernelTables, goal: Goal
-) -> NDArray[np.int16]:
+) -> NDArray[np.int32]:
     """What `provision` does where there are too many states."""
-    stages, code = np.empty((kernel.num_layers, 3), np.int64), np.zeros(kinds.shape, np.int16)
+    stages, code = np.empty((kernel.num_layers, 3), np.int64), np.zeros(kinds.shape, np.int32)
     count = read_stages(kinds[0], stages)
     free = kernel.device_count - np.bincount(stages[:count, 1], minlength=kernel.num_classes)
     greedy_rule(kernel, stages, count, goal, free)
