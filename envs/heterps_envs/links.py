@@ -80,6 +80,21 @@ class Links:
                 found += self.different(pairs)
         return found
 
+    def from_device(self, device: Device, others: DevicesByNode) -> list[tuple[Link, int]]:
+        """The links from a device to different other ones, and how many of these each leads to.
+
+        Args:
+            device: One end.
+            others: The other ends, by node.
+        """
+        found = []
+        for node, devices in others.items():
+            if node == device.node and node in self._directed_nodes:
+                found += [(self.between(device, other), 1) for other in devices]
+            elif devices:
+                found.append((self.between(device, devices[0]), len(devices)))
+        return found
+
     def _ends(self, a: Device, b: Device) -> tuple[str, str, bool]:
         """What decides which link leads from one device to another."""
         if a.node != b.node or a.node not in self._directed_nodes:

@@ -12,6 +12,7 @@ from heterps_configs.documents.cluster import Device
 from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan, Stage
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage, Placement
+from heterps_envs.links import DevicesByNode, devices_by_node
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
@@ -165,12 +166,21 @@ def _choose_devices(problem: Problem, placement: Placement) -> list[list[_Group]
 
 
 class _Traffic(NamedTuple):
-    """What one device exchanges in a step: messages with the stage in front, gradients beside."""
+    """What one device exchanges in a step: messages with the stage in front, gradients beside.
 
-    peers: list[Device]
+    Attributes:
+        peers: By node, those of the stage in front that it talks to.
+        num_messages: With all of them together.
+        message_bytes: Of one.
+        replicas: By node, the replicas of its stage that are placed already.
+        num_replicas: In the end.
+        gradient_bytes: That it sends to the next one at a time.
+    """
+
+    peers: DevicesByNode
     num_messages: float
     message_bytes: float
-    replicas: list[Device]
+    replicas: DevicesByNode
     num_replicas: int
     gradient_bytes: float
 
@@ -182,27 +192,23 @@ class _Traffic(NamedTuple):
         Equal nodes with as many of those that it talks to are looked at once.
         """
         like, found = problem.equal_nodes, dict[tuple[str, int, int], float]()
-        peers = Counter(device.node for device in self.peers)
-        replicas = Counter(device.node for device in self.replicas)
-        keys = {name: (like[name], peers[name], replicas[name]) for name in free}
+        seconds = dict[str, float]()
         for name, devices in free.items():
-            if keys[name] not in found:
-                found[keys[name]] = self.seconds(problem, devices[0])
-        return {name: found[key] for name, key in keys.items()}
+            key = like[name], len(self.peers.get(name, ())), len(self.replicas.get(name, ()))
+            if key not in found:
+                found[key] = self.seconds(problem, devices[0])
+            seconds[name] = found[key]
+        return seconds
 
     def seconds(self, problem: Problem, device: Device) -> float:
         """Seconds of communication if it is `device`."""
-        messages = [
-            problem.link(device.name, peer.name).transfer_s(self.message_bytes)
-            for peer in self.peers
-        ]
-        gradients = [
-            problem.link(device.name, peer.name).transfer_s(self.gradient_bytes)
-            for peer in self.replicas
-        ]
-        return self.num_messages * sum(messages) / max(len(messages), 1) + 2 * (
-            self.num_replicas - 1
-        ) * max(gradients, default=0.0)
+        messages, count = 0.0, 0
+        for link, num_peers in problem.links.from_device(device, self.peers):
+            messages += num_peers * link.transfer_s(self.message_bytes)
+            count += num_peers
+        beside = problem.links.from_device(device, self.replicas)
+        longest_s = max((link.transfer_s(self.gradient_bytes) for link, _ in beside), default=0.0)
+        return self.num_messages * messages / max(count, 1) + 2 * (self.num_replicas - 1) * longest_s
 
 
 def _greedy(
@@ -273,14 +279,15 @@ def _replicas(
     free = _free_by_node(problem.classes[stage.device_class].devices, taken)
     part = slice(stage.first_layer, stage.last_layer + 1)
     in_turn = gcd(len(before), stage.replicas)
+    peers = [devices_by_node(before[turn::in_turn]) for turn in range(in_turn)]
     gradient_bytes = problem.at_degree(stage.degree).gradient_bytes[part].sum()
-    total_s, mine = 0.0, list[_Group]()
+    total_s, mine, beside = 0.0, list[_Group](), dict[str, list[Device]]()
     for replica in range(stage.replicas):
         traffic = _Traffic(
-            peers=list(before[replica % in_turn :: in_turn]),
+            peers=peers[replica % in_turn],
             num_messages=2 * tables.num_micro_batches / stage.replicas,
             message_bytes=float(tables.output_bytes[stage.first_layer - 1]) if before else 0.0,
-            replicas=[group[0] for group in mine],
+            replicas=beside,
             num_replicas=stage.replicas,
             gradient_bytes=float(gradient_bytes) / stage.replicas,
         )
@@ -296,6 +303,7 @@ def _replicas(
         best = min(roomy, key=lambda name: (cost_s[name], -len(roomy[name])))
         total_s += cost_s[best]
         mine.append(free[best][: stage.degree])
+        beside.setdefault(best, []).append(mine[-1][0])
         free[best] = free[best][stage.degree :]
         if not free[best]:
             del free[best]
