@@ -27,7 +27,7 @@ from heterps_configs.errors import HeterpsError, UnknownNameError
 
 # NumPy's libraries read these when they are loaded, which is when a section is.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-SECTIONS = ("chains", "prices", "graphs", "training", "environments")
+SECTIONS = ("chains", "learning", "scale", "prices", "graphs", "training", "environments")
 
 
 def main() -> None:
@@ -40,6 +40,8 @@ def main() -> None:
         price_policy="chain policy for prices: the same (default: price-generalist)",
         graph_policy="graph policy: the same (default: graph-generalist)",
         policies="chain policies of several seeds, with commas between (default: trained here)",
+        imitation="chain policy that imitation alone made, for the section learning",
+        sets="frozen (default) or development: which sets learning and scale look at",
         markdown="write the tables to this file",
         tensorboard="write TensorBoard events to this folder",
     )
@@ -103,6 +105,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         price_policy=options.price_policy or Settings.price_policy,
         graph_policy=options.graph_policy or Settings.graph_policy,
         policies=tuple(options.policies.split(",")) if options.policies else (),
+        imitation=options.imitation or "",
+        is_development=options.sets == "development",
         partial_file=options.json.with_suffix(".partial.jsonl") if options.json else None,
     )
 

@@ -29,6 +29,8 @@ class Settings(RunSettings):
         price_policy: The same for the objective price.
         graph_policy: The same for graphs.
         policies: Chain policies of other seeds, for the spread; none: some are trained.
+        imitation: A chain policy that imitation alone made; empty: none.
+        is_development: The development sets, on which choices are made, for the frozen ones.
     """
 
     workloads: Path | None = None
@@ -36,6 +38,8 @@ class Settings(RunSettings):
     price_policy: str = "price-generalist"
     graph_policy: str = "graph-generalist"
     policies: tuple[str, ...] = ()
+    imitation: str = ""
+    is_development: bool = False
 
 
 class TableRows(NamedTuple):

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact.frontier import solve_frontier
 from heterps_agents.exact.solve import predicted_seconds, solve
-from heterps_agents.learned.decode import decode
-from heterps_agents.learned.policy import Policy
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.learned.decode import decode
+from heterps_agents.learned.policy import Policy
 from heterps_agents.search.annealing import polish
 from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code
@@ -126,7 +126,9 @@ def searched(question: Question, codes: Sequence[Code], evaluations: int) -> Cod
     start = min(codes, key=question.cost, default=None)
     own = question._replace(budget=Budget(evaluations=evaluations), start=start)
     found = genetic_code(own)
-    best = min([code for code in (start, found) if code is not None], key=question.cost, default=None)
+    best = min(
+        [code for code in (start, found) if code is not None], key=question.cost, default=None
+    )
     if best is None:
         best = np.zeros(question.kernel.num_layers, np.int32)
     best = polish(best, question.kernel, evaluations, question.seed, question.goal)
@@ -252,9 +254,7 @@ def refresh(
     """
     free = np.setdiff1d(np.arange(pool.problems.num_problems), used)
     chosen = rng.permutation(free)[:count]
-    for row, entry in zip(
-        chosen, source.take(len(chosen), proven_only=proven_only), strict=True
-    ):
+    for row, entry in zip(chosen, source.take(len(chosen), proven_only=proven_only), strict=True):
         tables, step_time_s, bottleneck, anchors, code, is_proven = entry
         pool.replace(int(row), tables, step_time_s, bottleneck, anchors)
         optima.put(int(row), code, is_proven)

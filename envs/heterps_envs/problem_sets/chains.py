@@ -9,16 +9,16 @@ placement: memories are multiples of the least that one needs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.memory_packing import least_memory_scale
-from heterps_envs.cost_tables import CostTables
+from heterps_envs.cost_tables import CostTables, RingLinks, StageOptions
 from heterps_envs.problem_sets.clusters import DrawnCluster, catalogue_cluster, free_cluster
 from heterps_envs.problem_sets.model_families import (
     BYTES_PER_ELEMENT,
@@ -82,14 +82,23 @@ def fingerprint(problems: Sequence[CostTables]) -> str:
     """16 hexadecimal digits of the problems' numbers, at four significant digits."""
     digest = hashlib.sha256()
     for tables in problems:
-        for field in fields(tables):
-            found = getattr(tables, field.name)
-            if found is None:
-                continue
+        for name, found in _arrays(tables):
             value = np.asarray(found, dtype=float)
             values = np.atleast_1d(value).ravel()
-            digest.update(field.name.encode() + ",".join(f"{x:.3e}" for x in values).encode())
+            digest.update(name.encode() + ",".join(f"{x:.3e}" for x in values).encode())
     return digest.hexdigest()[:16]
+
+
+def _arrays(tables: CostTables) -> Iterator[tuple[str, Any]]:
+    """All numbers of a problem by name; those of rings and options, where it has any, too."""
+    for field in fields(tables):
+        found = getattr(tables, field.name)
+        if isinstance(found, RingLinks):
+            yield from found._asdict().items()
+        elif isinstance(found, StageOptions):
+            yield from ((own.name, getattr(found, own.name)) for own in fields(found))
+        elif found is not None:
+            yield field.name, found
 
 
 def draw(

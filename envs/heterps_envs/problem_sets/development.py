@@ -68,12 +68,21 @@ class DevelopmentDraw(NamedTuple):
         ]
 
 
-# The sizes of the frozen sets whose optima are quick to prove.
+# The sizes of the frozen sets whose optima are quick to prove. Curves of training show them.
 DEVELOPMENT_CHAINS: Mapping[str, DevelopmentDraw] = MappingProxyType(
     {
         "development": DevelopmentDraw(_FIRST_SEED, 160, (8, 32), (2, 4), (1, 4)),
         "development-longer": DevelopmentDraw(_FIRST_SEED + 1, 60, (64, 96), (2, 4), (1, 4)),
         "development-more-types": DevelopmentDraw(_FIRST_SEED + 2, 60, (8, 32), (5, 6), (1, 3)),
+    }
+)
+# Sizes where the exact solver stops: many classes, and many devices of each.
+DEVELOPMENT_BEYOND: Mapping[str, DevelopmentDraw] = MappingProxyType(
+    {
+        "development-beyond-exact": DevelopmentDraw(
+            _FIRST_SEED + 3, 30, (48, 128), (8, 12), (2, 4)
+        ),
+        "development-large": DevelopmentDraw(_FIRST_SEED + 4, 30, (24, 128), (4, 10), (8, 64)),
     }
 )
 

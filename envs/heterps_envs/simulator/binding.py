@@ -208,7 +208,9 @@ class _Traffic(NamedTuple):
             count += num_peers
         beside = problem.links.from_device(device, self.replicas)
         longest_s = max((link.transfer_s(self.gradient_bytes) for link, _ in beside), default=0.0)
-        return self.num_messages * messages / max(count, 1) + 2 * (self.num_replicas - 1) * longest_s
+        return (
+            self.num_messages * messages / max(count, 1) + 2 * (self.num_replicas - 1) * longest_s
+        )
 
 
 def _greedy(

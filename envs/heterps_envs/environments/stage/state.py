@@ -14,10 +14,11 @@ to the front as far as target, fill limit, memory and the link to some stage in 
 Since 1F1B counts micro-batches in flight by the devices behind, memory is exact.
 Candidates are numbered `class * NUM_RUNGS + rung of the number of replicas`: every number up to
 eight free devices; of more, numbers that grow by a factor, each lowered to the least that reaches
-as far, and the last one is all that are free. Where a class has several stage options (`heterps_envs.options`), the option stands for the class, and what is one
-device of a class is the group of devices that a replica of the option takes. After those come as
-many more: the same stages, but stopped at an earlier cut, where there is one that makes the fill
-shorter. (A slow class, or an expensive cut, delays all that is in front.)
+as far, and the last one is all that are free. Where a class has several stage options
+(`heterps_envs.options`), the option stands for the class, and what is one device of a class is the
+group of devices that a replica of the option takes. After those come as many more: the same stages,
+but stopped at an earlier cut, where there is one that makes the fill shorter. (A slow class, or an
+expensive cut, delays all that is in front.)
 """
 
 from __future__ import annotations
