@@ -18,8 +18,8 @@ from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
 
-# However large: a choice needs some to choose from.
-LEAST_SIMULATIONS = 12
+# A choice needs some to choose from: so many placements, or as many as have so many stages.
+LEAST_SIMULATIONS, ENOUGH_STAGES = 12, 4000
 # So many times its cost counts a plan that cannot be run yet: it is chosen where nothing else fits.
 CANNOT_RUN = 1e6
 
@@ -63,6 +63,7 @@ class SimulatedCosts:
     def __init__(self, problem: Problem, question: Question, planner: str) -> None:
         self._problem, self._question, self._planner = problem, question, planner
         self._stages_left, self._least_found = math.inf, 0
+        self._enough = -math.inf
         self.found: dict[bytes, Simulated] = {}
         self._with_sums: dict[bytes, Simulated] = {}
 
@@ -71,14 +72,17 @@ class SimulatedCosts:
 
         Args:
             most_stages: Stages, replicas counted: a simulation takes about half a millisecond for
-                each. But at least `LEAST_SIMULATIONS` placements.
+                each. But at least `LEAST_SIMULATIONS` placements, unless those are so large that
+                they have more than `ENOUGH_STAGES` together.
         """
         self._stages_left, self._least_found = most_stages, len(self.found) + LEAST_SIMULATIONS
+        self._enough = most_stages - ENOUGH_STAGES
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no other placement may be simulated."""
-        is_used_up = self._stages_left <= 0 and len(self.found) >= self._least_found
+        has_some = len(self.found) >= self._least_found or self._stages_left <= self._enough
+        is_used_up = self._stages_left <= 0 and has_some
         return is_used_up or self._question.budget.is_exhausted
 
     def add(self, code: Code) -> Simulated:

@@ -95,8 +95,9 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     latency_s, s_per_byte = _links(problem, groups, routes, stage_device)
     processes = np.array([len(group) for group in groups], np.int64)
     emulated = [problem.device_named[name].type.emulation is not None for name in devices]
+    host_of = {node.name: node.host for node in problem.cluster.nodes}
     hosts = [
-        HostTimes() if is_emulated else _host(problem, name)
+        HostTimes() if is_emulated else host_of[problem.device_named[name].node]
         for name, is_emulated in zip(devices, emulated, strict=True)
     ]
     send_s = np.array([host.send_s for host in hosts], float)
@@ -153,12 +154,19 @@ def _links(
     pairs = {
         (int(stage_device[a]), int(stage_device[b])) for route in routes for a, b in pairwise(route)
     }
+    devices = [[problem.device_named[name] for name in group] for group in groups]
+    between = problem.links.between
     for a, b in pairs | {(b, a) for a, b in pairs}:
         if a != b:
-            senders, copies = groups[a], -(-len(groups[b]) // len(groups[a]))
+            senders, receivers = devices[a], devices[b]
+            if len(senders) == len(receivers) == 1:  # as most are; there may be many thousands
+                link = between(senders[0], receivers[0])
+                latency_s[a, b], s_per_byte[a, b] = link.latency_s, 1 / link.bandwidth_bytes_per_s
+                continue
+            copies = -(-len(receivers) // len(senders))
             links = [
-                problem.link(senders[rank % len(senders)], name)
-                for rank, name in enumerate(groups[b])
+                between(senders[rank % len(senders)], device)
+                for rank, device in enumerate(receivers)
             ]
             latency_s[a, b] = max(link.latency_s for link in links)
             s_per_byte[a, b] = copies * max(1 / link.bandwidth_bytes_per_s for link in links)
@@ -186,11 +194,6 @@ def state_parts(plan: Plan) -> Floats:
         parts[stage.first_layer : stage.last_layer + 1] += 1
     is_whole = [layer not in sharded for layer in range(plan.num_layers)]
     return np.where(is_whole, 1.0, parts)
-
-
-def _host(problem: Problem, device: str) -> HostTimes:
-    node = problem.device_named[device].node
-    return next(entry.host for entry in problem.cluster.nodes if entry.name == node)
 
 
 def _shared_cores(
