@@ -13,6 +13,8 @@ from heterps_agents.systems.cephalo.batches import Case
 from heterps_agents.systems.cephalo.cost import Collectives, DeviceTimes, Line
 
 SAMPLES, PARAMETERS = 64, 2.7e9
+# The samples that its code ships for the GPUs.
+SHIPPED = (13, 12, 34, 5)
 SAMPLE_BYTES = 34 * 512 * 2560 + 5 * 32 * 512**2 + 32 * 2 * 512 * 2560
 
 
