@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -137,7 +137,7 @@ def _any_profile(rng: np.random.Generator) -> ModelProfile:
     return drawn_profile(family, draw_model(family, rng, num_layers))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _shipped(name: str) -> ModelProfile:
     return load_profile(name)
 

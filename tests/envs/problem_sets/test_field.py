@@ -83,7 +83,6 @@ def test_a_problem_depends_on_its_case_and_seed_alone() -> None:
     assert described(field_problem(case, SEED)) != described(field_problem(case, SEED + 100))
 
 
-@pytest.mark.slow
 def test_the_frozen_set_is_not_the_development_set_and_stays_what_it_is() -> None:
     assert fingerprint(SEEDS["frozen"]) == "9814883a3abf38b4"
     assert fingerprint(SEED) != fingerprint(SEEDS["frozen"])
