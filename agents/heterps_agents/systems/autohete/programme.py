@@ -27,6 +27,9 @@ from scipy.sparse import csr_matrix
 from heterps_agents.systems.autohete.ways import LayerWays
 from heterps_envs.arrays import Floats, Integers
 
+# Of more cuts that both sides may keep, each side's part is counted: else a model of fifty equal
+# layers takes minutes. It is too much where both sides keep it, by less than a tensor for each cut.
+MOST_CUTS = 12
 # HiGHS keeps a constraint to about 1e-6 of its numbers, and these are shares of the room.
 _TOLERANCE = 2e-6
 
@@ -83,6 +86,8 @@ class _Programme:
         front, back = layers.front_bytes, layers.back_bytes
         # A cut of which one side alone may keep something is a part of that side's layer.
         is_shared = np.asarray(front.any(axis=1) & back.any(axis=1))
+        if is_shared.sum() > MOST_CUTS:
+            is_shared[:] = False
         self.cuts = np.flatnonzero(is_shared).tolist()
         self.held = layers.held_bytes.copy()
         self.held[:-1] += np.where(is_shared[:, None], 0.0, front)
