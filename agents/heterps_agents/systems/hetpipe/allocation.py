@@ -9,6 +9,9 @@ from typing import NamedTuple
 from heterps_agents.systems.devices import nodes_of
 from heterps_envs.problem import Problem
 
+# Where no more numbers of workers divide the devices of each type, others are looked at, too.
+_FEW, MOST_UNEVEN = 2, 8
+
 
 class Allocation(NamedTuple):
     """Virtual workers by a policy.
@@ -23,17 +26,21 @@ class Allocation(NamedTuple):
 
 
 def allocations(problem: Problem) -> list[Allocation]:
-    """Those of all policies, each once, with every number of workers that divides the devices."""
+    """Those of all policies, each once."""
     types = _types(problem)
     found = [Allocation("NP", tuple(tuple(names) for names in nodes_of(problem)))]
-    found += [
-        Allocation("ED", _dealt(types, number))
-        for number in _divisors(math.gcd(*(len(names) for names in types)))
-    ]
+    found += [Allocation("ED", _dealt(types, number)) for number in _numbers(types)]
     found += [Allocation("HD", workers) for workers in _hybrid(types)]
     # What two policies say alike is the first one's.
     once = {frozenset(map(frozenset, each.workers)): each for each in reversed(found)}
     return list(once.values())[::-1]
+
+
+def _numbers(types: Sequence[Sequence[str]]) -> list[int]:
+    """Of workers that have equally many of each type; some more where these are very few."""
+    even = _divisors(math.gcd(*(len(names) for names in types)))
+    most = min(sum(len(names) for names in types), MOST_UNEVEN)
+    return even if len(even) > _FEW else sorted({*even, *range(1, most + 1)})
 
 
 def _types(problem: Problem) -> list[list[str]]:
@@ -50,16 +57,21 @@ def _divisors(whole: int) -> list[int]:
 
 
 def _dealt(types: Sequence[Sequence[str]], number: int) -> tuple[tuple[str, ...], ...]:
-    """Workers that have equally many of each type, neighbours of it."""
-    sizes = [len(names) // number for names in types]
-    return tuple(
-        tuple(
-            name
-            for names, size in zip(types, sizes, strict=True)
-            for name in names[worker * size : (worker + 1) * size]
-        )
-        for worker in range(number)
-    )
+    """Workers that have equally many of each type, neighbours of it.
+
+    Where that leaves devices of a type, the workers get one more in turn, over all types.
+    """
+    workers: list[list[str]] = [[] for _ in range(number)]
+    turn = 0
+    for names in types:
+        each, more = divmod(len(names), number)
+        lucky = {(turn + place) % number for place in range(more)}
+        turn, taken = turn + more, 0
+        for index, worker in enumerate(workers):
+            size = each + (index in lucky)
+            worker += names[taken : taken + size]
+            taken += size
+    return tuple(map(tuple, workers))
 
 
 def _hybrid(types: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[str, ...], ...]]:

@@ -1,4 +1,4 @@
-"""The kernel of HetPipe's partition: layers and order of the devices of a virtual worker."""
+"""Kernels of HetPipe's partition: layers of a virtual worker's devices, in any order or one."""
 
 from __future__ import annotations
 
@@ -99,3 +99,55 @@ def least_slowest(
         state -= int(strides[own])
         front, own, first = own, code // (num_layers + 1), code % (num_layers + 1)
     return stages
+
+
+@njit(cache=True)
+def least_slowest_in(
+    order: Integers,
+    compute_s: Floats,
+    state_bytes: Floats,
+    kept_bytes: Floats,
+    cut_bytes: Floats,
+    memory_bytes: Floats,
+    links: Floats,
+    in_flight: int,
+    all_at_once: bool,
+) -> tuple[float, Integers]:
+    """Seconds of the slowest stage, and first layers, where devices have an order; inf: no room.
+
+    The order has (K,) kinds of devices from the front; all else is as in `least_slowest`.
+    """
+    num_stages, num_layers = len(order), compute_s.shape[1] - 1
+    best = np.full((num_stages + 1, num_layers + 1), np.inf)
+    ends = np.zeros((num_stages + 1, num_layers + 1), np.int64)
+    best[num_stages, num_layers] = 0.0
+    for stage in range(num_stages - 1, -1, -1):
+        own, holds = order[stage], in_flight
+        if not all_at_once:
+            holds = min(in_flight, num_stages - stage)
+        for stop in range(stage + 1, num_layers + 1):
+            value = best[stage + 1, stop]
+            if value == np.inf:
+                continue
+            after_s = 0.0
+            if stage + 1 < num_stages:
+                behind = order[stage + 1]
+                after_s = links[0, behind, own] + cut_bytes[stop] * links[1, behind, own]
+            for first in range(stop - 1, stage - 1, -1):
+                held = state_bytes[stop] - state_bytes[first]
+                held += holds * (kept_bytes[stop] - kept_bytes[first])
+                if held > memory_bytes[own]:
+                    break
+                slowest = compute_s[own, stop] - compute_s[own, first] + after_s
+                if stage > 0:
+                    front = order[stage - 1]
+                    slowest += links[0, front, own] + cut_bytes[first] * links[1, front, own]
+                slowest = max(slowest, value)
+                if slowest < best[stage, first]:
+                    best[stage, first] = slowest
+                    ends[stage, first] = stop
+    cuts = np.zeros(num_stages, np.int64)
+    if best[0, 0] < np.inf:
+        for stage in range(num_stages - 1):
+            cuts[stage + 1] = ends[stage, cuts[stage]]
+    return best[0, 0], cuts

@@ -5,10 +5,12 @@ integration of pipelined model parallelism and data parallelism, USENIX ATC 2020
 an excerpt on waves were reachable, no code; the objective of the partition and the three policies
 are from memory, and the rule of waves was derived from the excerpt. Decided here:
 
-- NP: the devices of a node. ED: equally many of each type, for every number of workers that divides
-  them all. HD: of two types each, the fastest paired with the slowest. Neighbours stay together.
+- NP: the devices of a node. ED: equally many of each type, for every number of workers that
+  divides them all; where these are few, for other numbers, too, and some have one more of a type.
+  HD: of two types each, the fastest paired with the slowest. Neighbours stay together.
 - A stage's messages are those that it receives, there and back, and count into its seconds; an
   exact dynamic programme over all orders of the devices takes the place of an integer programme.
+  Workers with too many orders for it have the best that swaps of two devices lead to.
 - Mini-batches are our micro-batches, so many in flight in every worker as shorten a step and have
   room. A worker's micro-batches are by its throughput: the longest share takes least.
 - Our plans are synchronous: all gradients are summed at the end of a step, no weights are stale,

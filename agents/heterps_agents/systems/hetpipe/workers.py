@@ -7,14 +7,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from heterps_agents.systems.hetpipe.allocation import Allocation
-from heterps_agents.systems.hetpipe.partition import (
-    Partition,
-    WorkerTables,
-    fits,
-    partition,
-    worker_tables,
-)
+from heterps_agents.systems.hetpipe.partition import Partition, fits, partition
 from heterps_agents.systems.hetpipe.sums import sums_seconds
+from heterps_agents.systems.hetpipe.tables import WorkerTables, worker_tables
 from heterps_agents.systems.hetpipe.waves import Pace, wave_seconds
 from heterps_envs.problem import Problem
 
@@ -60,9 +55,6 @@ class Partitions:
         """
         found = [worker_tables(self._problem, names) for names in allocation.workers]
         tables = [own for own, _ in found]
-        num_layers = self._problem.tables.num_layers
-        if any(own.num_stages > num_layers or own.is_too_large for own in tables):
-            return None
         best: Candidate | None = None
         for in_flight in self._numbers(tables):
             parts = [self._partition(own, in_flight) for own in tables]

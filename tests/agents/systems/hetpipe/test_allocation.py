@@ -65,3 +65,14 @@ def test_what_two_policies_say_alike_stands_there_once(make_problem: MakeProblem
     problem = make_problem(counts=(4, 0, 0))
     found = [frozenset(map(frozenset, each.workers)) for each in allocations(problem)]
     assert len(found) == len(set(found)) == 3
+
+
+def test_where_no_number_divides_all_types_some_have_one_more(make_problem: MakeProblem) -> None:
+    found = allocations(make_problem(counts=(2, 3, 2)))
+    (three,) = (a for a in found if a.policy == "ED" and len(a.workers) == 3)
+    # Two fast, three middle and two small: who has no fast one has two others.
+    assert sorted(as_types(three)) == ["fm", "fms", "ms"]
+    sizes = {len(a.workers) for a in found if a.policy == "ED"}
+    assert sizes == set(range(1, 8))
+    even = allocations(make_problem(counts=(4, 8, 4)))
+    assert {len(a.workers) for a in even if a.policy == "ED"} <= {1, 2, 4}

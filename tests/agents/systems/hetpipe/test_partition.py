@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heterps_agents.systems.hetpipe.orders import by_swaps
 from heterps_agents.systems.hetpipe.partition import (
     PlacedLayers,
-    WorkerTables,
     fits,
+    has_all_orders,
     partition,
     stage_seconds,
 )
+from heterps_agents.systems.hetpipe.tables import WorkerTables
 
 
 def all_partitions(tables: WorkerTables) -> Iterator[tuple[PlacedLayers, ...]]:
@@ -106,3 +108,39 @@ def test_with_few_in_flight_the_filling_of_the_pipeline_sets_the_pace() -> None:
     assert found.period_s(1) == found.alone_s
     assert found.period_s(2) == max(found.slowest_s, found.alone_s / 2)
     assert found.period_s(3) == found.slowest_s
+
+
+@settings(max_examples=30, deadline=None)
+@given(COUNTS, st.integers(4, 8), st.integers(0, 10**6), st.integers(1, 4), st.floats(0.8, 4))
+def test_swaps_end_where_none_is_better_and_cuts_are_the_best_of_their_order(
+    counts: list[int], num_layers: int, seed: int, in_flight: int, room: float
+) -> None:
+    tables = drawn(counts, num_layers, seed, room)
+    found = by_swaps(tables, in_flight)
+    if not len(found):
+        return
+    order = [int(kind) for kind in found[:, 0]]
+    cost: dict[tuple[int, ...], float] = {}
+    for stages in all_partitions(tables):
+        kinds = tuple(stage.kind for stage in stages)
+        own = plain_cost(tables, stages, in_flight)
+        cost[kinds] = min(cost.get(kinds, math.inf), own)
+    ends = [*found[1:, 1].tolist(), num_layers]
+    placed = tuple(
+        PlacedLayers(kind, int(first), end)
+        for (kind, first), end in zip(found.tolist(), ends, strict=True)
+    )
+    assert plain_cost(tables, placed, in_flight) == pytest.approx(cost[tuple(order)])
+    for a, b in combinations(range(len(order)), 2):
+        swapped = list(order)
+        swapped[a], swapped[b] = order[b], order[a]
+        assert cost[tuple(order)] <= cost[tuple(swapped)] * (1 + 1e-6)
+
+
+def test_swaps_serve_where_there_are_too_many_orders() -> None:
+    tables = drawn([1] * 14, 40, 3, 40.0)
+    assert not has_all_orders(tables)
+    found = partition(tables, 14)
+    assert found is not None
+    assert fits(tables, found.stages, 14)
+    assert sorted(stage.kind for stage in found.stages) == list(range(14))
