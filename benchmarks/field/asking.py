@@ -25,7 +25,7 @@ from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
-from heterps_agents.interface.system import PERIOD, System
+from heterps_agents.interface.system import System
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
@@ -169,10 +169,6 @@ def _timed(planner: Planner) -> list[float]:
 
 def _found(problem: Problem, result: PlaceResult, has_all_options: bool) -> Row:
     plan, shown = result.plan, result.estimate
-    predicted_s = shown.closed_form_step_time_s
-    if result.own_cost is not None:
-        rounds = plan.job.num_micro_batches if result.own_cost.of == PERIOD else 1
-        predicted_s = result.own_cost.seconds * rounds
     # A bound of plans without options is none of the others.
     bound_s = result.executable.step_time_s if has_all_options else None
     is_alone = len(plan.device_groups) == len(plan.stages)
@@ -180,7 +176,7 @@ def _found(problem: Problem, result: PlaceResult, has_all_options: bool) -> Row:
         "step_time_s": shown.step_time_s,
         "kind": "found",
         "reason": "",
-        "predicted_s": predicted_s,
+        "predicted_s": result.own_prediction_s,
         "bound_s": bound_s,
         "is_bounded": is_alone and keeps_to(plan, problem.strategy),
         "closed_form_status": result.bound.status if has_all_options else "unknown",
