@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -28,7 +28,7 @@ def case_of(problem: Problem) -> Case:
     return Case(
         times=[times[problem.class_of[name]] for name in names],
         memory_bytes=[float(problem.device_named[name].memory_bytes) for name in names],
-        collectives=collectives_of(problem),
+        collectives=collectives_of(problem, names),
         num_samples=job.num_micro_batches * job.micro_batch_size,
         sizes=(job.micro_batch_size,),
         state_bytes=float(problem.tables.state_bytes.sum()),
@@ -68,9 +68,8 @@ def most_counts(problem: Problem, holders: Collection[str]) -> list[int]:
     return found
 
 
-def collectives_of(problem: Problem) -> Collectives:
-    """Over a ring of all devices in the order of the file; its slowest link decides."""
-    names = list(problem.device_named)
+def collectives_of(problem: Problem, names: Sequence[str]) -> Collectives:
+    """Over a ring of some devices; its slowest link decides."""
     count = len(names)
     latency_s, s_per_byte = problem.slowest_link(pairwise([*names, names[0]]))
     weights = problem.parameters * problem.job.weight_bytes_per_parameter

@@ -16,8 +16,9 @@ device's samples and its part of the state are chosen apart. Decided here:
   no plan of ours says beside it.
 - A plan keeps weights and gradients whole on each device that gets samples, and shards the
   optimizer state evenly over these. So what is predicted of the plan has no second gathering of
-  weights, which the choice of shares counts. Devices without room for that, by the memory rule of
-  planners, get no samples, and hold nothing. The water-filled shares of the state stand in a note.
+  weights and collectives over these devices alone; the choice of shares counts the former, over all
+  devices. Devices without room, by the memory rule of planners, get no samples, and hold nothing.
+  The water-filled shares of the state stand in a note.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import STEP, OwnCost, System, SystemAnswer
 from heterps_agents.systems.cephalo.batches import USABLE, Answer, Case, best_answer, seconds_of
-from heterps_agents.systems.cephalo.problem import case_of, most_counts
+from heterps_agents.systems.cephalo.problem import case_of, collectives_of, most_counts
 from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.problem import Problem
@@ -56,8 +57,9 @@ class Cephalo(System):
         case = case_of(problem)
         answer = _within_our_memory(problem, case)
         plan = self._plan(problem, [batch.micro_batches for batch in answer.batches])
-        # The state that a plan shards is sharded evenly.
-        own_s = seconds_of(case, case.collectives.weights_kept(), answer.batches)
+        # What a plan shards is sharded evenly, over the devices that it uses.
+        collectives = collectives_of(problem, plan.devices).weights_kept()
+        own_s = seconds_of(case, collectives, answer.batches)
         return SystemAnswer(plan, OwnCost(own_s, STEP, _note(case, answer)))
 
     def _plan(self, problem: Problem, counts: list[int]) -> Plan:

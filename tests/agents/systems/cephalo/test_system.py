@@ -93,3 +93,22 @@ def test_under_gpipe_memory_limits_the_micro_batches_of_a_device(
     assert found["small-0"] == room["small-0"] == 2
     roomy = make_problem(memory=3.0, global_batch_size=64, schedule="gpipe")
     assert micro_batches(roomy)["small-0"] > 2
+
+
+def test_what_it_predicts_of_a_plan_is_over_the_plans_devices(make_problem: MakeProblem) -> None:
+    problem = make_problem(memory=1.5, global_batch_size=32, bandwidth_bytes_per_s=1e9)
+    found = micro_batches(problem)
+    _, own_cost = Cephalo().answer(problem, Budget())
+    tables, count = problem.tables, len(found)
+    assert count < len(problem.device_named)
+    # Weights are gathered once, gradients scattered once, over the slowest link of the ring.
+    ring_s = (count - 1) * (1e-5 + tables.gradient_bytes / count / 2.5e8)
+    longest = 0.0
+    for name, number in found.items():
+        kind = problem.class_of[name]
+        forward, backward = tables.forward_s[:, kind], tables.backward_s[:, kind]
+        first = np.maximum(ring_s, number * forward)
+        second = np.maximum(ring_s, number * (forward + backward))
+        longest = max(longest, float((first + second).sum()))
+    assert own_cost is not None
+    assert own_cost.seconds == pytest.approx(longest)
