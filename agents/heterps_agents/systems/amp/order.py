@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.amp.split import SAME, Layers, Split, Stages, best_split
+from heterps_agents.systems.node_links import NodeLinks
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 
@@ -77,19 +77,9 @@ class Ordered(NamedTuple):
 
 def units_of(problem: Problem, groups: list[tuple[str, ...]]) -> Units:
     """Groups of devices of a problem, each of one class on one node."""
-    devices_of: dict[str, list[str]] = {}
-    for device in problem.cluster.devices:
-        devices_of.setdefault(device.node, []).append(device.name)
-    nodes = {node: index for index, node in enumerate(devices_of)}
-    between = np.zeros((len(nodes), len(nodes)))
-    for one, two in product(devices_of, repeat=2):
-        pair = devices_of[one][0], devices_of[two][-1]
-        ends = (pair, pair[::-1]) if pair[0] != pair[1] else ()
-        links = [problem.link(*each) for each in ends]
-        slowest = max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0)
-        between[nodes[one], nodes[two]] = slowest
-    own = np.array([nodes[problem.device_named[group[0]].node] for group in groups])
-    s_per_byte = between[np.ix_(own, own)]
+    links = NodeLinks.of(problem)
+    nodes = [links.node_of[group[0]] for group in groups]
+    s_per_byte = links.s_per_byte[np.ix_(nodes, nodes)]
     np.fill_diagonal(s_per_byte, 0.0)
     return Units(tuple(groups), tuple(problem.class_of[group[0]] for group in groups), s_per_byte)
 
