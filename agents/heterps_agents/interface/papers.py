@@ -95,8 +95,8 @@ PAPERS: dict[str, Paper] = {
         "Yuan et al.", 2022, "NeurIPS",
     ),
     "harp": Paper(
-        "HAPT: Heterogeneity-aware automated parallel training on heterogeneous clusters",
-        "Liang et al.", 2025, "arXiv 2509.24859",
+        "HARP: Orchestrating automated parallel training on heterogeneous GPU clusters",
+        "Liang et al.", 2026, "EuroSys (first as HAPT, arXiv 2509.24859)",
     ),
     "hetpipe": Paper(
         "HetPipe: Enabling large DNN training on (whimpy) heterogeneous GPU clusters through "
@@ -187,6 +187,12 @@ EVIDENCE: dict[str, tuple[Evidence, ...]] = {
         Evidence(
             "costs of its five networks of 64 devices, at or below those that its program reached",
             "benchmarks/published/dtfm.py",
+        ),
+    ),
+    "harp": (
+        Evidence(
+            "the cost and the launch counts of the plan that its README prints",
+            "tests/agents/systems/harp/test_cost.py",
         ),
     ),
 }
