@@ -10,27 +10,27 @@ other micro-batches of its busiest replica, `end` the longest sum of gradients a
 A dynamic programme puts plans in front of what is built, from the back. What is built is known by
 the islands that it uses, the one in front, and the cut in front; of such, only those stay that no
 other one is at least as good as, in fill, steady, end and groups used (the more groups are behind a
-stage, the more micro-batches it holds). What cannot end within a limit is dropped: the rest of the
-model takes at least the smallest fill and the smallest steady of all slices of the islands left,
-each for itself. The limit begins close to what the whole model takes at least, and grows until
-something is found: that is the optimum.
+stage, the more micro-batches it holds). What cannot end within a limit is dropped, by bounds of
+what the rest takes. The limit is what a first round finds that keeps but a few with the same
+islands; the second round keeps all, so that it finds the optimum.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from heterps_agents.systems.tangram.bounds import ROUNDING, Bounds
 from heterps_agents.systems.tangram.kernels import END, FILL, GROUPS, ROOM, SHARE, STEADY
 from heterps_agents.systems.tangram.partial_plans import Islands, PartialPlans, undominated
 from heterps_envs.arrays import Floats, Integers
 
-# Times the least that a step can take.
-_LIMITS = (1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, math.inf)
-# Sums in another order differ by less.
-_ROUNDING = 1 + 1e-9
+# What the first round keeps with the same islands and the same one in front.
+_FEW = 50
 
 
 class Pipeline(NamedTuple):
@@ -57,6 +57,21 @@ class _Built(NamedTuple):
     behind: Integers
     behind_at: Integers
 
+    def some(self, which: NDArray[np.bool_]) -> _Built:
+        """Some of them."""
+        behind = self.behind[which], self.behind_at[which]
+        return _Built(self.cut[which], self.costs[which], self.plan[which], *behind)
+
+
+def _together(parts: Sequence[_Built]) -> _Built:
+    return _Built(
+        np.concatenate([part.cut for part in parts]),
+        np.concatenate([part.costs for part in parts]),
+        np.concatenate([part.plan for part in parts]),
+        np.concatenate([part.behind for part in parts]),
+        np.concatenate([part.behind_at for part in parts]),
+    )
+
 
 def best_pipeline(islands: Islands, plans: PartialPlans) -> Pipeline | None:
     """The composition of least seconds; None where none has memory.
@@ -66,12 +81,9 @@ def best_pipeline(islands: Islands, plans: PartialPlans) -> Pipeline | None:
         plans: Of every slice and island.
     """
     composer = _Composer(islands, plans)
-    least_s = composer.least_s
-    for factor in _LIMITS if math.isfinite(least_s) else ():
-        found = composer.within(factor * least_s)
-        if found is not None:
-            return found
-    return None
+    first = composer.within(math.inf, _FEW)
+    limit_s = math.inf if first is None else first.step_time_s * ROUNDING
+    return composer.within(limit_s) or first
 
 
 class _Composer:
@@ -79,33 +91,8 @@ class _Composer:
         self.islands, self.plans = islands, plans
         self.num_islands, self.last = islands.kernel.num_classes, len(islands.cuts) - 1
         self.everything = 2**self.num_islands - 1
-        # (2^T, G + 1) of the layers in front of a cut on some islands.
-        self.least_fill_s = self._least(FILL, np.add)
-        self.least_steady_s = self._least(STEADY, np.maximum)
+        self.bounds = Bounds(islands, plans)
         self.twin_in_front = [self._first_twin(island) for island in range(self.num_islands)]
-
-    @property
-    def least_s(self) -> float:
-        """No step takes less."""
-        everything = self.everything, self.last
-        return float(self.least_fill_s[everything] + self.least_steady_s[everything])
-
-    def _least(self, cost: int, joined: np.ufunc) -> Floats:
-        """The least sum, or maximum, over slices that cover the layers in front of each cut."""
-        best = np.full((self.num_islands, self.last + 1, self.last + 1), math.inf)
-        for island in range(self.num_islands):
-            own = slice(self.plans.offsets[island][0], self.plans.offsets[island][-1])
-            at = self.plans.first_cut[own], self.plans.end_cut[own]
-            np.minimum.at(best[island], at, self.plans.costs[own, cost])
-        least = np.full((2**self.num_islands, self.last + 1), math.inf)
-        least[:, 0] = 0.0
-        for used in range(1, 2**self.num_islands):
-            for island in range(self.num_islands):
-                if used >> island & 1:
-                    front = least[used ^ (1 << island)]
-                    with_it = joined(front[:, None], best[island]).min(axis=0)
-                    least[used] = np.minimum(least[used], with_it)
-        return least
 
     def _first_twin(self, island: int) -> int:
         """An equal island with a smaller index, which is taken first; -1: there is none."""
@@ -113,26 +100,30 @@ class _Composer:
 
     def _are_twins(self, one: int, two: int) -> bool:
         plans, islands = self.plans, self.islands
-        parts = [slice(plans.offsets[each][0], plans.offsets[each][-1]) for each in (one, two)]
-        if not np.array_equal(*(plans.costs[part] for part in parts)):
-            return False
-        if any(not np.array_equal(*(column[part] for part in parts)) for column in plans[:2]):
-            return False
+        first, second = (plans.island == each for each in (one, two))
+        for column in (plans.costs, plans.first_cut, plans.end_cut):
+            if not np.array_equal(column[first], column[second]):
+                return False
         swapped = np.arange(self.num_islands)
         swapped[[one, two]] = two, one
         links = islands.latency_s, islands.inverse_bandwidth
         return all(np.array_equal(link, link[np.ix_(swapped, swapped)]) for link in links)
 
-    def within(self, limit_s: float) -> Pipeline | None:
-        """The best pipeline, if it takes no longer than a limit."""
+    def within(self, limit_s: float, most: int | None = None) -> Pipeline | None:
+        """The best pipeline, if it takes less than a limit.
+
+        Args:
+            limit_s: Of a step.
+            most: What is kept with the same islands and the same one in front; None: all.
+        """
         built: dict[tuple[int, int], _Built] = {}
-        best_s, best = limit_s * _ROUNDING, None
+        best_s, best = limit_s, None
         for used in range(1, self.everything + 1):
             for island in range(self.num_islands):
                 twin = self.twin_in_front[island]
                 if not used >> island & 1 or (twin >= 0 and not used >> twin & 1):
                     continue
-                found = self._with_front(built, used, island, best_s)
+                found = self._with_front(built, used, island, best_s, most)
                 if found is None:
                     continue
                 built[used, island] = found
@@ -146,7 +137,12 @@ class _Composer:
         return Pipeline(self._traced(built, *best), best_s)
 
     def _with_front(
-        self, built: dict[tuple[int, int], _Built], used: int, island: int, limit_s: float
+        self,
+        built: dict[tuple[int, int], _Built],
+        used: int,
+        island: int,
+        limit_s: float,
+        most: int | None,
     ) -> _Built | None:
         """Pipelines with some islands, one of them in front, that may end within a limit."""
         behind = used ^ (1 << island)
@@ -159,14 +155,14 @@ class _Composer:
             parts.append(self._last_plans(island))
         if not parts:
             return None
-        found = _Built(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-        left = self.everything ^ used
-        fill_s = found.costs[:, FILL] + self.least_fill_s[left, found.cut]
-        steady_s = np.maximum(found.costs[:, STEADY], self.least_steady_s[left, found.cut])
-        may_end = fill_s + steady_s + found.costs[:, END] < limit_s
-        found = _Built(*(column[may_end] for column in found))
-        keeps = undominated(found.costs, found.cut)
-        return _Built(*(column[keeps] for column in found)) if keeps.any() else None
+        found = _together(parts)
+        least_s = self.bounds.step_s(self.everything ^ used, found.cut, found.costs)
+        keeps = least_s < limit_s
+        if most is not None and keeps.sum() > most:
+            keeps &= least_s <= np.partition(least_s, most)[most]
+        found = found.some(keeps)
+        found = found.some(undominated(found.costs, found.cut))
+        return found if len(found.cut) else None
 
     def _last_plans(self, island: int) -> _Built:
         """Those of the slices at the end of the model."""
@@ -186,9 +182,7 @@ class _Composer:
         front, back = self.plans.costs[plan], built.costs[at]
         fits = back[:, _GROUPS] <= -front[:, ROOM]
         at, plan, front, back = at[fits], plan[fits], front[fits], back[fits]
-        num_bytes = self.islands.kernel.output_bytes[self.islands.cuts[built.cut[at]] - 1]
-        transfer_s = num_bytes * self.islands.inverse_bandwidth[island, behind]
-        message_s = self.islands.latency_s[island, behind] + transfer_s
+        message_s, transfer_s = self.islands.message(island, behind, built.cut[at])
         costs = np.stack(
             [
                 front[:, FILL] + back[:, FILL] + 2 * message_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from heterps_envs.closed_form.formula import stage_after_option_s, stage_state_bytes
@@ -52,6 +53,7 @@ def even_plan_costs(k: Any, option: int, replicas: int, starts: Any, costs: Any)
     """
     num_stages = len(starts) - 1
     share = (k.num_micro_batches + replicas - 1) // replicas
+    fits = True
     fill, steady, end, most_behind = 0.0, 0.0, 0.0, k.device_count.sum()
     for stage in range(num_stages):
         start, stop = starts[stage], starts[stage + 1]
@@ -73,7 +75,9 @@ def even_plan_costs(k: Any, option: int, replicas: int, starts: Any, costs: Any)
             most_behind = min(most_behind, behind)
     costs[FILL], costs[STEADY], costs[END] = fill, steady, end
     costs[SHARE], costs[GROUPS], costs[ROOM] = share, replicas * num_stages, -most_behind
-    return most_behind >= 0
+    if most_behind < 0:
+        fits = False
+    return fits
 
 
 @uncounted
@@ -127,3 +131,28 @@ def keep_undominated(costs: Any, order: Any, group: Any, kept: Any, keeps: Any) 
         if keeps[index]:
             kept[num_kept] = index
             num_kept += 1
+
+
+@uncounted
+def least_covers(slices: Any, is_sum: bool, least: Any) -> None:
+    """The least sum, or maximum, over slices that cover all in front of each cut.
+
+    Args:
+        slices: (T, G + 1, G + 1) of each island, first cut and end cut; inf: there is none.
+        is_sum: Or else the maximum.
+        least: (2^T, G + 1) written: by the islands that may be used, one slice each.
+    """
+    num_islands, num_cuts = slices.shape[0], slices.shape[1]
+    least[:] = math.inf
+    least[:, 0] = 0.0
+    for used in range(1, len(least)):
+        for island in range(num_islands):
+            if not used >> island & 1:
+                continue
+            front = used ^ (1 << island)
+            for end in range(1, num_cuts):
+                for first in range(end):
+                    before, own = least[front, first], slices[island, first, end]
+                    found = before + own if is_sum else max(before, own)
+                    if found < least[used, end]:
+                        least[used, end] = found

@@ -51,11 +51,24 @@ class Islands(NamedTuple):
     counted: Integers
     before: Integers
 
+    def message(self, front: Integers | int, behind: int, cut: Integers) -> tuple[Floats, Floats]:
+        """(N,), (N,) seconds of a message over cuts from one island to another; bytes alone.
+
+        Args:
+            front: (N,) or one for all.
+            behind: The island that receives it.
+            cut: (N,) indices.
+        """
+        num_bytes = self.kernel.output_bytes[self.cuts[cut] - 1]
+        transfer_s = num_bytes * self.inverse_bandwidth[front, behind]
+        return self.latency_s[front, behind] + transfer_s, transfer_s
+
 
 class PartialPlans(NamedTuple):
     """N plans, by island and the cut at their end.
 
     Attributes:
+        island: (N,) index of the device class.
         first_cut: (N,) index of the cut in front of the slice.
         end_cut: (N,) index of the cut behind it.
         shape: (N, 3) option, stages, replicas.
@@ -63,6 +76,7 @@ class PartialPlans(NamedTuple):
         offsets: For each island, (G + 2,) where the plans that end at each cut begin.
     """
 
+    island: Integers
     first_cut: Integers
     end_cut: Integers
     shape: Integers
@@ -116,11 +130,13 @@ def partial_plans(islands: Islands, only_undominated: bool = True) -> PartialPla
         if only_undominated:
             keeps = undominated(own, slice_of)
             slice_of, shape_of, own = slice_of[keeps], shape_of[keeps], own[keeps]
-        found.append((firsts[slice_of], ends[slice_of], shapes[shape_of], own))
+        found.append(
+            (np.full(len(own), island), firsts[slice_of], ends[slice_of], shapes[shape_of], own)
+        )
         offsets.append(total + np.searchsorted(ends[slice_of], np.arange(num_cuts + 1)))
         total += len(slice_of)
-    first, end, shape, cost = (np.concatenate(column) for column in zip(*found, strict=True))
-    return PartialPlans(first, end, shape, cost, tuple(offsets))
+    island_of, first, end, shape, cost = map(np.concatenate, zip(*found, strict=True))
+    return PartialPlans(island_of, first, end, shape, cost, tuple(offsets))
 
 
 def even_shapes(islands: Islands, island: int) -> Integers:
