@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.field.baselines import EVEN_REPLICAS, EvenReplicas, planner_or_baseline
+from benchmarks.field.baselines import (
+    EVEN_ON_ALL,
+    EVEN_REPLICAS,
+    EvenOnAll,
+    EvenReplicas,
+    planner_or_baseline,
+)
 from benchmarks.field.claim_cases import ClaimCase, Nodes, problem_of
 from benchmarks.field.claims import CLAIMS, Claim, claim_row, planners_of
 from heterps_agents.interface.planner import Budget
@@ -46,8 +52,15 @@ def test_a_claim_says_what_was_found_and_why_it_differs(
     assert (row["claimed"], row["found"], row["why"]) == ("1.2 to 1.4 x", found, why)
 
 
+@pytest.mark.parametrize(("own", "why"), [(1.0, "as published"), (1.2, "its plan takes 1.2 x")])
+def test_up_to_means_that_the_most_is_reached_somewhere(own: float, why: str) -> None:
+    row = claim_row(CLAIM._replace(low=None), answers(own, 1.4, 1.0))
+    assert row["claimed"] == "up to 1.4 x"
+    assert row["why"].startswith(why)
+
+
 def test_claims_ask_planners_that_are_there_and_cases_that_can_be_built() -> None:
-    known = {*planner_names(), *system_names(), EVEN_REPLICAS}
+    known = {*planner_names(), *system_names(), EVEN_REPLICAS, EVEN_ON_ALL}
     assert all(set(planners_of(claim)) <= known for claim in CLAIMS)
     by_name = {case.name: case for claim in CLAIMS for case in claim.cases}
     # Answers are kept by the name of the case.
@@ -73,6 +86,15 @@ def test_even_replicas_stand_on_every_device_with_equal_shares() -> None:
     assert set(plan.devices) == {device.name for device in problem.cluster.devices}
     assert len({len(stage.layers) for stage in plan.stages}) == 1
     assert plan.predicted_step_time_s == pytest.approx(estimate(problem, plan).step_time_s)
+
+
+def test_even_plans_on_all_devices_leave_none_idle_and_are_no_slower_than_replicas() -> None:
+    problem = problem_of(CASE._replace(model="vit-large"))
+    plan = planner_or_baseline(EVEN_ON_ALL).plan(problem, Budget())
+    assert set(plan.devices) == {device.name for device in problem.cluster.devices}
+    replicas = EvenReplicas().plan(problem, Budget())
+    assert (plan.predicted_step_time_s or 0.0) <= (replicas.predicted_step_time_s or 0.0)
+    assert {each.shape.num_stages for each in EvenOnAll().shapes(problem)} > {1}
 
 
 def test_even_replicas_of_a_model_that_does_not_fit_are_refused() -> None:
