@@ -65,7 +65,7 @@ class Search:
         found: list[Placed] = []
         best_s = float("inf")
         for candidate in candidates:
-            is_spent = self.num_balanced > 0 and self.budget.is_exhausted
+            is_spent = bool(found) and self.budget.is_exhausted
             if self.num_balanced >= MOST_BALANCED or is_spent:
                 break
             if self.bounds.cost_s(candidate.groups, candidate.rounds) >= best_s:

@@ -82,3 +82,13 @@ def test_a_stage_without_memory_is_given_larger_groups_where_they_are_allowed() 
         assert group is not None
         placed = search._placed(Candidate(0.0, (group,), 1))
         assert (placed and placed.groups[0].degree) == degree
+
+
+def test_a_spent_budget_ends_the_search_once_there_is_a_plan(make_problem: MakeProblem) -> None:
+    problem = make_problem(memory=1.0, counts=(2, 4, 2))
+    types = [[device.name for device in entry.devices] for entry in problem.classes]
+    short = Search(Devices(problem, (1,)), type_orders(types, 0), Budget(evaluations=1))
+    assert len(short.placed(0)) == 1
+    whole = search_of(problem)
+    assert len(whole.placed(0)) > 1
+    assert short.num_balanced < whole.num_balanced
