@@ -1,1 +1,1 @@
-"""HARP (2026): a fine layer cut, and more micro-batches in flight in front of slow links."""
+"""HARP (2026): a fine cut, and more micro-batches in flight for slow links."""
