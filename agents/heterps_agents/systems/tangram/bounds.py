@@ -82,5 +82,6 @@ def _quickest_messages(islands: Islands, plans: PartialPlans) -> tuple[Floats, F
         is_apart = plans.island != behind
         message_s = np.where(is_apart, np.minimum(message_s, own_s), message_s)
         transfer_s = np.where(is_apart, np.minimum(transfer_s, bytes_s), transfer_s)
-    is_last = plans.end_cut == len(islands.cuts) - 1
+    # A single island sends nothing: it has all layers.
+    is_last = (plans.end_cut == len(islands.cuts) - 1) | np.isinf(transfer_s)
     return np.where(is_last, 0.0, message_s), np.where(is_last, 0.0, transfer_s)
