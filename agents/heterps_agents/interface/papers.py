@@ -112,8 +112,8 @@ PAPERS: dict[str, Paper] = {
         "Zeng et al.", 2025, "arXiv 2503.01890",
     ),
     "tangram": Paper(
-        "Tangram: composed plans of homogeneous islands", "Pietzuch et al.", 2026,
-        "arXiv 2606.16907",
+        "Tangram: Hiding GPU heterogeneity for efficient LLM parallelization",
+        "Tao et al.", 2026, "arXiv 2606.16907",
     ),
     "hexiscale": Paper(
         "HexiScale: Accommodating large language model training over heterogeneous environment",

@@ -54,8 +54,6 @@ class Islands(NamedTuple):
     def message(self, front: Integers | int, behind: int, cut: Integers) -> tuple[Floats, Floats]:
         """(N,), (N,) seconds of a message over cuts from one island to another; bytes alone.
 
-        Without a link a message takes for ever, and its bytes count nothing besides.
-
         Args:
             front: (N,) or one for all.
             behind: The island that receives it.
@@ -63,8 +61,7 @@ class Islands(NamedTuple):
         """
         num_bytes = self.kernel.output_bytes[self.cuts[cut] - 1]
         transfer_s = num_bytes * self.inverse_bandwidth[front, behind]
-        message_s = self.latency_s[front, behind] + transfer_s
-        return message_s, np.where(np.isfinite(message_s), transfer_s, 0.0)
+        return self.latency_s[front, behind] + transfer_s, transfer_s
 
 
 class PartialPlans(NamedTuple):
