@@ -63,7 +63,21 @@ def best_ways(layers: LayerWays, room_bytes: float) -> Choice | None:
         found = _Programme(layers, room_bytes * (1 - _TOLERANCE)).solved()
     if found is None:
         return None
+    found = _plainest(layers, room_bytes, found)
     return Choice(found, float(layers.seconds[np.arange(len(found)), found].sum()))
+
+
+def _plainest(layers: LayerWays, room_bytes: float, ways: Integers) -> Integers:
+    """The first ways that take no longer and fit, layer by layer: an offload may cost nothing."""
+    ways = ways.copy()
+    for layer, way in enumerate(ways.tolist()):
+        for other in range(way):
+            changed = np.where(np.arange(len(ways)) == layer, other, ways)
+            is_as_fast = layers.seconds[layer, other] <= layers.seconds[layer, way]
+            if is_as_fast and layers.bytes_of(changed) <= room_bytes:
+                ways = changed
+                break
+    return ways
 
 
 def least_bytes(layers: LayerWays) -> float:

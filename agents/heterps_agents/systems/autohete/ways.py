@@ -163,12 +163,13 @@ def _seconds(problem: Problem, part: Part, way: Way) -> tuple[Floats, Floats]:
     if way.activations == "recompute":
         backward_s = backward_s + forward_s
     rate = problem.classes[kind].type.host_bandwidth_bytes_per_s
+    if rate is None and way not in (Way("keep"), Way("recompute")):
+        # Of layers without bytes, too: no plan says it of a device without a link to its host.
+        return np.full_like(step_s, np.inf), step_s
 
     def beside(work_s: Floats, *both_ways: Floats) -> Floats:
-        """Work, and the copies beside it; inf where there is something and no link for it."""
-        num_bytes = np.maximum(*both_ways)
-        copy_s = num_bytes / rate if rate else np.where(num_bytes > 0, np.inf, 0.0)
-        return np.maximum(work_s, copy_s)
+        """Work, and the copies beside it."""
+        return np.maximum(work_s, np.maximum(*both_ways) / (rate or np.inf))
 
     passes_s = beside(forward_s, saved, weights) + beside(backward_s, saved + weights, gradients)
     return passes_s, beside(step_s, moments + weights + gradients, moments + weights)

@@ -149,3 +149,16 @@ def test_equal_layers_are_solved_as_one_with_a_count() -> None:
         if 400 - 2.8 * again - 3.7 * away + (6.0 if away else 3.0 if again else 0.0) <= 250.5
     )
     assert found.seconds == pytest.approx(min(every))
+
+
+def test_of_ways_that_are_as_fast_the_plainest_that_fit_are_taken() -> None:
+    layers = LayerWays(
+        np.array([[1.0, 1.5, 1.0]] * 3),
+        np.array([[4.0, 1.0, 2.0]] * 3),
+        np.zeros((2, 3)),
+        np.zeros((2, 3)),
+        np.zeros((1, 3, 3)),
+    )
+    found = best_ways(layers, 10.5)
+    assert found is not None
+    assert sorted(found.ways.tolist()) == [0, 0, 2]

@@ -74,6 +74,16 @@ def test_without_a_link_to_the_host_nothing_is_offloaded() -> None:
     assert away == 0
 
 
+def test_without_such_a_link_layers_that_save_nothing_are_kept_too() -> None:
+    problem = tight(0.7, host_gb_per_s=None)
+    empty = LAYERS[0].changed(
+        activation_bytes=0.0, output_bytes=0.0, saved_input_bytes=0.0, saved_output_bytes=0.0
+    )
+    profile = problem.profile.changed(layers=[*LAYERS[:-1], empty.changed(name="last")])
+    plan = AutoHete().plan(Problem(profile, problem.cluster, problem.job), Budget())
+    assert done(plan)[1] == 0
+
+
 def test_a_slow_link_to_the_host_is_used_less_than_a_fast_one() -> None:
     slow = AutoHete().plan(tight(0.6, host_gb_per_s=2.0), Budget())
     fast = AutoHete().plan(tight(0.6, host_gb_per_s=60.0), Budget())
