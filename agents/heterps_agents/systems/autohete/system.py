@@ -17,6 +17,7 @@ then overlaps copies, the host's optimizer and the device across steps. Decided 
   model has no room even so, its blocks are cut evenly over two, three, ... devices, of as many as
   divide all of them, and these pipelines are the replicas.
 - Own cost: passes and optimizer step of the slowest replica; it has no term for messages and sums.
+  Memory is counted as under 1F1B, or GPipe.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class AutoHete(System):
     def _plan(self, problem: Problem, found: BoxPlan) -> Plan:
         number = problem.job.num_micro_batches
         chains = [
-            [_stage(placed, name, index, place) for place, (placed, name) in enumerate(pairs)]
-            for index, pairs in enumerate(
-                list(zip(*each, strict=True))
-                for each in zip(found.pipelines, found.devices, strict=True)
-            )
+            [
+                _stage(placed, name, index, place)
+                for place, (placed, name) in enumerate(zip(chain, names, strict=True))
+            ]
+            for index, (chain, names) in enumerate(zip(found.pipelines, found.devices, strict=True))
         ]
         pipelines = tuple(
             Pipeline(

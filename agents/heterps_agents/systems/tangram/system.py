@@ -16,6 +16,7 @@ a balanced pipeline. Decided here:
   layers, at 96 cuts.
 - Own cost: filling, and the slowest stage or link for all other micro-batches, and the longest end
   (sums of gradients, optimizer step), by the profile's times and the slowest links between islands.
+  A message between groups of unlike degree counts as one.
 """
 
 from __future__ import annotations
