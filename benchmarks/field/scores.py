@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ AUTO = "auto"
 EXACTLY, NEARLY = 1e-9, 1e-3
 # A bound is found to this share of itself.
 BOUND_ROUNDING = 1e-6
+_NAME_LENGTH = 20
 
 
 def best_s(rows: Iterable[Row]) -> dict[str, float]:
@@ -92,16 +94,19 @@ def family_rows(names: Sequence[str], rows: Sequence[Row]) -> list[Row]:
 
 
 def reasons_text(rows: Iterable[Row]) -> str:
-    """Why there was no plan, the most frequent first; numbers and names left out."""
+    """Why there was no plan, the most frequent first; without details."""
     counts = Counter(_short(row["reason"]) for row in rows if row["step_time_s"] is None)
     return "; ".join(f"{number} x {reason}" for reason, number in counts.most_common(3))
 
 
 def _short(reason: str) -> str:
-    """The part in front of what is special about one problem."""
-    for mark in ("; ", ": ", " ("):
+    """What problems have in common: the part in front of details, without its numbers."""
+    for mark in ("; ", " ("):
         reason = reason.partition(mark)[0]
-    return reason[:90]
+    head = reason.partition(": ")[0]
+    # Where little stands in front of a colon, it is a name.
+    common = head if len(head) >= _NAME_LENGTH else reason
+    return re.sub(r"\b\d[\d.,]*(e[+-]?\d+)?", "n", common)[:90]
 
 
 def auto_summary(rows: Sequence[Row]) -> Row:

@@ -91,6 +91,19 @@ def test_a_plan_below_a_bound_is_counted() -> None:
     assert auto_summary(rows)["plans_below_a_bound"] == 1
 
 
+def test_reasons_that_differ_in_numbers_alone_count_as_one() -> None:
+    rows = [
+        row("a0", "paper", None, reason="26 layers in 32 ways take 0.9 s and 1.26e+03 MB; wait"),
+        row("a1", "paper", None, reason="34 layers in 8 ways take 1.5 s and 95.2 MB; wait"),
+        row("a2", "paper", None, reason="llama: too large"),
+        row("a3", "paper", None, reason="its plan does not fit here: memory: n0 needs 3 GiB"),
+    ]
+    assert planner_row("paper", with_scores(rows))["reasons"] == (
+        "2 x n layers in n ways take n s and n MB; 1 x llama: too large; "
+        "1 x its plan does not fit here"
+    )
+
+
 def test_families_say_of_how_many_problems_there_was_a_plan() -> None:
     table = family_rows(["auto", "paper"], ROWS)
     assert table[1] == {"planner": "paper", "a": "1.500", "b": "1.000 (2 of 3)"}
