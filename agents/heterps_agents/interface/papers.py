@@ -166,6 +166,10 @@ EVIDENCE: dict[str, tuple[Evidence, ...]] = {
             "its simulator's seconds of the authors' measured runs, and two exact optima",
             "benchmarks/published/sailor.py",
         ),
+        Evidence(
+            "its finding that 128 V100 beside 128 A100 can best stay idle, on a case of ours",
+            "tests/agents/systems/sailor/test_goal.py",
+        ),
     ),
     "hap": (
         Evidence(

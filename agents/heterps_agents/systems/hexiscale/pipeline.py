@@ -137,9 +137,26 @@ class PipelineMaker:
             tuple(groups),
             tuple(ends),
             sum(compute_s) + 2 * sum(map(sum, messages)),
-            max(compute_s + [sent_s for _, sent_s in messages]),
+            self._period_s(compute_s, messages),
             most,
         )
+
+    def _period_s(
+        self, compute_s: Sequence[float], messages: Sequence[tuple[float, float]]
+    ) -> float:
+        """Of the slowest stage or link; under 1F1B also of the slowest round trip.
+
+        A stage has as many micro-batches on their way as there are stages from it to the end.
+        """
+        longest_s = max([*compute_s, *(sent_s for _, sent_s in messages)])
+        if self._problem.tables.is_gpipe:
+            return longest_s
+        trip_s = 0.0
+        for behind in range(len(compute_s)):
+            stage = len(compute_s) - 1 - behind
+            trip_s += compute_s[stage] + (2 * sum(messages[stage]) if behind else 0.0)
+            longest_s = max(longest_s, trip_s / (behind + 1))
+        return longest_s
 
     def _message(self, one: Group, other: Group, end: int) -> tuple[float, float]:
         """Over a cut, one way: until it arrives, and how long it keeps its link."""

@@ -12,10 +12,11 @@ tensor-parallel groups; layers are in proportion to memory, the cost is analytic
   allowed size is tried; stages are in the order of memory or along the fastest links. Layers are in
   proportion to memory, to speed, or to blends of both; what has no room moves on to a neighbour,
   and a group whose share is less than half a layer is idle.
-- Cost: a pipeline's micro-batches, one after the other at the pace of its slowest stage or message,
-  which passes do not wait for; then the sums of gradients, layer by layer over the stages that hold
-  it, and the optimizer, which nothing hides. Micro-batches are shared so that all pipelines end
-  early; one that would be late with a single one is idle, and so is one without room for the model.
+- Cost: a pipeline's micro-batches, one after the other at the pace of its slowest stage or link,
+  under 1F1B also of the round trip from a stage to the end and back (the paper's runtime is like
+  GPipe); then the sums of gradients, layer by layer over the stages that hold it, and the
+  optimizer, which nothing hides. Micro-batches are shared so that all pipelines end early; one that
+  would be late with a single one is idle, and so is one without room for the model.
 - The partition with the least cost whose plan fits by our simulator is the answer.
 """
 
@@ -77,24 +78,28 @@ class HexiScale(System):
         """
         if problem.strategy.recompute == "full":
             warnings.warn("hexiscale keeps all activations: recompute is ignored", stacklevel=2)
-        degrees = degrees_of(problem, problem.strategy.tensor_parallel)
-        if not degrees:
-            raise HeterpsError("no node has room for a group of a size that is allowed")
-        found = sorted(self._candidates(problem, degrees, budget), key=lambda each: each.seconds)
+        graph, degrees = DeviceGraph(problem), degrees_of(problem, problem.strategy.tensor_parallel)
+        if not degrees or max(map(len, graph.kinds)) < degrees[0]:
+            raise HeterpsError("no node has equal devices for a group of a size that is allowed")
+        found = sorted(
+            self._candidates(problem, graph, degrees, budget), key=lambda each: each.seconds
+        )
         if not found:
             raise InfeasibleError(
                 f"{problem.tables.num_layers} layers have no room in the pipelines of any "
                 "partition, in proportion to speed or memory"
             )
-        plans = [partial(self._plan, problem, each.shared) for each in found[:MOST_TRIED]]
+        if math.isinf(found[0].seconds):
+            raise InfeasibleError("the pipelines of every partition need a link that is not there")
+        found = [each for each in found[:MOST_TRIED] if math.isfinite(each.seconds)]
+        plans = [partial(self._plan, problem, each.shared) for each in found]
         place, plan = first_that_fits(problem, plans, budget)
         return SystemAnswer(plan, OwnCost(found[place].seconds, STEP))
 
     def _candidates(
-        self, problem: Problem, degrees: tuple[int, ...], budget: Budget
+        self, problem: Problem, graph: DeviceGraph, degrees: tuple[int, ...], budget: Budget
     ) -> Iterator[_Found]:
         """One for each partition in which there is room for all micro-batches."""
-        graph = DeviceGraph(problem)
         maker = PipelineMaker(problem, graph, degrees)
         sums, total = GradientSums(problem, graph, degrees), problem.job.num_micro_batches
         known = set[bytes]()
@@ -108,11 +113,8 @@ class HexiScale(System):
                     continue
                 known.add(parts.tobytes())
                 found = shared(_pipes(graph, maker, parts, total), total)
-                if found is None:
-                    continue
-                seconds = found.seconds + sums.seconds(found.pipes)
-                if math.isfinite(seconds):
-                    yield _Found(seconds, found)
+                if found is not None:
+                    yield _Found(found.seconds + sums.seconds(found.pipes), found)
 
     def _plan(self, problem: Problem, found: Shared) -> Plan:
         chains, shares, taken = [], [], 0

@@ -8,9 +8,10 @@ import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.hexiscale.system import HexiScale
+from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.plan import Plan
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
@@ -108,3 +109,24 @@ def test_a_device_that_would_only_be_in_the_way_is_idle(make_problem: MakeProble
 def test_a_model_without_room_is_refused(make_problem: MakeProblem) -> None:
     with pytest.raises(InfeasibleError, match=r"^hexiscale: 10 layers have no room in the pipe"):
         HexiScale().plan(make_problem(memory=0.2), Budget())
+
+
+def test_pipelines_without_a_link_between_them_cannot_sum_gradients() -> None:
+    cluster = load_cluster("a100-v100").to_mapping()
+    cluster["inter_node_link"] = "none"
+    problem = Problem(
+        load_profile("vit-large"), Cluster.from_mapping(cluster), Job(global_batch_size=16)
+    )
+    with pytest.raises(InfeasibleError, match=r"^hexiscale: .* need a link that is not there"):
+        HexiScale().plan(problem, Budget())
+
+
+def test_groups_need_equal_devices_on_a_node() -> None:
+    problem = Problem(
+        load_profile("vit-large"),
+        load_cluster("gpu-cpu"),
+        Job(global_batch_size=16),
+        strategy=Strategy(tensor_parallel=(2,)),
+    )
+    with pytest.raises(HeterpsError, match=r"^hexiscale: no node has equal devices for a group"):
+        HexiScale().plan(problem, Budget())
