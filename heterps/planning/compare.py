@@ -41,8 +41,8 @@ class ComparisonRow:
 
     Attributes:
         evaluations: Placements whose cost it computed, before the simulator chose among its finds.
-            The exact solver, `auto` with it, counts transitions, and no budget of evaluations
-            binds it.
+            The exact solver, `auto` and `asymmetric` with it, counts transitions, and no budget of
+            evaluations binds it.
         planning_s: Wall-clock seconds.
         planning_cpu_s: Processor seconds of this process. Neither counts imports and compilation.
         refused: It did not try: the budget is too small for it, or it lacks a policy.

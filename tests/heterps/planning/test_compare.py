@@ -40,7 +40,9 @@ def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
     assert outcome.code == 0
     rows = {row["planner"]: row for row in outcome.data["rows"]}
     assert {"exact", "ppo", "even", "random", "annealing", "genetic"} <= set(rows)
-    assert all(rows[name]["evaluations"] <= 500 for name in rows if name not in ("exact", "auto"))
+    # These count transitions of proofs, too.
+    others = [rows[name] for name in rows if name not in ("exact", "auto", "asymmetric")]
+    assert all(row["evaluations"] <= 500 for row in others)
     assert all(row["planning_cpu_s"] > 0 for row in rows.values())
     keys = {
         "planner",
