@@ -8,6 +8,8 @@ from itertools import count
 
 import numpy as np
 
+from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
+from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.exact.all_plans import bound_of_all
 from heterps_agents.exact.planner import proven_code, proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
@@ -84,13 +86,17 @@ class AutoPlanner:
     problems. Elsewhere: the shipped policy (annealing, where none is shipped), what the exact
     solver had when it gave up, and the best of them polished. Everywhere greedy, the proportional
     placements, and what the closed form may underrate (`heterps_agents.finishing.finalists`). Of
-    these, and of small moves from the best, the plan is returned that is best in the simulator.
+    these, of small moves from the best, and of pipelines side by side
+    (`heterps_agents.asymmetric`) the plan is returned that is best in the simulator.
 
     Args:
         seed: Of all searches.
         effort: Name of an effort, see `heterps_configs.documents.effort.Effort`: how long the exact
             solver may take, how hard the policy tries, and how much is simulated.
         is_patient: Whether all seconds of a budget are used, with more searches.
+
+    Attributes:
+        chains_only: Whether plans that are no chains are left out.
 
     Raises:
         UnknownNameError: No effort has that name.
@@ -103,17 +109,27 @@ class AutoPlanner:
     ) -> None:
         effort_named(effort)
         self.seed, self.effort, self.is_patient = seed, effort, is_patient
+        self.chains_only = False
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found.
 
         Its bound is `proven` when it is the optimum of the closed form. When another plan is
         faster in the simulator, the bound is that optimum, and the gap how far the plan is from it
-        by the closed form.
+        by the closed form. A plan that is no chain (`heterps_agents.asymmetric`) has no such gap.
 
         Raises:
             InfeasibleError: No plan was found.
         """
+        chain = self._chain(problem, budget)
+        assert chain.predicted_step_time_s is not None, "it was simulated"
+        if self.chains_only or chain.predicted_step_time_s > NEAR_LANES * budget.known_cost:
+            return chain
+        found = candidates(problem, budget, chain, self.seed)
+        return found[0].changed(bound=Bound()) if found else chain
+
+    def _chain(self, problem: Problem, budget: Budget) -> Plan:
+        """The best chain found, with its bound."""
         if not problem.strategy.is_plain:
             return self._with_options(problem, budget)
         asked = on_usable_devices(problem)
@@ -144,7 +160,7 @@ class AutoPlanner:
             budget.known_cost = min(known, first.predicted_step_time_s)
         if is_plain_allowed and self._may_be_plain(plain, budget):
             with contextlib.suppress(InfeasibleError):
-                plans.insert(0, self.plan(plain, budget))
+                plans.insert(0, self._chain(plain, budget))
         found = [plan for plan in plans if plan is not None]
         even = best_uniform(problem, budget, self.seed, below=budget.known_cost * NEAR_KNOWN_SUMS)
         budget.known_cost = known

@@ -1,12 +1,11 @@
-"""Profiles of the models: shipped ones, and others traced once into a folder of temporary files."""
+"""Profiles of the models: shipped ones, and others that are traced once."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from benchmarks.shared.traced_models import traced_profile
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_profile
 
@@ -53,21 +52,5 @@ def profile_named(name: str) -> ModelProfile:
     """The profile of one of `MODELS`."""
     if name in _SHIPPED:
         return load_profile(_SHIPPED[name])
-    path = _folder() / f"{name}.yaml"
-    if not path.exists():
-        _traced(name).to_file(path)
-    return load_profile(str(path))
-
-
-def _folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / "heterps-strategy-profiles"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
-def _traced(name: str) -> ModelProfile:
-    from heterps_runtime.huggingface.source import huggingface_source
-    from heterps_runtime.tracing.trace import trace_source
-
     length, config = _TRACED[name]
-    return trace_source(huggingface_source(dict(config), length), name, "bfloat16")
+    return traced_profile(name, config, length)

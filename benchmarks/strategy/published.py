@@ -7,7 +7,8 @@ Piper's BERT-32 on A100s (tensor-parallel degrees 1 to 8, activations kept or co
 Sailor's OPT-350 on two types of GPUs (degrees 1, 2 and 4), each beside the best column that there
 is, and beside what is left without tensor parallelism; and a twin of AMP's GPT-2 (`amp_twin.py`)
 beside AMP's own method. FOLDER holds the files as published, as for `benchmarks/published`; AMP's
-twin needs none. Galvatron's files hold measurements, and no plan or figure to compare with.
+twin needs none, and its own case is read where its profiles are there (`amp_profiles.py`).
+Galvatron's files hold measurements, and no plan or figure to compare with.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from benchmarks.published import piper as piper_cells
 from benchmarks.published import sailor as sailor_cells
 from benchmarks.shared.common import parse_options, report
-from benchmarks.strategy import amp_twin
+from benchmarks.strategy import amp_profiles, amp_twin
 from heterps_agents.systems.piper.planner import plan_graph
 from heterps_agents.systems.sailor.planner import SailorLimits, plan_for
 from heterps_configs.errors import HeterpsError, InfeasibleError
@@ -142,8 +143,10 @@ def _sailor(workloads: Path, quick: bool) -> list[Row]:
 
 def _amp(workloads: Path, quick: bool) -> list[Row]:
     """Of the degrees that were looked at in AMP's repository, and of all together the best."""
-    del workloads
-    rows, degrees = [], [amp_twin.Degrees(*cell) for cell in amp_twin.CELLS]
+    rows, degrees = (
+        amp_profiles.rows(workloads),
+        [amp_twin.Degrees(*cell) for cell in amp_twin.CELLS],
+    )
     names = {f"batch {d[0]} tp {d[1]} dp {d[2]} pp {d[3]}": [d] for d in degrees}
     if not quick:
         names["the best of all degrees"] = list(amp_twin.all_degrees())

@@ -217,7 +217,7 @@ def compare(
             "--planners",
             "-p",
             help="Only these of `heterps list planners`, with commas or repeated; all: with the "
-            "systems of papers.",
+            "systems of papers; field: these systems beside auto, asymmetric and uniform-3d.",
             autocompletion=planners,
             rich_help_panel=PLANNING,
         ),
@@ -256,6 +256,16 @@ def compare(
     ] = False,
     policy: PolicyFile = None,
     seed: Seed = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for the plan file and the timeline of each planner, and for the table as "
+            "JSON, CSV and HTML.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     log_directory: Annotated[
         Path, typer.Option("--logdir", help="TensorBoard folder.", rich_help_panel=OUTPUT)
     ] = Path("runs/compare"),
@@ -307,6 +317,7 @@ def compare(
         with_all=with_all,
         policy=policy,
         seed=seed,
+        output=output,
         log_directory=log_directory if tensorboard else None,
         figure=figure,
         as_json=as_json,

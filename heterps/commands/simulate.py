@@ -22,10 +22,9 @@ from heterps.reports.console import (
     say_when_compiling,
     seconds_text,
 )
-from heterps.reports.figures import save_figure
+from heterps.reports.figures import plan_timeline_figure, save_figure
 from heterps.reports.folding import folded_estimate, folded_title
 from heterps.reports.tables import job_text
-from heterps.reports.ways import recompute_share
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
@@ -110,7 +109,7 @@ def run_simulate(
         with_interval=True,
         with_memory=True,
     )
-    title = folded_title(f"{plan.model} on {plan.cluster}, {plan.job.schedule}", plan)
+    heading = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
     report = check_certificate(problem, plan) if certify else None
     if as_json:
         data = shown.model_dump(mode="json", exclude={"timeline", "memory_curves"})
@@ -123,14 +122,12 @@ def run_simulate(
         write_chrome_trace({"predicted": shown}, trace, problem, plan)
         remarks.print(f"trace written to {trace} (open it at ui.perfetto.dev)")
     if figure is not None:
-        from heterps.reports.figures import timeline_figure
-
-        shares = recompute_share(problem, plan)
-        save_figure(timeline_figure(folded_estimate(problem, plan, shown), title, shares), figure)
+        save_figure(plan_timeline_figure(problem, plan, shown, heading), figure)
         remarks.print(f"figure written to {figure}")
     if memory_figure is not None:
         from heterps.reports.memory_figure import memory_figure as draw
 
+        title = folded_title(heading, plan)
         save_figure(draw(folded_estimate(problem, plan, shown), title), memory_figure)
         remarks.print(f"memory figure written to {memory_figure}")
     if report is not None and not report.is_valid:

@@ -18,7 +18,11 @@ EARLIEST_S, MOST_ABOVE = 1e-4, 0.5
 
 
 class ComparedPlanners(Document):
-    """What `heterps compare --json` prints."""
+    """What `heterps compare --json` prints.
+
+    Attributes:
+        plan_files: By planner, its plan's file, where the comparison was written to a folder.
+    """
 
     model: str
     cluster: str
@@ -30,6 +34,7 @@ class ComparedPlanners(Document):
     left_out: tuple[str, ...] = ()
     beyond_strategy: tuple[str, ...] = ()
     curves: Mapping[str, tuple[CurvePoint, ...]] = {}
+    plan_files: Mapping[str, str] = {}
 
 
 def comparison_sections(found: ComparedPlanners) -> Markup:
@@ -41,10 +46,17 @@ def comparison_sections(found: ComparedPlanners) -> Markup:
     )
     return joined([
         tag("p", words),
-        section("Planners", _table(found), _reasons(found), note=_gap_note(found)),
+        section("Planners", _table(found), _reasons(found), note=_notes(found)),
         section("Best found over time", _curves(found),
                 note="How far each was above the best of all; 50 % and more at the edge."),
     ])  # fmt: skip
+
+
+def _notes(found: ComparedPlanners) -> str:
+    return (
+        f"{_gap_note(found)} Own error: what a planner itself expects of the step (a paper's "
+        "method by its own cost, others by the closed form) over the simulated one."
+    )
 
 
 def _gap_note(found: ComparedPlanners) -> str:
@@ -71,17 +83,24 @@ def _table(found: ComparedPlanners) -> Markup:
             _cell(row.throughput_samples_per_s, "{:.5g}".format),
             _cell(row.step_time_s, seconds_text),
             _cell(row.price_usd_per_million_samples, "{:.5g}".format),
+            _cell(row.over_best, "{:.4g} x".format),
             _cell(row.gap, lambda gap: percent_text(gap, 2)),
             f"{row.evaluations:,}",
             seconds_text(row.planning_cpu_s),
             _cell(row.near_best_cpu_s, seconds_text),
+            _cell(row.own_error, lambda error: percent_text(error, 1, is_change=True)),
+            found.plan_files.get(row.planner, ""),
         )
         for row in sorted(found.rows, key=order)
+        if row.feasible
     ]
-    headings = (
-        "planner", "samples/s", "step", "USD per million", "gap", "evaluations", "CPU", "to 1 %",
-    )  # fmt: skip
-    return table(headings, rows, range(1, 8))
+    headings = [
+        "planner", "samples/s", "step", "USD per million", "over the best", "gap", "evaluations",
+        "CPU", "to 1 %", "own error",
+    ]  # fmt: skip
+    if found.plan_files:
+        headings.append("plan")
+    return table(headings, [row[: len(headings)] for row in rows], range(1, 10))
 
 
 def _cell(value: float | None, words: Callable[[float], str]) -> str:
@@ -89,7 +108,11 @@ def _cell(value: float | None, words: Callable[[float], str]) -> str:
 
 
 def _reasons(found: ComparedPlanners) -> Markup:
-    lines = [f"{row.planner}: {row.reason}" for row in found.rows if row.reason]
+    lines = [
+        f"{row.planner}: cannot place: {row.reason.removeprefix(f'{row.planner}: ')}"
+        for row in found.rows
+        if row.reason
+    ]
     lines += [f"left out: {', '.join(found.left_out)}"] if found.left_out else []
     if found.beyond_strategy:
         lines.append(

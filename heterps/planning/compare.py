@@ -28,8 +28,9 @@ from heterps_envs.step_bounds.executable import ROUNDING, least_executable_s
 
 # Planners that train a network for every problem are left out where they would take longer.
 LONGEST_TRAINING_S = 4.0
-# In place of names: all planners, and all systems of papers.
-ALL = "all"
+# In place of names: all planners, and all systems of papers; what papers published beside ours.
+ALL, FIELD = "all", "field"
+OURS = ("auto", "asymmetric", "uniform-3d")
 # Beside planners of one's own: those that are compared where none is named.
 USUAL = "usual"
 
@@ -40,15 +41,15 @@ class ComparisonRow:
 
     Attributes:
         evaluations: Placements whose cost it computed, before the simulator chose among its finds.
-            The exact solver, `auto` with it, counts transitions, and no budget of evaluations
-            binds it.
+            The exact solver, `auto` and `asymmetric` with it, counts transitions, and no budget of
+            evaluations binds it.
         planning_s: Wall-clock seconds.
         planning_cpu_s: Processor seconds of this process. Neither counts imports and compilation.
         refused: It did not try: the budget is too small for it, or it lacks a policy.
         step_time_s: The simulator's.
         gap: Simulated step time over the bound of all plans that can be run, minus 1, or, where
-            options or sizes of micro-batches are open, over the shortest of all; for the price
-            objective, price over the cheapest found, minus 1.
+            no planner knows one, over the shortest of all; for the price objective, price over the
+            cheapest found, minus 1.
         closed_form_gap: Closed-form step time over the best lower bound of such times, minus 1;
             None where options or sizes are open, and where the price counts.
         reason: Why there is no plan.
@@ -56,6 +57,9 @@ class ComparisonRow:
             (`heterps.planning.curves`); None where it never was.
         own_cost_s: What a paper's method itself predicts: of a step, or of a micro-batch on its
             slowest stage, as `own_cost_of` says.
+        over_best: Simulated step time over the shortest of all.
+        own_error: What the planner itself expects of the step (of a paper's method its own cost,
+            of others the closed form) over the simulated step, minus 1.
     """
 
     planner: str
@@ -73,6 +77,8 @@ class ComparisonRow:
     own_cost_s: float | None = None
     own_cost_of: str | None = None
     closed_form_gap: float | None = None
+    over_best: float | None = None
+    own_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,7 @@ def compare(
             several sizes of micro-batches where these are open, within its budget: see `place`.
         planners: Registered names, or planners of your own; by default all registered ones but
             those that train a network for every problem where that takes long; with `ALL` these
-            and the systems of papers.
+            and the systems of papers; with `FIELD` `OURS` and the systems.
         evaluations: Placements that each may evaluate.
         seconds: Wall-clock seconds that each may take.
         cpu_seconds: Processor seconds that each may take.
@@ -166,10 +172,13 @@ def compare(
     is_usual = not planners or USUAL in planners
     left_out = _too_slow(problem, *limits) if (is_usual or is_all) and not with_all else ()
     chosen = list(planners)
+    own = [entry for entry in planners if entry not in (ALL, FIELD, USUAL)]
     if is_all:
-        chosen = [*planner_names(), *system_names()]
+        own = [entry for entry in own if not isinstance(entry, str)]
+        chosen = [*planner_names(), *system_names(), *own]
+    elif FIELD in planners:
+        chosen = list(dict.fromkeys([*OURS, *system_names(), *own]))
     elif is_usual:
-        own = [entry for entry in planners if entry != USUAL]
         chosen = [*planner_names(), *own]
     objects = [
         planner_named(entry, seed=seed) if isinstance(entry, str) else entry
@@ -206,13 +215,17 @@ def compare(
             name: result if name in beyond else _judged(result, reference)
             for name, result in results.items()
         }
-    near_s, executable_s = near_best_s(curves), _executable_s(problem, results, reference)
+    asked_all = {name: result for name, result in results.items() if name not in without}
+    near_s, executable_s = near_best_s(curves), _executable_s(problem, asked_all, reference)
     rows = [
         replace(
             _row(problem, name, results, failures, executable_s), near_best_cpu_s=near_s.get(name)
         )
         for name in names
     ]
+    if executable_s is not None:
+        # A bound of the plans that a strategy allows is none of others.
+        rows = [replace(row, gap=None) if row.planner in beyond else row for row in rows]
     if reference is not None and problem.job.objective == "throughput":
         rows = [_with_closed_form_gap(row, results, beyond, reference) for row in rows]
     grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
@@ -260,9 +273,18 @@ def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float
 def _executable_s(
     problem: Problem, results: dict[str, PlaceResult], reference: float | None
 ) -> float | None:
-    """No plan is simulated in less; None where options are open, and where nothing is known."""
-    if reference is None or problem.job.objective == "price":
+    """No plan that the strategy allows is simulated in less; None where nothing is known.
+
+    Args:
+        problem: What was asked.
+        results: Of the planners that were asked all of it.
+        reference: For the closed form; None where options or sizes of micro-batches are open.
+    """
+    if problem.job.objective == "price" or not results:
         return None
+    if reference is None:
+        bounds = [result.executable.step_time_s for result in results.values()]
+        return max((bound for bound in bounds if bound is not None), default=None)
     shortest_s = min(result.estimate.step_time_s for result in results.values())
     return least_executable_s(problem, shortest_s * (1 - ROUNDING)) or None
 
@@ -270,10 +292,7 @@ def _executable_s(
 def _with_closed_form_gap(
     row: ComparisonRow, results: dict[str, PlaceResult], beyond: Sequence[str], reference: float
 ) -> ComparisonRow:
-    """A bound of the plans that a strategy allows is none of others: these have no gap."""
-    if row.planner in beyond:
-        return replace(row, gap=None)
-    if row.planner not in results:
+    if row.planner in beyond or row.planner not in results:
         return row
     shown = results[row.planner].estimate
     closed_s = shown.closed_form_step_time_s or shown.step_time_s
@@ -305,13 +324,13 @@ def _row(
             refused=not isinstance(error, InfeasibleError),
         )  # fmt: skip
     result = results[name]
-    shown = result.estimate
+    shown, predicted_s = result.estimate, result.own_prediction_s
+    shortest_s = min(r.estimate.step_time_s for r in results.values())
     if problem.job.objective == "price":
         cheapest = min(r.estimate.price_usd_per_million_samples for r in results.values())
         price = shown.price_usd_per_million_samples
         gap = price / cheapest - 1 if cheapest > 0 else 0.0
     else:
-        shortest_s = min(r.estimate.step_time_s for r in results.values())
         gap = shown.step_time_s / (executable_s or shortest_s) - 1
     return ComparisonRow(
         planner=name,
@@ -325,4 +344,6 @@ def _row(
         planning_cpu_s=result.planning_cpu_s,
         own_cost_s=result.own_cost.seconds if result.own_cost else None,
         own_cost_of=result.own_cost.of if result.own_cost else None,
+        over_best=shown.step_time_s / shortest_s,
+        own_error=None if predicted_s is None else predicted_s / shown.step_time_s - 1,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from heterps_agents.interface.system import OwnCost
+from heterps_agents.interface.system import PERIOD, OwnCost
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.plan import Bound, Plan
@@ -61,6 +61,17 @@ class PlaceResult:
     def __repr__(self) -> str:
         """One line: the plan itself has hundreds."""
         return f"PlaceResult({self.plan.model} on {self.plan.cluster}; {self.summary()})"
+
+    @property
+    def own_prediction_s(self) -> float | None:
+        """What the planner itself expects of a step.
+
+        Of a paper's method by its own cost, of all others by the closed form; None without one.
+        """
+        if self.own_cost is None:
+            return self.estimate.closed_form_step_time_s
+        rounds = self.plan.job.num_micro_batches if self.own_cost.of == PERIOD else 1
+        return self.own_cost.seconds * rounds
 
     def to_mapping(self) -> dict[str, Any]:
         """The JSON contract of `heterps place --json`."""

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heterps.reports.console import percent_text, seconds_text
+from heterps.reports.folding import folded_estimate, folded_title
 from heterps.reports.messages import sums_beside_passes
+from heterps.reports.ways import recompute_share
 from heterps_configs.documents.estimate import Estimate, TimelineEvent
+from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import write_bytes
+from heterps_envs.problem import Problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,6 +75,19 @@ def timeline_figure(
     axes.set_title(title, loc="left", fontsize=10)
     _legend(figure, used)
     return figure
+
+
+def plan_timeline_figure(problem: Problem, plan: Plan, estimate: Estimate, title: str) -> Figure:
+    """The same of a plan: equal devices as one row where there are many, and how it is carried out.
+
+    Args:
+        problem: Of the plan.
+        plan: What is shown.
+        estimate: Of the plan, with its timeline.
+        title: Printed above, with what the rows are.
+    """
+    folded = folded_estimate(problem, plan, estimate)
+    return timeline_figure(folded, folded_title(title, plan), recompute_share(problem, plan))
 
 
 def compared_timelines_figure(

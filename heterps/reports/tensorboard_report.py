@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from heterps.planning.compare import Comparison, ComparisonRow
 from heterps.planning.place_result import PlaceResult
 from heterps.planning.strategies import OPEN
-from heterps.reports.figures import timeline_figure
-from heterps.reports.folding import folded_estimate, folded_title
+from heterps.reports.figures import plan_timeline_figure
 from heterps.reports.planner_figures import curves_figure, throughput_figure
-from heterps.reports.ways import plan_ways_text, recompute_share
+from heterps.reports.ways import plan_ways_text
 from heterps_agents.boards.layout import Chart, Layout
 from heterps_configs.documents.job import Job
 from heterps_configs.outputs import file_name_of
@@ -141,11 +140,7 @@ def _write_row(
     if result is not None:
         problem = result.problem
         detailed = estimate(problem, result.plan, with_timeline=True)
-        folded = folded_estimate(problem, result.plan, detailed)
-        shares = recompute_share(problem, result.plan)
         title = f"{result.plan.model} on {result.plan.cluster}, planner {row.planner}"
-        title = folded_title(title, result.plan)
-        writer.add_figure(
-            "compare_plan/timeline", timeline_figure(folded, title, shares), 0, close=False
-        )
+        figure = plan_timeline_figure(problem, result.plan, detailed, title)
+        writer.add_figure("compare_plan/timeline", figure, 0, close=False)
     writer.close()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from heterps.commands.compare import print_comparison
 from heterps.commands.train import load_config, train_with_progress
+from heterps.comparisons.tables import print_comparison
 from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
 from heterps.reports.console import answer, percent_text, say_when_compiling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -25,14 +25,16 @@ GPUS = ("fast", "slow")
 DEGREES, SIZES = (1, 2), (1, 2)
 
 
-def random_problem(seed: int, num_layers: int) -> tuple[SailorModel, SailorCluster, SailorLinks]:
-    """Two GPU types, degrees 1 and 2, micro-batches of 1 and 2; memory may be tight."""
+def random_problem(
+    seed: int, num_layers: int, gpus: Sequence[str] = GPUS
+) -> tuple[SailorModel, SailorCluster, SailorLinks]:
+    """Some GPU types, degrees 1 and 2, micro-batches of 1 and 2; memory may be tight."""
     rng = np.random.default_rng(seed)
     times = {
         SailorShape(gpu, size, degree): tuple(
             SailorLayerTimes(*(rng.uniform(0.1, 1, 3) / degree)) for _ in range(num_layers)
         )
-        for gpu, size, degree in itertools.product(GPUS, SIZES, DEGREES)
+        for gpu, size, degree in itertools.product(gpus, SIZES, DEGREES)
     }
     layers = [rng.integers(10**7, 10**8, 3) for _ in range(num_layers)]
     sizes = {
@@ -41,12 +43,12 @@ def random_problem(seed: int, num_layers: int) -> tuple[SailorModel, SailorClust
         )
         for degree in DEGREES
     }
-    ends = [SailorEnd(gpu, count, ZONE) for gpu in GPUS for count in DEGREES]
+    ends = [SailorEnd(gpu, count, ZONE) for gpu in gpus for count in DEGREES]
     links = {
         pair: SailorLink((0.0, float(rng.uniform(0, 0.1)), float(rng.uniform(0.5, 5))), 1e10)
         for pair in itertools.product(ends, ends)
     }
-    node_types = {gpu: SailorNodeType(2, int(rng.uniform(5e9, 2e10))) for gpu in GPUS}
+    node_types = {gpu: SailorNodeType(2, int(rng.uniform(5e9, 2e10))) for gpu in gpus}
     model = SailorModel("random", times, sizes)
     return model, SailorCluster(ZONE, node_types), SailorLinks("random", links)
 
@@ -77,16 +79,16 @@ def all_plans(
     num_layers: int, num_gpus: Mapping[str, int], global_batch_size: int
 ) -> Iterator[SailorPlan]:
     """Every plan with one GPU type and degree for each stage and equal replicas."""
-    groups = [SailorGroup(gpu, degree, ZONE) for gpu in GPUS for degree in DEGREES]
+    groups = [SailorGroup(gpu, degree, ZONE) for gpu in num_gpus for degree in DEGREES]
     for count in range(1, num_layers + 1):
         for cuts in itertools.combinations(range(1, num_layers), count - 1):
             for chosen in itertools.product(groups, repeat=count):
                 needed = {
                     gpu: sum(group.tensor_parallel for group in chosen if group.gpu == gpu)
-                    for gpu in GPUS
+                    for gpu in num_gpus
                 }
                 for replicas in range(1, sum(num_gpus.values()) + 1):
-                    if any(replicas * needed[gpu] > num_gpus[gpu] for gpu in GPUS):
+                    if any(replicas * needed[gpu] > num_gpus[gpu] for gpu in num_gpus):
                         break
                     stages = tuple(
                         SailorStage(first, end, (group,) * replicas)

@@ -36,6 +36,7 @@ OTHERS = {
     "benchmarks/agent": "Policies beside searches and the exact solver: gaps, speed, training",
     "benchmarks/cost_model": "Speed of closed form and simulator; layer times of unmeasured GPUs",
     "benchmarks/fidelity": "Predicted against measured steps and memory: own and published runs",
+    "benchmarks/field": "All planners and published systems on 60 problems; claims of papers",
     "benchmarks/online": "Drift, moves, fine-tuning, spot traces; lost ranks in `recovery/`",
     "benchmarks/parity": "Training under a plan against training in one process",
     "benchmarks/planners": "The exact solver, all of `heterps place`, plans over the even split",

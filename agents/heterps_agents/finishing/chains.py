@@ -18,12 +18,20 @@ class Column(NamedTuple):
 
     Attributes:
         recompute_layers: As those of the stages.
+        degree: Devices that follow each other and hold a replica together.
     """
 
     first_layer: int
     last_layer: int
     devices: tuple[str, ...]
     recompute_layers: tuple[int, ...] = ()
+    degree: int = 1
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The devices of each replica."""
+        starts = range(0, len(self.devices), self.degree)
+        return [self.devices[start : start + self.degree] for start in starts]
 
 
 Chain = tuple[Column, ...]
@@ -67,11 +75,11 @@ def _stages(chain: Chain, index: int, prefix: str) -> list[Stage]:
     column = chain[index]
     return [
         Stage(
-            name=f"{prefix}s{index}" + (f"r{replica}" if len(column.devices) > 1 else ""),
+            name=f"{prefix}s{index}" + (f"r{replica}" if len(column.groups) > 1 else ""),
             first_layer=column.first_layer,
             last_layer=column.last_layer,
-            devices=(device,),
+            devices=group,
             recompute_layers=column.recompute_layers,
         )
-        for replica, device in enumerate(column.devices)
+        for replica, group in enumerate(column.groups)
     ]

@@ -95,8 +95,8 @@ PAPERS: dict[str, Paper] = {
         "Yuan et al.", 2022, "NeurIPS",
     ),
     "harp": Paper(
-        "HAPT: Heterogeneity-aware automated parallel training on heterogeneous clusters",
-        "Liang et al.", 2025, "arXiv 2509.24859",
+        "HARP: Orchestrating automated parallel training on heterogeneous GPU clusters",
+        "Liang et al.", 2026, "EuroSys (first as HAPT, arXiv 2509.24859)",
     ),
     "hetpipe": Paper(
         "HetPipe: Enabling large DNN training on (whimpy) heterogeneous GPU clusters through "
@@ -112,8 +112,8 @@ PAPERS: dict[str, Paper] = {
         "Zeng et al.", 2025, "arXiv 2503.01890",
     ),
     "tangram": Paper(
-        "Tangram: composed plans of homogeneous islands", "Pietzuch et al.", 2026,
-        "arXiv 2606.16907",
+        "Tangram: Hiding GPU heterogeneity for efficient LLM parallelization",
+        "Tao et al.", 2026, "arXiv 2606.16907",
     ),
     "hexiscale": Paper(
         "HexiScale: Accommodating large language model training over heterogeneous environment",
@@ -166,6 +166,10 @@ EVIDENCE: dict[str, tuple[Evidence, ...]] = {
             "its simulator's seconds of the authors' measured runs, and two exact optima",
             "benchmarks/published/sailor.py",
         ),
+        Evidence(
+            "its finding that 128 V100 beside 128 A100 can best stay idle, on a case of ours",
+            "tests/agents/systems/sailor/test_goal.py",
+        ),
     ),
     "hap": (
         Evidence(
@@ -175,6 +179,24 @@ EVIDENCE: dict[str, tuple[Evidence, ...]] = {
         Evidence(
             "from where grouped gathers win with the bandwidths that its authors measured",
             "tests/agents/systems/hap/test_collectives.py",
+        ),
+    ),
+    "cephalo": (
+        Evidence(
+            "milliseconds of its code's shares of 64 samples on four GPUs, and of equal ones",
+            "tests/agents/systems/cephalo/test_batches.py",
+        ),
+    ),
+    "dt-fm": (
+        Evidence(
+            "costs of its five networks of 64 devices, at or below those that its program reached",
+            "benchmarks/published/dtfm.py",
+        ),
+    ),
+    "harp": (
+        Evidence(
+            "the cost and the launch counts of the plan that its README prints",
+            "tests/agents/systems/harp/test_cost.py",
         ),
     ),
 }

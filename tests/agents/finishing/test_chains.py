@@ -36,3 +36,10 @@ def test_chains_share_a_stage_of_the_same_layers_on_the_same_device() -> None:
     stages, pipelines = routed([WHOLE[:1] + other[2:], other], [range(2), range(2, 4)])
     assert [stage.devices[0] for stage in stages] == ["a", "c", "b", "d", "e"]
     assert pipelines[-1].stages == ("p1s0", "p1s1", "p0s1")
+
+
+def test_a_column_of_some_degree_has_a_stage_for_each_group_of_its_devices() -> None:
+    column = Column(0, 2, ("a", "b", "c", "d"), degree=2)
+    stages, pipelines = routed([(column,)], [range(2)])
+    assert [(s.name, s.devices) for s in stages] == [("s0r0", ("a", "b")), ("s0r1", ("c", "d"))]
+    assert [p.micro_batches for p in pipelines] == [(0,), (1,)]

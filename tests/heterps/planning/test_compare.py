@@ -40,7 +40,9 @@ def test_rows_keep_the_contract_and_nobody_beats_the_proven_optimum(
     assert outcome.code == 0
     rows = {row["planner"]: row for row in outcome.data["rows"]}
     assert {"exact", "ppo", "even", "random", "annealing", "genetic"} <= set(rows)
-    assert all(rows[name]["evaluations"] <= 500 for name in rows if name not in ("exact", "auto"))
+    # These count transitions of proofs, too.
+    others = [rows[name] for name in rows if name not in ("exact", "auto", "asymmetric")]
+    assert all(row["evaluations"] <= 500 for row in others)
     assert all(row["planning_cpu_s"] > 0 for row in rows.values())
     keys = {
         "planner",
@@ -110,9 +112,9 @@ def test_all_shows_systems_of_papers_and_says_of_the_others_why_not(
     outcome = heterps(*options, "--planners", "all", "--no-tensorboard")
     assert outcome.code == 0
     assert "sailor itself predicts" in outcome.out
-    said = " ".join(outcome.err.split())
-    assert "refused: piper: needs equal devices; the cluster has 1 emulated-4x" in said
-    assert "refused: heterps-price: minimises the price of a sample" in said
+    said = " ".join(outcome.out.split())
+    assert "piper cannot place: needs equal devices; the cluster has 1 emulated-4x" in said
+    assert "heterps-price cannot place: minimises the price of a sample" in said
 
 
 @pytest.mark.slow
@@ -231,7 +233,19 @@ def test_all_planners_answer_what_place_is_asked(heterps: Heterps) -> None:
         alone = place(problem, name, budget=Budget(600)).estimate.step_time_s
         assert comparison.results[name].estimate.step_time_s == alone
     said = heterps("compare", "gpt2", "-c", "a100-v100", "-p", "even,greedy", "--no-tensorboard")
-    assert "gap: simulated step time over the shortest of this table" in said.out
+    assert re.search(r"gap: simulated step time over .*, which no plan can be below", said.out)
+
+
+@pytest.mark.slow
+def test_with_open_options_the_gap_is_over_the_largest_bound_of_those_that_were_asked_all() -> None:
+    comparison = compare(load_problem("gpt2", "a100-v100"), ["greedy", "exact", "pipeedge"])
+    bounds = {name: r.executable.step_time_s for name, r in comparison.results.items()}
+    least_s = comparison.executable_step_time_s
+    assert least_s == max(bounds["greedy"] or 0.0, bounds["exact"] or 0.0)
+    for row in comparison.rows:
+        assert row.step_time_s is not None
+        assert row.gap == row.step_time_s / least_s - 1
+        assert row.gap >= -1e-6
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ than alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,6 @@ import numpy as np
 from heterps_agents.systems.malleus.groups import STRAGGLER_RATIO
 from heterps_agents.systems.malleus.memory import DegreeMemory, StageMemory
 from heterps_envs.cost_tables import CostTables
-from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_envs.options import StageOption, option_tables
 from heterps_envs.problem import Problem
 
@@ -117,20 +115,3 @@ class DegreePace:
         ratio = whole_s[degree][self.times.class_of[device]] / quickest_s
         own = ratio if ratio >= STRAGGLER_RATIO else 1.0
         return own * quickest_s / min(whole_s[self.size])
-
-
-def degrees_of(problem: Problem, asked: tuple[int, ...]) -> tuple[int, ...]:
-    """Degrees of groups that some node has room for, and that split some layer; smallest first.
-
-    Args:
-        problem: The problem.
-        asked: Those that are allowed; empty: all powers of two.
-    """
-    most = max(Counter(device.node for device in problem.cluster.devices).values())
-    allowed = asked or tuple(2**index for index in range(most.bit_length()))
-    return tuple(
-        degree
-        for degree in sorted(allowed)
-        if degree == 1
-        or (degree <= most and any(split_at(layer, degree) for layer in problem.profile.layers))
-    )

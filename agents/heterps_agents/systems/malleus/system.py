@@ -24,8 +24,9 @@ import numpy as np
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import STEP, OwnCost, System, SystemAnswer
+from heterps_agents.systems.degrees import degrees_of
 from heterps_agents.systems.devices import nodes_of
-from heterps_agents.systems.malleus.degrees import DegreeTimes, degrees_of
+from heterps_agents.systems.malleus.degrees import DegreeTimes
 from heterps_agents.systems.malleus.plans import (
     Groups,
     StragglerPipeline,

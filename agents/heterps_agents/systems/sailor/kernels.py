@@ -4,7 +4,7 @@ A stage is an option (GPU type and tensor-parallel degree) on a range of layers.
 on the options of both neighbours, so a state is: GPUs used (one integer), front layer of what is
 built, option of the front stage, and option that the stage before it will have. Given a largest
 bottleneck, optimizer step and all-reduce, the sweep finds the smallest sum of seconds over the
-stages.
+stages; or, because what is used decides the price, the cheapest product of both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PipelineTables(NamedTuple):
         state_bytes: (O, L + 1) of all layers before a cut.
         flight_bytes: (O, L + 1) the same for the activations of one micro-batch.
         room_bytes: (O,) memory of one GPU beside the runtime's.
-        reached: (S, O) GPUs used after one more stage; -1: not that many are there.
+        reached: (S, O) GPUs used after one more stage; -1: not that many may be used.
         step: (O,) what a stage adds to the integer of the GPUs used.
         least_s: (L + 1,) compute of all layers before a cut on the fastest options.
         most_stages: Largest number of stages.
@@ -51,35 +51,85 @@ class PipelineTables(NamedTuple):
     most_stages: int
 
 
+class Work(NamedTuple):
+    """What sweeps write to; each leaves it clean for the next.
+
+    Attributes:
+        origin: (stages + 1, S, L + 1, O, O) where a state came from.
+        built: (S, L + 1, O, O) seconds of the stages so far.
+        grown: The same with one more stage.
+        here: (S, L + 1) whether `built` has something there.
+        there: The same of `grown`.
+    """
+
+    origin: NDArray[np.int16]
+    built: Floats
+    grown: Floats
+    here: NDArray[np.bool_]
+    there: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, tables: PipelineTables) -> Work:
+        """For all sweeps over some tables."""
+        (num_options, width), num_states = tables.compute_s.shape, len(tables.reached)
+        shape = num_states, width, num_options, num_options
+        return cls(
+            np.zeros((tables.most_stages + 1, *shape), np.int16),
+            np.full(shape, np.inf),
+            np.full(shape, np.inf),
+            np.zeros(shape[:2], np.bool_),
+            np.zeros(shape[:2], np.bool_),
+        )
+
+
+class Sweep(NamedTuple):
+    """What a sweep looks for.
+
+    Attributes:
+        limits: No stage may have a longer bottleneck, optimizer step or all-reduce.
+        rest_s: What an iteration takes at least beside the sum of its stages.
+        usd_per_load: What GPUs for one more second of load cost at least, per second.
+        most_s: Iterations that take as long, or longer, are of no use.
+        most_usd: Iterations that cost as much, or more, are of no use.
+        is_by_usd: The cheaper of two iterations is the better one; else the shorter.
+    """
+
+    limits: tuple[float, float, float]
+    rest_s: float
+    usd_per_load: float
+    most_s: float
+    most_usd: float
+    is_by_usd: bool
+
+
 @njit(cache=True)
-def least_sum(
+def best_stages(
     tables: PipelineTables,
+    work: Work,
+    usd_per_s: Floats,
     coverable: Floats,
     load: Floats,
-    limits: tuple[float, float, float],
-    enough_s: float,
+    sweep: Sweep,
 ) -> tuple[float, Integers]:
-    """The pipeline of two stages or more with the smallest sum of stage seconds.
+    """The best pipeline of two stages or more, as if the rest of its iteration took the least.
 
     Args:
         tables: The problem.
+        work: Of these tables.
+        usd_per_s: (S,) what the GPUs used cost.
         coverable: (S,) load that the GPUs left can carry at most under the bottleneck.
         load: (L + 1,) load of all layers before a cut.
-        limits: No stage may have a longer bottleneck, optimizer step or all-reduce.
-        enough_s: Sums from here on are of no use.
+        sweep: What is looked for.
 
     Returns:
-        The sum (inf: there is none below) and the stages, front to back: rows of option,
-        first layer and end layer.
+        Its iteration's seconds or dollars (inf: there is none below) and the stages, front to back:
+        rows of option, first layer and end layer.
     """
     num_options, width = tables.compute_s.shape
     num_layers = width - 1
     num_states = tables.reached.shape[0]
-    shape = (num_states, width, num_options, num_options)
-    origin = np.zeros((tables.most_stages + 1, *shape), np.int16)
-    built, grown = np.full(shape, np.inf), np.full(shape, np.inf)
-    here, there = np.zeros(shape[:2], np.bool_), np.zeros(shape[:2], np.bool_)
-    best = enough_s
+    origin, built, grown, here, there = work
+    limits, most_s, most_usd = sweep.limits, sweep.most_s, sweep.most_usd
     bottleneck_s = limits[0]
     found = (0, 0, 0, 0, 0)
     _last_stages(tables, limits, built, here)
@@ -92,12 +142,16 @@ def least_sum(
                 if load[cut] > coverable[used]:
                     built[used, cut] = np.inf
                     continue
+                least_s = sweep.rest_s + tables.least_s[cut]
+                price = usd_per_s[used] + load[cut] * sweep.usd_per_load
+                dear_s = min(most_s, most_usd / price)
                 for behind in range(num_options):
                     for chosen in range(num_options):
                         value = built[used, cut, behind, chosen]
                         after = tables.reached[used, chosen]
-                        if after < 0 or value + tables.least_s[cut] >= best:
+                        if after < 0 or value + least_s >= dear_s:
                             continue
+                        value_s = value + sweep.rest_s
                         code = np.int16(cut * num_options + behind)
                         send_s = tables.to_next_s[chosen, behind, cut]
                         for first in range(cut - 1, -1, -1):
@@ -105,15 +159,20 @@ def least_sum(
                                 tables.compute_s[chosen, cut] - tables.compute_s[chosen, first]
                             )
                             seconds += send_s
-                            if seconds > bottleneck_s or value + seconds >= best:
+                            if seconds > bottleneck_s or value_s + seconds >= most_s:
                                 break
                             if not _fits(tables, chosen, first, cut, count + 1, limits):
                                 break
                             if first == 0:
                                 if count + 1 > SHORT_PIPELINE:
                                     seconds += send_s
-                                if seconds <= bottleneck_s and value + seconds < best:
-                                    best = value + seconds
+                                whole_s = value_s + seconds
+                                usd = usd_per_s[after] * whole_s
+                                if seconds <= bottleneck_s and whole_s < most_s and usd < most_usd:
+                                    if sweep.is_by_usd:
+                                        most_usd = usd
+                                    else:
+                                        most_s = whole_s
                                     found = (count, used, cut, behind, chosen)
                                 break
                             for before in range(num_options):
@@ -128,9 +187,14 @@ def least_sum(
         # What was read is clean again: only what was reached costs time.
         built, grown = grown, built
         here, there = there, here
+    for used in range(num_states):
+        for cut in range(num_layers):
+            if here[used, cut]:
+                here[used, cut] = False
+                built[used, cut] = np.inf
     if found[0] == 0:
         return np.inf, np.zeros((0, 3), np.int64)
-    return best, _stages(tables, origin, found)
+    return most_usd if sweep.is_by_usd else most_s, _stages(tables, origin, found)
 
 
 @njit(cache=True)

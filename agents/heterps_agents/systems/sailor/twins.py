@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+from heterps_agents.systems.sailor.goal import SailorGoal
 from heterps_configs.importers.sailor import (
     SailorCluster,
     SailorEnd,
@@ -23,9 +24,13 @@ Twins = dict[str, dict[str, int]]
 
 
 def find_twins(
-    model: SailorModel, cluster: SailorCluster, links: SailorLinks, num_gpus: Mapping[str, int]
+    model: SailorModel,
+    cluster: SailorCluster,
+    links: SailorLinks,
+    num_gpus: Mapping[str, int],
+    goal: SailorGoal = SailorGoal(),
 ) -> Twins:
-    """Groups the GPU types that only their names tell apart.
+    """Groups the GPU types that only their names tell apart, not even their prices.
 
     Types are merged only where tensor-parallel groups cannot straddle two names: every degree
     divides the larger ones, and the largest divides the number of GPUs of each name.
@@ -35,6 +40,7 @@ def find_twins(
         for first, members in twins.items():
             if all(_whole_groups(model, other, number) for other, number in members.items()) and (
                 _whole_groups(model, name, count)
+                and all(goal.usd_per_s(name) == goal.usd_per_s(other) for other in members)
                 and all(_are_twins(model, cluster, links, name, other) for other in members)
             ):
                 twins[first][name] = count

@@ -9,21 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-
-def in_proportion(total: int, power: Sequence[float]) -> list[int]:
-    """Whole loads that sum up to `total`, in proportion to power, by largest remainders.
-
-    Args:
-        total: Units.
-        power: Of each device, positive.
-    """
-    exact = total * np.asarray(power, float) / sum(power)
-    loads = np.floor(exact + 1e-9).astype(int)
-    most_left = np.argsort(loads - exact, kind="stable")
-    loads[most_left[: total - int(loads.sum())]] += 1
-    return [int(load) for load in loads]
+from heterps_agents.systems.shares import in_proportion
 
 
 def balanced(

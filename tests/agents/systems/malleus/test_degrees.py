@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heterps_agents.systems.malleus.degrees import DegreeTimes, degrees_of
+from heterps_agents.systems.malleus.degrees import DegreeTimes
 from heterps_agents.systems.malleus.groups import group_of
 from heterps_envs.options import StageOption, option_tables
 from tests.agents.slowed import slowed_problem
@@ -43,9 +43,3 @@ def test_a_device_of_a_larger_group_holds_less_of_each_layer() -> None:
         for degree in (1, 2, 4)
     ]
     assert 0 < rooms[0] < rooms[1] < rooms[2]
-
-
-def test_degrees_are_those_that_a_node_holds_and_a_strategy_allows() -> None:
-    problem = grouped_problem()
-    assert degrees_of(problem, ()) == (1, 2, 4)
-    assert degrees_of(problem, (3, 2, 8)) == (2, 3)

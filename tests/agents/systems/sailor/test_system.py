@@ -8,10 +8,12 @@ import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.sailor.system import Sailor
-from heterps_configs.documents.job import Job
-from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import load_cluster, load_profile
+from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
 from tests.agents.systems.equal_devices import equal_problem
 from tests.uneven_problems import MakeProblem
 
@@ -45,13 +47,45 @@ def test_a_chain_of_equal_layers_costs_what_the_formula_says() -> None:
     assert len(plan.pipelines) == 2
 
 
-def test_regions_are_no_question_for_it() -> None:
+def test_replicas_of_a_stage_stay_in_a_region() -> None:
     cluster = load_cluster("spot-two-regions")
     problem = Problem(
         load_profile("vit-large"), cluster, Job(global_batch_size=16, dtype="float32")
     )
-    with pytest.raises(HeterpsError, match=r"^sailor: is solved here for one region; the cluster"):
-        Sailor().plan(problem, Budget())
+    plan = Sailor().plan(problem, Budget())
+    regions = defaultdict(set)
+    for stage in plan.stages:
+        regions[stage.first_layer].add(problem.device_named[stage.devices[0]].region)
+    assert all(len(own) == 1 for own in regions.values())
+
+
+def test_with_prices_the_cheapest_plan_above_the_floor_is_found(make_problem: MakeProblem) -> None:
+    quickest = Sailor().plan(make_problem(memory=8.0), Budget())
+    assert quickest.predicted_step_time_s is not None
+    floor = 16 / quickest.predicted_step_time_s
+    cheapest, found = make_problem(memory=8.0, objective="price"), []
+    for share in (0.0, 0.3, 0.6):
+        job = {"min_throughput_samples_per_s": share * floor} if share else {}
+        problem = make_problem(memory=8.0, objective="price", **job)
+        own = estimate(problem, Sailor().plan(problem, Budget()))
+        assert own.throughput_samples_per_s >= share * floor
+        found.append(own.price_usd_per_million_samples)
+    assert found == sorted(found)
+    assert found[-1] < estimate(cheapest, quickest).price_usd_per_million_samples
+
+
+def test_groups_are_those_that_a_strategy_allows_on_whole_nodes() -> None:
+    profile, cluster = load_profile("llama-7b"), load_cluster("a100-v100-t4")
+    job = Job(global_batch_size=32, dtype="bfloat16")
+    strategy = Strategy(tensor_parallel=(1, 2, 4))
+    problem = Problem(profile, cluster, job, strategy=strategy)
+    plan = Sailor().plan(problem, Budget())
+    assert keeps_to(plan, strategy)
+    assert max(stage.degree for stage in plan.stages) > 1
+    for stage in plan.stages:
+        assert len({problem.device_named[name].node for name in stage.devices}) == 1
+    alone = Sailor().plan(Problem(profile, cluster, job), Budget())
+    assert {stage.degree for stage in alone.stages} == {1}
 
 
 def test_its_memory_check_refuses_what_is_too_large(make_problem: MakeProblem) -> None:

@@ -1,0 +1,120 @@
+"""From one plan to better ones: the formula finds what is promising, the simulator decides."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import chain
+from typing import NamedTuple
+
+from heterps_agents.asymmetric.estimates import Estimates
+from heterps_agents.asymmetric.judged import Judge, Judged
+from heterps_agents.asymmetric.moves import Moves
+from heterps_agents.asymmetric.weave import Weave, plan_of_weave
+
+# A better plan is so much better, by the simulator.
+GAIN = 1 - 1e-4
+# What the formula finds so much longer than the best of all is not simulated.
+NEAR = 1.05
+# Plans in turn that differ in cuts and shares alone.
+MOST_ALIKE = 2
+
+
+class Patience(NamedTuple):
+    """How long a descent goes on.
+
+    Attributes:
+        estimates: Changes that the formula is asked of.
+        tried: Plans that are simulated, in turn without a better one.
+    """
+
+    estimates: int = 20_000
+    tried: int = 12
+
+
+class Descent:
+    """Looks for better plans than one, by small changes.
+
+    Args:
+        judge: Simulates.
+        estimates: The formula.
+        moves: The changes.
+        patience: How many.
+    """
+
+    def __init__(
+        self, judge: Judge, estimates: Estimates, moves: Moves, patience: Patience
+    ) -> None:
+        self._judge, self._estimates, self._moves = judge, estimates, moves
+        self._patience, self._left = patience, patience.estimates
+        self._known: dict[Weave, float] = {}
+        self._simulated: set[Weave] = set()
+
+    def best_from(self, start: Weave, known: Judged) -> Judged:
+        """The best plan that is found from one, or that one.
+
+        Args:
+            start: Where it begins.
+            known: The same, simulated.
+        """
+        best, current = known, start
+        while self._left > 0 and not self._judge.is_exhausted:
+            self._simulated.add(current)
+            self._descend(current)
+            better = self._first_better(best)
+            if better is None:
+                break
+            current, best = better
+        return best
+
+    def _first_better(self, best: Judged) -> tuple[Weave, Judged] | None:
+        """Of what the formula likes, the first that is simulated in less."""
+        untried = {
+            weave: cost for weave, cost in self._known.items() if weave not in self._simulated
+        }
+        least = min(self._known.values(), default=math.inf)
+        near = [weave for weave, cost in untried.items() if cost <= NEAR * least]
+        alike, num_tried = Counter[frozenset[object]](), 0
+        for weave in sorted(near, key=untried.__getitem__):
+            if num_tried == self._patience.tried or self._judge.is_exhausted:
+                return None
+            shape = _shape(weave)
+            if alike[shape] == MOST_ALIKE:
+                continue
+            alike[shape] += 1
+            num_tried += 1
+            self._simulated.add(weave)
+            judged = self._judge.judged(plan_of_weave(weave, best.plan), best.cost * GAIN)
+            if judged.cost < best.cost * GAIN:
+                return weave, judged
+        return None
+
+    def _descend(self, start: Weave) -> None:
+        """Notes all changes of a plan, of the best of them, and so on, by the formula."""
+        current, cost = start, self._cost(start)
+        while self._left > 0:
+            best, least = current, cost
+            for weave in chain(self._moves.cuts(current), self._moves.changes(current)):
+                if self._left <= 0 or (self._left % 64 == 0 and self._judge.is_exhausted):
+                    return
+                found = self._cost(weave)
+                if found < least * (1 - 1e-9):
+                    best, least = weave, found
+            if best is current:
+                return
+            current, cost = best, least
+
+    def _cost(self, weave: Weave) -> float:
+        if weave not in self._known:
+            self._left -= 1
+            self._known[weave] = self._estimates.step_s(weave)
+        return self._known[weave]
+
+
+def _shape(weave: Weave) -> frozenset[object]:
+    """Which devices stand in which lanes."""
+    return frozenset(
+        (number, tuple((part.groups, part.memory) for part in lane.parts))
+        for number, block in enumerate(weave.blocks)
+        for lane in block
+    )

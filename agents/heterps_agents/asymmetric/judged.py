@@ -1,0 +1,82 @@
+"""What the simulator says of plans: each once, and with more in flight where that is faster."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from heterps_agents.finishing.in_flight_choice import with_more_in_flight
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.objective import Goal, graded_cost
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
+from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+
+
+class Judged(NamedTuple):
+    """A plan, and what the job minimises of it; inf where it does not fit or cannot be run."""
+
+    cost: float
+    plan: Plan
+
+
+class Judge:
+    """Simulates plans of one problem.
+
+    Args:
+        problem: What was asked.
+        budget: Each simulation counts as an evaluation.
+    """
+
+    def __init__(self, problem: Problem, budget: Budget) -> None:
+        self._problem, self._budget = problem, budget
+        self._goal = Goal.of(problem.job)
+        self.num_simulated = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing more may be simulated."""
+        return self._budget.is_exhausted
+
+    def judged(self, plan: Plan, below: float = math.inf) -> Judged:
+        """A plan as it is, or with more in flight, what is better.
+
+        Args:
+            plan: Unchecked or not.
+            below: Of what costs as much, memory is not looked at.
+        """
+        if not can_run(self._problem, plan):
+            return Judged(math.inf, plan)
+        ways = [self._timed(plan)]
+        eager = with_more_in_flight(self._problem, ways[0].plan)
+        if eager is not None:
+            ways.append(self._timed(eager))
+        for way in sorted(ways, key=lambda each: each.cost):
+            if way.cost >= below or is_feasible(self._problem, way.plan):
+                return way
+        return Judged(math.inf, plan)
+
+    def judged_with_sums(self, plan: Plan, below: float = math.inf) -> Judged:
+        """The same with gradient sums beside passes or after them, what is better.
+
+        Args:
+            plan: One that has not chosen.
+            below: See `judged`.
+        """
+        if self._problem.job.overlaps_reduce is not None:
+            return self.judged(plan, below)
+        both = [
+            self.judged(plan.changed_unchecked(overlaps_reduce=overlaps), below)
+            for overlaps in (True, False)
+        ]
+        return min(both, key=lambda each: each.cost)
+
+    def _timed(self, plan: Plan) -> Judged:
+        self._budget.spend()
+        self.num_simulated += 1
+        step_time_s = simulated_step_time_s(self._problem, plan)
+        named = self._problem.device_named
+        price = sum(named[name].price_usd_per_hour for name in plan.devices)
+        cost = graded_cost(step_time_s, price, 0.0, self._goal)
+        return Judged(cost, plan.changed_unchecked(predicted_step_time_s=step_time_s))

@@ -1,0 +1,1 @@
+"""AutoHete (2025): keep, recompute or offload each layer, by an integer programme."""

@@ -1,0 +1,1 @@
+"""HetPipe (2020): virtual workers of unlike devices, each a pipeline, side by side."""

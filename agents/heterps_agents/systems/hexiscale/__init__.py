@@ -1,0 +1,1 @@
+"""HexiScale (2024): pipelines of unlike depth and widths by partitions of the device graph."""

@@ -1,0 +1,238 @@
+"""`heterps compare` on the terminal: a row for each planner, and what its numbers are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from heterps.planning.compare import Comparison, ComparisonRow
+from heterps.reports.console import answer, percent_text, remarks, seconds_text
+from heterps.reports.tables import dtype_hint, job_text
+from heterps.reports.ways import plan_ways
+from heterps_agents.interface.registry import system_names
+from heterps_agents.interface.system import PERIOD
+
+# Columns of a terminal that has room for the wall-clock seconds too.
+_WIDE = 100
+
+
+def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = None) -> None:
+    """Prints the table and what its gaps are measured against.
+
+    Args:
+        comparison: What `heterps.planning.compare.compare` returned.
+        files: By planner, where its plan was written.
+    """
+    problem = comparison.problem
+    has_open_size = problem.strategy.chooses_micro_batch
+    has_systems = not set(system_names()).isdisjoint(row.planner for row in comparison.rows)
+    answer.print(f"job: {job_text(problem, has_open_size=has_open_size)}")
+    if has_systems:
+        answer.print(field_table(comparison, files or {}))
+        for line in cannot_place_lines(comparison):
+            answer.print(line)
+    else:
+        answer.print(comparison_table(comparison, files or {}))
+    answer.print(_gap_legend(comparison))
+    if has_systems:
+        answer.print(
+            "own error: what a planner itself expects of the step (a paper's method by its own "
+            "cost, others by the closed form), over the simulated one"
+        )
+    if comparison.bound_step_time_s is None:
+        answer.print(ways_table(comparison))
+    if comparison.without_options:
+        remarks.print(
+            f"{', '.join(comparison.without_options)}: each stage is one device that keeps all; "
+            "these planners choose no tensor parallel, recompute, offload and sharded state",
+            soft_wrap=True,
+        )
+    if comparison.beyond_strategy:
+        remarks.print(_beyond_line(comparison), soft_wrap=True)
+    if not has_systems:
+        answer.print(
+            "to 1 %: CPU until its best was within 1 % of the best of all, by the closed form"
+        )
+        for row in comparison.rows:
+            if row.refused:
+                remarks.print(f"refused: {row.reason}")
+    for row in comparison.rows:
+        if row.own_cost_s is not None:
+            answer.print(_own_cost_line(comparison, row))
+    hint = dtype_hint(comparison.problem)
+    if hint is not None:
+        remarks.print(f"hint: {hint}")
+    if comparison.left_out:
+        names = " and ".join(comparison.left_out)
+        remarks.print(
+            f"left out, for they train a network for every problem: {names}; "
+            "--all shows them, and a smaller budget does"
+        )
+
+
+def _beyond_line(comparison: Comparison) -> str:
+    """That some plans are of another kind than what the others may answer with."""
+    found = {name: comparison.results[name].plan for name in comparison.beyond_strategy}
+    options = {
+        "--tensor-parallel": any(s.degree > 1 for plan in found.values() for s in plan.stages),
+        "--recompute": any(s.recompute_layers for plan in found.values() for s in plan.stages),
+        "--shard-state": any(plan.sharded_state for plan in found.values()),
+    }
+    used = " and ".join(f"{name} auto" for name, is_used in options.items() if is_used)
+    return (
+        f"{', '.join(found)}: not like the others: its stages are carried out in ways that they "
+        f"may not choose, so it has no gap; with {used} they may"
+    )
+
+
+def field_table(comparison: Comparison, files: Mapping[str, str]) -> Table:
+    """One row for each planner that has a plan, the best first: published methods beside ours.
+
+    Args:
+        comparison: With systems of papers.
+        files: By planner, where its plan was written; empty: nowhere.
+    """
+    table = Table(title=_title(comparison), title_justify="left", box=None)
+    table.add_column("planner", no_wrap=True, min_width=_planner_width(comparison))
+    by_price = comparison.problem.job.objective == "price"
+    headings = ["step", "over best", "gap", "CPU", "own error"]
+    headings += ["USD/million"] if by_price else []
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    if files:
+        table.add_column("plan", no_wrap=True)
+    for row in _sorted(comparison):
+        if not row.feasible:
+            continue
+        cells = [
+            "" if row.step_time_s is None else seconds_text(row.step_time_s),
+            "" if row.over_best is None else f"{row.over_best:.4g} x",
+            "" if row.gap is None else percent_text(row.gap, 2),
+            _rounded_text(row.planning_cpu_s),
+            "" if row.own_error is None else percent_text(row.own_error, 1, is_change=True),
+        ]
+        cells += [f"{row.price_usd_per_million_samples:.5g}"] if by_price else []
+        cells += [files.get(row.planner, "")] if files else []
+        table.add_row(row.planner, *cells)
+    return table
+
+
+def cannot_place_lines(comparison: Comparison) -> list[str]:
+    """A line for each planner without a plan, under the names of those that have one: why."""
+    width = _planner_width(comparison)
+    return [
+        f" {row.planner:<{width}}  cannot place: {reason_of(row)}"
+        for row in comparison.rows
+        if not row.feasible
+    ]
+
+
+def reason_of(row: ComparisonRow) -> str:
+    """Why a planner has no plan, without its name in front."""
+    return row.reason.removeprefix(f"planner {row.planner}: ").removeprefix(f"{row.planner}: ")
+
+
+def _planner_width(comparison: Comparison) -> int:
+    return max(len(row.planner) for row in comparison.rows)
+
+
+def _title(comparison: Comparison) -> str:
+    problem = comparison.problem
+    return f"{problem.profile.name} on {problem.cluster.name}"
+
+
+def _sorted(comparison: Comparison) -> list[ComparisonRow]:
+    """The best first, by what the job asks for; those without a plan last."""
+    by_price = comparison.problem.job.objective == "price"
+
+    def cost(row: ComparisonRow) -> float:
+        found = row.price_usd_per_million_samples if by_price else row.step_time_s
+        return math.inf if found is None or not row.feasible else found
+
+    return sorted(comparison.rows, key=cost)
+
+
+def comparison_table(comparison: Comparison, files: Mapping[str, str]) -> Table:
+    """One row for each planner, the best first.
+
+    Args:
+        comparison: Of planners of this project, or of one's own.
+        files: By planner, where its plan was written; empty: nowhere.
+    """
+    table = Table(title=_title(comparison), title_justify="left", box=None)
+    table.add_column("planner", no_wrap=True)
+    headings = ["samples/s", "USD/million", "gap", "evaluations", "CPU", "to 1 %"]
+    with_wall_clock = answer.width >= _WIDE
+    if with_wall_clock:
+        headings.append("planning")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    if files:
+        table.add_column("plan", no_wrap=True)
+    for row in _sorted(comparison):
+        if not row.feasible:
+            cells = ("refused" if row.refused else "infeasible", "", "")
+        else:
+            cells = (
+                f"{row.throughput_samples_per_s:.5g}",
+                f"{row.price_usd_per_million_samples:.5g}",
+                "" if row.gap is None else percent_text(row.gap, 2),
+            )
+        near_s = row.near_best_cpu_s
+        spent = [seconds_text(row.planning_cpu_s), "" if near_s is None else _rounded_text(near_s)]
+        if with_wall_clock:
+            spent.append(seconds_text(row.planning_s))
+        if files:
+            spent.append(files.get(row.planner, ""))
+        table.add_row(row.planner, *cells, str(row.evaluations), *spent)
+    return table
+
+
+def _rounded_text(seconds: float) -> str:
+    """Two digits: what is left of eighty columns."""
+    return seconds_text(float(f"{seconds:.2g}"))
+
+
+def ways_table(comparison: Comparison) -> Table:
+    """How the plan of each planner carries out its stages, and with which micro-batches."""
+    title = "how stages are carried out, and of how many layers"
+    table = Table(title=title, title_justify="left", box=None)
+    headings = ("planner", "micro-batch", "tensor parallel", "recompute", "offload", "sharded")
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    by_time = sorted(comparison.results.items(), key=lambda entry: entry[1].estimate.step_time_s)
+    for name, result in by_time:
+        table.add_row(name, str(result.plan.job.micro_batch_size), *plan_ways(result.plan))
+    return table
+
+
+def _own_cost_line(comparison: Comparison, row: ComparisonRow) -> str:
+    """What a paper's method predicts by its own cost model, beside our simulator."""
+    assert row.own_cost_s is not None
+    assert row.step_time_s is not None
+    job = comparison.results[row.planner].plan.job
+    own_s, num_micro_batches = row.own_cost_s, job.num_micro_batches
+    text = f"{seconds_text(own_s)} a {row.own_cost_of}"
+    if row.own_cost_of == PERIOD:
+        text += f", {seconds_text(own_s * num_micro_batches)} for all {num_micro_batches}"
+    own = comparison.results[row.planner].own_cost
+    note = f"; {own.note}" if own is not None and own.note else ""
+    return (
+        f"{row.planner} itself predicts {text}; simulated: {seconds_text(row.step_time_s)} a step"
+        f"{note}"
+    )
+
+
+def _gap_legend(comparison: Comparison) -> str:
+    if comparison.problem.job.objective == "price":
+        return "gap: price over the cheapest plan of this table"
+    least_s = comparison.executable_step_time_s
+    if least_s is None:
+        return "gap: simulated step time over the shortest of this table"
+    bound = f"gap: simulated step time over {seconds_text(least_s)}, which no plan can be below"
+    closed_s = comparison.bound_step_time_s
+    if closed_s is None or not comparison.bound_is_proven:
+        return bound
+    return f"{bound}; by the closed form {seconds_text(closed_s)} is the proven optimum"

@@ -1,0 +1,71 @@
+"""The table of a comparison with systems of papers: published methods beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heterps.comparisons.tables import cannot_place_lines, field_table
+from heterps.planning.compare import Comparison, compare
+from heterps.planning.problems import load_problem
+
+Heterps = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    problem = load_problem("perceptron", "local-emulated", global_batch_size=8)
+    return compare(problem, ["greedy", "pipeedge", "piper"], evaluations=50)
+
+
+def test_rows_are_over_the_best_with_a_gap_and_the_own_error(comparison: Comparison) -> None:
+    rows = {row.planner: row for row in comparison.rows}
+    shortest_s = min(row.step_time_s for row in comparison.rows if row.step_time_s is not None)
+    least_s = comparison.executable_step_time_s
+    assert least_s is not None
+    for name in ("greedy", "pipeedge"):
+        row, result = rows[name], comparison.results[name]
+        assert row.step_time_s is not None
+        assert row.over_best == row.step_time_s / shortest_s
+        # The bound holds for all that was left open, plans without options among them.
+        assert row.gap == pytest.approx(row.step_time_s / least_s - 1)
+        assert row.own_error is not None
+        expected_s = result.own_prediction_s
+        assert expected_s is not None
+        assert row.own_error == pytest.approx(expected_s / row.step_time_s - 1)
+    own_cost = comparison.results["pipeedge"].own_cost
+    assert own_cost is not None
+    rounds = comparison.results["pipeedge"].plan.job.num_micro_batches
+    assert comparison.results["pipeedge"].own_prediction_s == own_cost.seconds * rounds
+    assert (rows["piper"].over_best, rows["piper"].own_error) == (None, None)
+
+
+def test_who_cannot_place_stands_under_the_others_and_says_why(comparison: Comparison) -> None:
+    table = field_table(comparison, {})
+    assert table.row_count == 2
+    (line,) = cannot_place_lines(comparison)
+    assert line.split()[:5] == ["piper", "cannot", "place:", "needs", "equal"]
+    assert "piper" not in line.split("place:")[1]
+
+
+def test_files_are_a_column_where_there_are_any(comparison: Comparison) -> None:
+    table = field_table(comparison, {"greedy": "out/greedy.yaml"})
+    assert table.columns[-1].header == "plan"
+    assert "out/greedy.yaml" in list(table.columns[-1].cells)
+
+
+@pytest.mark.slow
+def test_field_asks_what_papers_published_beside_ours(
+    heterps: Heterps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterps.planning.compare.system_names", lambda: ("whale", "heterps-price"))
+    monkeypatch.setattr("heterps.planning.compare.OURS", ("auto", "uniform-3d"))
+    outcome = heterps(
+        "compare", "perceptron", "-c", "local-emulated", "--planners", "field,greedy,whale",
+        "--evaluations", 100, "--no-tensorboard", "--json",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    rows = [row["planner"] for row in outcome.data["rows"]]
+    assert rows == ["auto", "uniform-3d", "whale", "heterps-price", "greedy"]
