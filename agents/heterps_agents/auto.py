@@ -44,8 +44,9 @@ from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.learned.search import learned_codes
-from heterps_agents.search.annealing import POLISH_TEMPERATURE, anneal
+from heterps_agents.search.annealing import anneal
 from heterps_agents.search.starts import simple_codes
+from heterps_agents.search.together import searched
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
@@ -70,7 +71,11 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Predicted seconds that the neighbours of the proven problem may take together.
 NEIGHBOUR_SECONDS = 0.5
-POLISH_EVALUATIONS = 5_000
+# Of each of the searches that go on from what the policy finds.
+POLISH_EVALUATIONS = 50_000
+# Where the exact solver gives up, what the policy does in all is a small part of the time that the
+# simulator takes for its choice: so it tries harder than it would alone.
+HARDER = {"fast": "normal", "normal": "high", "high": "high"}
 # Of a budget, for plans with options, where others are allowed too.
 OPTIONS_PART = 1 / 2
 # With options the policy looks where there are at most so many ways to carry out a stage, replicas
@@ -296,15 +301,10 @@ class AutoPlanner:
 
     def _search(self, problem: Problem, question: Question, simple: list[Code]) -> list[Code]:
         """Codes of a polished one and of those that it began with, the polished first."""
-        _, kernel, goal, budget, seed, *_ = question
         start = question.cheapest(simple)
         codes = [self._learned_code(problem, question, start), *simple]
-        polished = anneal(
-            question.cheapest(codes), kernel, goal, budget, seed,
-            temperature=POLISH_TEMPERATURE, max_evaluations=POLISH_EVALUATIONS,
-            on_better=question.found,
-        )  # fmt: skip
-        return [polished, *codes]
+        polished = searched(question, codes, POLISH_EVALUATIONS)
+        return codes if polished is None else [polished, *codes]
 
     def _learned_code(self, problem: Problem, question: Question, start: Code) -> Code:
         """Code of the shipped policy's plan, or of annealing where no policy is shipped."""
@@ -312,7 +312,7 @@ class AutoPlanner:
         if DEFAULT_POLICY not in shipped("policies"):
             return anneal(start, kernel, goal, budget, seed, on_better=question.found)
         try:
-            plan = PolicyPlanner(seed, effort=self.effort).plan(problem, budget)
+            plan = PolicyPlanner(seed, effort=HARDER[self.effort]).plan(problem, budget)
         except InfeasibleError:
             return start
         placement = placement_of(problem, plan)

@@ -17,8 +17,8 @@ from heterps_agents.interface.question import Question
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code
+from heterps_agents.search.together import searched
 from heterps_agents.training.examples import OptimalPlacements
-from heterps_agents.training.problems import searched
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_envs.arrays import Code, Integers
 from heterps_envs.closed_form.kernel_tables import KernelTables, cost_tables

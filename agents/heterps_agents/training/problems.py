@@ -16,13 +16,11 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.learned.decode import decode
 from heterps_agents.learned.policy import Policy
-from heterps_agents.search.annealing import polish
-from heterps_agents.search.genetic import genetic_code
 from heterps_agents.search.greedy import greedy_code
+from heterps_agents.search.together import searched
 from heterps_agents.training.examples import OptimalPlacements
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
-from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import STEP_TIME
 from heterps_envs.cost_tables import CostTables
@@ -113,26 +111,6 @@ def with_reference(tables: CostTables, longest_exact_s: float) -> Referenced | N
     step_time_s = question.cost(code)
     bottleneck = bottleneck_s(code, kernel, step_time_s)
     return Referenced(tables, step_time_s, bottleneck, code=code, is_proven=False)
-
-
-def searched(question: Question, codes: Sequence[Code], evaluations: int) -> Code | None:
-    """The best of some codes and of what genetic search and annealing make of them.
-
-    Args:
-        question: The problem.
-        codes: Known ones, none or more.
-        evaluations: Of each search.
-    """
-    start = min(codes, key=question.cost, default=None)
-    own = question._replace(budget=Budget(evaluations=evaluations), start=start)
-    found = genetic_code(own)
-    best = min(
-        [code for code in (start, found) if code is not None], key=question.cost, default=None
-    )
-    if best is None:
-        best = np.zeros(question.kernel.num_layers, np.int32)
-    best = polish(best, question.kernel, evaluations, question.seed, question.goal)
-    return best if math.isfinite(question.cost(best)) else None
 
 
 class ProblemSource:

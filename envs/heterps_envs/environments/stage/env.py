@@ -57,7 +57,7 @@ class StagePlacementEnv(PlacementEnv):
 
     | state feature | |
     | --- | --- |
-    | 0, 1, 2 | value left, layers left (shares); stages / 8 |
+    | 0, 1, 2 | value left, layers left (shares); log2(1 + stages) / 4 |
     | 3, 8, 9, 12 | left to do over what is left: value, memory, least fill (allowance, limit) |
     | 4, 7 | log(target / lower bound); fill over target |
     | 5, 6, 10, 11 | classes / 8; replicas behind / micro-batches; log2(micro-batches) / 8; GPipe |
@@ -84,8 +84,8 @@ class StagePlacementEnv(PlacementEnv):
     `render()` draw the placement so far.
 
     ## Version history
-    * v0: first version. With features of version 3, actions that end at an earlier cut, candidate
-      features 31 and 32, and targets nearer to the best known placement.
+    * v0: first version. With features of version 5: rungs of replicas for any number of devices
+      (fixed numbers up to 16 before), replicas and stages by their logarithms.
     """
 
     def __init__(
