@@ -27,6 +27,7 @@ from heterps_configs.errors import HeterpsError, UnknownNameError
 
 # NumPy's libraries read these when they are loaded, which is when a section is.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+SETS = ("frozen", "development")
 SECTIONS = ("chains", "learning", "scale", "prices", "graphs", "training", "environments")
 
 
@@ -97,6 +98,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         print("published sets are left out: they need --workloads FOLDER", file=sys.stderr)
     elif not Path(workloads).is_dir():
         raise HeterpsError(f"--workloads: {workloads} is no folder")
+    if options.sets not in (None, *SETS):
+        raise UnknownNameError("kind of sets", options.sets, SETS)
     return Settings(
         quick=options.quick,
         seed=options.seed,

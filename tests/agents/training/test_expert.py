@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.learned.policy import Policy
+from heterps_agents.training.examples import OptimalPlacements
 from heterps_agents.training.expert import ExpertRounds
 from heterps_agents.training.problems import ProblemSource, optima_of, pool_of
 from heterps_agents.training.run import TrainingProgress
@@ -20,9 +21,11 @@ from tests.agents.training.conftest import CHAINS, EXPERT, Runs
 
 def test_a_round_finds_placements_that_are_near_the_optimum(random_policy: Policy) -> None:
     problems = ProblemSource(EXPERT).take(20)
-    pool, optima = pool_of(problems, EXPERT.target_range, 10, 3), optima_of(problems, 10)
+    pool, optima = pool_of(problems, EXPERT.target_range, 10, 3), OptimalPlacements(20, 10)
     assert not optima.is_known.any()
-    rounds, greedy_s = ExpertRounds(EXPERT, pool, optima), pool.step_time_s.copy()
+    # As if what stood for the optima at first were poor.
+    pool.step_time_s *= 1.1
+    rounds, first_s = ExpertRounds(EXPERT, pool, optima), pool.step_time_s.copy()
     assert not rounds.search_some(random_policy)
     assert rounds.search_some(random_policy)
     assert optima.is_known.all()
@@ -30,7 +33,7 @@ def test_a_round_finds_placements_that_are_near_the_optimum(random_policy: Polic
     best_s = np.array([solve(kernel_tables(entry.tables)).step_time_s for entry in problems])
     assert (pool.step_time_s >= best_s * (1 - 1e-9)).all()
     assert np.median(pool.step_time_s / best_s) < 1.001
-    assert (pool.step_time_s < greedy_s * (1 - 1e-6)).any()
+    assert (pool.step_time_s < first_s * (1 - 1e-6)).all()
     # What is known already is given up for better ones alone: the same search finds none.
     rounds.end()
     before_s = pool.step_time_s.copy()
@@ -38,6 +41,17 @@ def test_a_round_finds_placements_that_are_near_the_optimum(random_policy: Polic
         pass
     assert rounds.improved == 0
     np.testing.assert_array_equal(pool.step_time_s, before_s)
+
+
+def test_without_an_exact_solver_a_problem_begins_with_what_short_searches_find() -> None:
+    problems = ProblemSource(EXPERT).take(20)
+    optima = optima_of(problems, 10)
+    assert optima.is_known.all()
+    assert not optima.is_proven.any()
+    best_s = np.array([solve(kernel_tables(entry.tables)).step_time_s for entry in problems])
+    found_s = np.array([entry.step_time_s for entry in problems])
+    assert (found_s >= best_s * (1 - 1e-9)).all()
+    assert np.median(found_s / best_s) < 1.01
 
 
 def test_proven_optima_are_not_searched(random_policy: Policy) -> None:

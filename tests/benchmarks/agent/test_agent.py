@@ -25,6 +25,8 @@ def _options(**changed: object) -> argparse.Namespace:
         "price_policy": None,
         "graph_policy": None,
         "policies": None,
+        "imitation": None,
+        "sets": None,
     }
     return argparse.Namespace(**{**options, **changed})
 
