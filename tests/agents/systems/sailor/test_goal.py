@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -134,6 +135,24 @@ def test_a_higher_floor_is_kept_and_never_cheaper(seed: int) -> None:
         assert answer.cost.iteration_s <= quickest * factor
         usd.append(answer.usd)
     assert all(later >= sooner * (1 - 2e-6) for sooner, later in itertools.pairwise(usd))
+
+
+@pytest.mark.parametrize("limit", ["candidates.MAX_STATES", "search.MOST_TRIED"])
+@pytest.mark.parametrize("minimises", ["seconds", "usd"])
+def test_what_is_too_much_to_look_at_is_in_the_bound(
+    monkeypatch: pytest.MonkeyPatch, limit: str, minimises: Literal["seconds", "usd"]
+) -> None:
+    num_gpus, goal, is_worse = {"fast": 4, "slow": 4, "third": 4}, SailorGoal(minimises, PRICES), []
+    for seed in range(8):
+        whole = answer_to(seed, num_gpus, goal)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"heterps_agents.systems.sailor.{limit}", 5000 if "MAX" in limit else 1)
+            part = answer_to(seed, num_gpus, goal)
+        best = goal.value(whole.cost.iteration_s, whole.usd)
+        value = goal.value(part.cost.iteration_s, part.usd)
+        assert part.lower_bound <= best <= value * (1 + 2e-6)
+        is_worse.append(part.lower_bound < best * (1 - 1e-3))
+    assert any(is_worse)
 
 
 def test_gpus_are_told_apart_by_their_price_alone() -> None:
