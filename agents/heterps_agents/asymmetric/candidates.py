@@ -112,7 +112,12 @@ class _Search:
         self._descent = Descent(
             judge,
             self._estimates,
-            Moves(self._estimates, groups_of(problem, known.plan), memories_of(problem)),
+            Moves(
+                self._estimates,
+                groups_of(problem, known.plan),
+                memories_of(problem),
+                shards=problem.strategy.shard_state == "auto",
+            ),
             trial.patience,
         )
 
